@@ -1,6 +1,6 @@
 """The side of rocketpoll that talks to brokers: wire format, client, Spark source and sink.
 
-Importing this package stays light: no pyspark, numpy, pyarrow or broker comes with it.
+Importing this package stays light: it imports no pyspark, numpy, pyarrow or broker.
 """
 
 from rmq_spark.errors import (

@@ -3,13 +3,13 @@
     RocketPollError
     └── WireError         bytes that cannot be what they claim to be, or a value that has no bytes
         ├── FrameError    a length word is wrong: there is no next frame, close the connection
-        ├── HeaderError   one frame's header: the frames behind it are still readable
+        ├── HeaderError   one frame's header: the frames that follow are still readable
         ├── BodyError     one frame's body (JSON, batch, compressed bytes)
         │   ├── CodecMissing   a module is not installed that inflates such bodies
         │   └── BodyTooLarge   a compressed body is sound, and inflates to more than a limit
         └── RecordError   a stored message, or a chunk of them
 
-This module must not import anything of the project: every room imports it.
+Every package imports this module, so it imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POSITION_CHARACTERS = 200
 class RocketPollError(Exception):
     """Base class of all errors that rocketpoll raises: catch it to catch every one of them.
 
-    From Python 3.11 on, a traceback names the page about the error below its message.
+    From Python 3.11 on, a traceback names the documentation page below the error's message.
 
     Attributes:
         page: The page, and the heading on it, that says more about such errors.
@@ -135,9 +135,9 @@ def _representation(value: object) -> str:
 
 
 def sanitize(text: str) -> str:
-    """Return a text that somebody has given as an error can show it.
+    """Return a foreign text in a form that an error can show.
 
-    It is not too long then, and has no surrogates.
+    The result is cut to a length that fits, and has no surrogates.
     """
     if len(text) > _POSITION_CHARACTERS:
         text = f"{text[:_EXCERPT_CHARACTERS]}..., {len(text)} characters"
@@ -145,12 +145,12 @@ def sanitize(text: str) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    """Return a text that UTF-8 holds, with surrogates escaped, as in paths of another encoding."""
+    """Return a text with its surrogates escaped, such as those in paths of another encoding."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most similar to a misspelled one, whatever their case; or None."""
+    """Return the name most similar to a misspelled one, ignoring case; or None."""
     from difflib import get_close_matches  # noqa: PLC0415  # only errors need it, not each start
 
     by_lower = {each.lower(): each for each in names}

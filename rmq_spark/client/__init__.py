@@ -1,8 +1,7 @@
-"""The client: connections, producer, consumers and administration, on blocking sockets.
+"""Client: connections, producer, consumers and administration, on blocking sockets and threads.
 
-It knows the wire, and neither pyspark nor the broker: it talks to brokers of RocketMQ and of
-rocketpoll alike. The names below are imported when they are first used, so that a program pays only
-for what it needs.
+It needs neither Spark nor our broker, and works with RocketMQ's brokers and with rocketpoll's.
+Exported names are imported on first use, so that a program pays only for what it needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arguments: checks of the values that callers give, and the errors that explain what is wrong.
+"""Arguments: check the values that callers pass, and explain what is wrong with them.
 
-A value of the wrong type is refused by the call that it was given to, and not where it would be
-used, in another thread perhaps, or by a broker. This module knows no client.
+The call that received a wrong value raises the error. Otherwise it would appear where the value is
+used, perhaps in another thread or at a broker.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def check_kind(
 def check_text(name: str, found: object, example: str) -> str:
     """Return a text as a plain str, if it is one.
 
-    An enum of texts is a str, but formats as its name or as its value, by the release of Python:
-    in a path or a name it would be another one after an upgrade.
+    A str enum is a str, but formats as its name or as its value, depending on Python's release: a
+    path or a name made from it would change with an upgrade.
 
     Raises:
         TypeError: The message says what was found, and shows an example.
@@ -73,7 +73,7 @@ def check_text(name: str, found: object, example: str) -> str:
 
 
 def check_utf8(name: str, found: str) -> None:
-    """Raise an error if a text has no form in UTF-8, as half of a pair of surrogates.
+    """Raise an error if a text cannot be encoded in UTF-8, such as half of a surrogate pair.
 
     Raises:
         MessageRejected: The text cannot be sent.
@@ -85,7 +85,7 @@ def check_utf8(name: str, found: str) -> None:
 
 
 def check_name(name: str, found: object, example: str) -> str | None:
-    """Return a text that can be sent as a plain str; None stands for none.
+    """Return a text that can be sent, as a plain str; None is allowed.
 
     Raises:
         MessageRejected: The text has no form in UTF-8.
@@ -100,7 +100,7 @@ def check_name(name: str, found: object, example: str) -> str | None:
 
 
 def check_flag(name: str, found: object) -> None:
-    """Raise an error if a value is not True or False; no text and no number stands for these.
+    """Raise an error if a value is not True or False; no text or number is accepted instead.
 
     Raises:
         TypeError: The message says what was found.
@@ -132,10 +132,10 @@ def check_range(name: str, found: int, minimum: int = 1, maximum: int | None = N
 
 
 def check_time_ms(name: str, found: float) -> None:
-    """Raise an error if a value is not a number of milliseconds that can be waited for; 0 can.
+    """Raise an error if a value is not a possible timeout in milliseconds; 0 is one.
 
     Raises:
-        MessageRejected: Nothing can wait so long, or it is before now.
+        MessageRejected: It is negative, or longer than any wait can be.
         TypeError: The message says what was found, and shows an example.
     """
     _check_number(name, found, _TIME, "a number of milliseconds", 3_000)
@@ -144,7 +144,7 @@ def check_time_ms(name: str, found: float) -> None:
 
 
 def check_period_ms(name: str, found: int, minimum: int = 1) -> None:
-    """Raise an error if a value is not a whole number of milliseconds that can be waited for.
+    """Raise an error if a value is not a possible period in whole milliseconds.
 
     Raises:
         MessageRejected: The value is outside of the limits.
@@ -159,7 +159,7 @@ def check_timestamp_ms(name: str, found: int) -> int:
     """Return a time, if it is one in milliseconds since 1970.
 
     Raises:
-        MessageRejected: It is before 1970, must be seconds, or is later than RocketMQ can tell.
+        MessageRejected: It is before 1970, must be seconds, or is later than RocketMQ can express.
         TypeError: It is no whole number.
     """
     check_number(name, found, 1_750_000_000_000)
@@ -281,12 +281,12 @@ def check_group(group: str, what: str = "group") -> str:
 
 
 def check_client_id(client_id: str) -> str:
-    """Return the id of a client, if brokers take it and a directory can have its name.
+    """Return a client id, if brokers accept it and a directory can have its name.
 
     Offsets in BROADCASTING are kept in a directory of that name.
 
     Raises:
-        MessageRejected: It is empty or too long, or would lead elsewhere.
+        MessageRejected: It is empty or too long, or would name another directory.
         TypeError: It is not a str.
     """
     client_id = check_text("client_id", client_id, "10.0.0.1@42")

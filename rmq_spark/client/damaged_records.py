@@ -1,11 +1,11 @@
-"""Stored records that cannot be read, as messages: what they still say, and a fault that says why.
+"""Damaged records: turn stored records that cannot be read into messages with a `fault`.
 
     a body that cannot be inflated        the whole message, with its body as stored
     a record with a wrong CRC or length   what can be read of it
-    a size that leads to no record        RecordError: nobody knows where the next record begins
+    a size that leads to no record        RecordError: where the next record begins is unknown
 
 So one damaged message hides no other in a command, a lookup or a page. Consumers and readers share
-this; each decides what becomes of such a message. Nothing here knows a broker.
+this module; each decides what to do with such a message.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def read_queue_offset(data: bytes, at: int) -> int:
 
 
 def decode_damaged_record(record: bytes) -> StoredMessage:
-    """Return the message of a record whose body, magic or lengths are not what was stored.
+    """Return the message of a record whose body, magic or lengths are damaged.
 
-    Where nothing but the size makes sense, the whole record is its body.
+    If only the size makes sense, the whole record becomes the message's body.
     """
     with suppress(RecordError):
         return decode_record(record, check_crc=False)
@@ -49,11 +49,11 @@ def decode_damaged_record(record: bytes) -> StoredMessage:
 def record_size_at(data: bytes, at: int) -> int:
     """Return the size of the record at ``at``.
 
-    A record without a record's magic has one as well, if its size leads to another record or to
-    the end.
+    A record without a record's magic has a size as well, if that leads to another record or to the
+    end.
 
     Raises:
-        RecordError: Nobody knows where the next one begins.
+        RecordError: The place where the next record begins is unknown.
     """
     try:
         return record_size(data, at)

@@ -191,7 +191,7 @@ class RouteNotFound(ClientError, page=_TOPICS_PAGE):
 class TopicNotUsable(RouteNotFound):
     """The topic exists, but none of its queues can be written, or read.
 
-    Creating it again is no remedy: change its permissions, or start its masters.
+    Creating it again does not help: change its permissions, or start its masters.
     """
 
     def __str__(self) -> str:
@@ -292,7 +292,7 @@ class MessageRejected(ClientError, ValueError):
 
 
 class SendFailed(ClientError):
-    """All tries of a send failed; one of them may have stored the message all the same.
+    """All tries of a send failed; one of them may have stored the message nevertheless.
 
     The last try is also the cause of this error.
 
@@ -373,14 +373,14 @@ class TooManyPending(ClientError):
 
 
 class OffsetMoved(ClientError):
-    """A queue does not hold the offset that was asked for.
+    """A queue does not hold the requested offset.
 
     Attributes:
         queue: The queue, in words.
-        queue_offset: The offset that was asked for.
+        queue_offset: The requested offset.
         min_offset: First offset that the queue holds.
-        max_offset: Offset behind the last one that the queue holds.
-        next_begin_offset: Offset at which to go on.
+        max_offset: Offset past the last one that the queue holds.
+        next_begin_offset: Offset at which to resume.
     """
 
     def __init__(
@@ -453,7 +453,7 @@ class TlsRejected(ClientError):
 class OffsetFileDamaged(ClientError):
     """Neither the offset file of a broadcasting group nor its backup can be read.
 
-    Mend one of them, or delete both to start without offsets.
+    Repair one of them, or delete both to start without offsets.
     """
 
     def __init__(self, path: str, why: str) -> None:
@@ -481,10 +481,10 @@ class OffsetFileFailed(ClientError):
 
 
 class ManifestError(ClientError, page="troubleshooting.md#spark"):
-    """A manifest of committed rows cannot be read, or its rows cannot, or are others by now.
+    """A manifest of committed rows cannot be read, or its rows cannot, or they have changed.
 
     Attributes:
-        version: The version of a manifest that a newer release has written; 0 of any other.
+        version: The version of a manifest that a newer release has written; 0 for any other.
     """
 
     def __init__(self, problem: str, version: int = 0) -> None:
@@ -556,7 +556,7 @@ _ACL_EXCEPTION: Final = "AclException"
 
 
 def refusal(code: int, remark: str | None, address: str, request_code: int) -> BrokerRefused:
-    """Return the error of the class that a response code stands for."""
+    """Return the error for a response code, of the matching class."""
     if code == ResponseCode.SYSTEM_ERROR and _ACL_EXCEPTION in (remark or ""):
         return NoPermission(code, remark, address, request_code)
     return _REFUSAL_CLASSES.get(code, BrokerRefused)(code, remark, address, request_code)

@@ -1,6 +1,6 @@
-"""Health: the state of a producer or a consumer, for programs that watch over a service.
+"""Health: the state of a producer or a consumer, for programs that monitor a service.
 
-It is read from memory: no broker is asked or waited for. This module knows no client.
+It is read from memory and asks no broker.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class ProducerHealth:
         is_running: True if the producer was started in this process, and it and its instance still
             run.
         pending_sends: Number of sends of `send_async` that wait for their responses, or are still
-            written.
+            being written.
         pending_bytes: Number of bytes in the bodies of these sends.
-        unwritten_bytes: Number of bytes of requests, on all connections of its instance, that no
-            socket took yet.
+        unwritten_bytes: Number of bytes of requests, on all connections of its instance, that are
+            not written to sockets yet.
         threads: Number of the producer's own threads, without those of its instance.
-        instance_threads: Number of threads of its instance, which others may share: connections and
-            heartbeats.
+        instance_threads: Number of threads of its instance, for connections and heartbeats; others
+            may share them.
         silent_brokers: Addresses, as ``host:port``, at which no broker answers. Sends avoid them
             while they can.
     """
@@ -51,8 +51,8 @@ class ConsumerHealth:
         cached_messages: Number of messages that were pulled and not yet consumed.
         cached_bytes: Number of bytes in the bodies of these messages.
         threads: Number of the consumer's own threads, without those of its instance.
-        instance_threads: Number of threads of its instance, which others may share: connections and
-            heartbeats.
+        instance_threads: Number of threads of its instance, for connections and heartbeats; others
+            may share them.
     """
 
     is_running: bool

@@ -63,10 +63,10 @@ _COUNT_MAX: Final = (1 << 63) - 1
 
 
 class ManifestId(NamedTuple):
-    """The identity of what is committed: a query's batch, or a batch write.
+    """The identity of a commit: a query's batch, or a batch write.
 
     ``query_id`` is None for a batch write that is no part of a streaming query; ``write_name`` is
-    empty for the batch of a stream. ``run_id`` says who has committed it: the run of a stream, or
+    empty for the batch of a stream. ``run_id`` identifies the committer: the run of a stream, or
     ``DRIVER#CALL`` for a write of foreachBatch, the id of the driver's process and the number of
     the function's call in it.
     """
@@ -95,12 +95,12 @@ class ManifestId(NamedTuple):
 
     @property
     def query_key(self) -> str:
-        """The key of all manifests of a query; empty for a batch write that is none's part."""
+        """The key of all manifests of a query; empty for a batch write outside of queries."""
         return _strip_blanks(self.query_id or "")
 
 
 class CommittedSpan(NamedTuple):
-    """Rows at successive offsets of a queue, by which a reader knows them again.
+    """Rows at successive offsets of a queue, with the sums by which a reader verifies them.
 
     Attributes:
         queue: The queue.
@@ -119,7 +119,7 @@ class CommittedSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitManifest:
-    """The record of a commit: whose it is, and where the rows are."""
+    """The record of a commit: its identity, and where the rows are."""
 
     topic: str
     id: ManifestId
@@ -148,7 +148,7 @@ class CommitManifest:
         return sum(span.body_bytes for span in self.spans)
 
     def encode_parts(self, bytes_max: int) -> tuple[list[bytes], list[CommittedSpan]]:
-        """Return the bodies of the parts that go ahead, and the spans left for the last message."""
+        """Return the bodies of the parts to send first, and the spans left for the last message."""
         name_bytes = max((len(span.queue.broker_name.encode()) for span in self.spans), default=0)
         at_once = max((bytes_max // 2) // (_SPAN_BYTES + 6 * name_bytes), 1)
         groups = [self.spans[at : at + at_once] for at in range(0, len(self.spans), at_once)]
@@ -158,7 +158,7 @@ class CommitManifest:
         return early, list(groups[-1]) if groups else []
 
     def encode_final_message(self, spans: Iterable[CommittedSpan], parts: Sequence[int]) -> bytes:
-        """Return the body of the message that makes the batch count, when its parts are stored."""
+        """Return the body of the message that makes the batch count, once its parts are stored."""
         return _encode_document(
             {
                 "v": VERSION,
@@ -176,7 +176,7 @@ class CommitManifest:
         )
 
     def join_parts(self, part_bodies: Mapping[int, bytes]) -> CommitManifest:
-        """Return the manifest with the spans of its parts, which are given by their offsets.
+        """Return the manifest with the spans of its parts, which are passed by their offsets.
 
         Raises:
             ManifestError: A part is missing or damaged, or is not the one that was written.
@@ -199,7 +199,7 @@ def decode_manifest(body: bytes) -> CommitManifest | None:
     """Return the manifest that a message holds, without its parts; None for a part.
 
     Raises:
-        ManifestError: The message is no manifest, or is of a newer release.
+        ManifestError: The message is not a manifest, or is of a newer release.
     """
     document = _decode_document(body)
     if "part" in document:
@@ -232,7 +232,7 @@ def decode_manifest(body: bytes) -> CommitManifest | None:
 
 @dataclass(frozen=True, slots=True)
 class CommitState:
-    """The batches that count up to a place of a commits topic; repeats behind it are known by them.
+    """The counted batches up to an offset of a commits topic; later repeats are ignored.
 
     ``queries`` has the last batch of each query, and the names of the writes that counted in it.
     ``writes`` has the names of the latest batch writes outside of queries.
@@ -246,7 +246,7 @@ class CommitState:
     def apply(
         self, manifests: Iterable[tuple[int, ManifestId]]
     ) -> tuple[CommitState, tuple[int, ...]]:
-        """Return the state past these manifests, and the offsets of those that count."""
+        """Return the state after these manifests, and the offsets of those that count."""
         queries, writes = dict(self.queries), dict.fromkeys(self.writes)
         latest: dict[str, tuple[int, dict[str, None]]] = {}  # of the queries that are found
         counting: list[int] = []
@@ -272,17 +272,17 @@ class CommitState:
         return CommitState(queries, tuple(writes)), tuple(counting)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what lies in a checkpoint; names are in order, as Spark compares text."""
+        """Return the JSON for a checkpoint; names are sorted, because Spark compares the text."""
         queries = {name: [self.queries[name][0], *self.queries[name][1]] for name in self.queries}
         found: dict[str, Any] = {"queries": dict(sorted(queries.items()))}
         return {**found, "writes": list(self.writes)} if self.writes else found
 
     @classmethod
     def from_json(cls, document: Any) -> CommitState:
-        """Return the state that `to_json` gave.
+        """Return the state from the JSON of `to_json`.
 
         Raises:
-            ManifestError: The document is none.
+            ManifestError: The document is not such a state.
         """
         try:
             queries = {
@@ -313,7 +313,7 @@ def commits_topic_name(topic: str) -> str:
 
 
 def add_crc(crc: int, other: int) -> int:
-    """Return the sum of two CRCs as spans have it."""
+    """Return the sum of two CRCs, in 32 bits, as in spans."""
     return (crc + other) & _CRC_MASK
 
 

@@ -1,8 +1,7 @@
-"""Message, to be sent, and MessageExt, as received: values, with RocketMQ's words.
+"""Message, to be sent, and MessageExt, as received: values, with RocketMQ's field names.
 
-A message checks itself when it is made ready for sending: anything that no broker would take, or
-that would mean something else to RocketMQ than to its sender, is refused here. This module knows no
-producer and no connection.
+A message is checked when it is prepared for sending. A value that no broker would accept, or that
+RocketMQ would understand differently from its sender, is refused here.
 """
 
 from __future__ import annotations
@@ -66,21 +65,21 @@ class Message:
 
     Attributes:
         topic: Name of the topic.
-        body: Payload, as bytes or another buffer, at least one byte; with a serializer of the
-            producer's any value that it takes.
-        tags: One tag (in spite of the plural) that consumers filter by. No subscription by tags
-            can name one with ``||`` in it.
+        body: Payload, as bytes or another buffer, at least one byte; with a producer's serializer,
+            any value that it accepts.
+        tags: One tag (in spite of the plural) that consumers filter by. No subscription by tags can
+            select one that contains ``||``.
         keys: One key, or several, by which the message can be looked up.
         properties: Further properties, text to text; names that RocketMQ uses itself are refused.
         delay_level: Delay before the message is delivered: a level of the broker's table, which has
-            1 to 18 (1 s to 2 h) unless it is configured, or 0 for none. One beyond the last counts
-            as the last.
+            1 to 18 (1 s to 2 h) unless it is configured, or 0 for none. A level past the last
+            counts as the last.
         flag: A 32-bit integer for the application's own use.
         sharding_key: Messages with the same key go to the same queue, in the order of the sends.
         wait_store_ok: Whether a broker with SYNC_FLUSH answers only when the message is on disk.
 
     Raises:
-        TypeError: The topic is no text, as where it stands behind the body.
+        TypeError: The topic is not a str, for example because body and topic are swapped.
     """
 
     topic: str
@@ -140,16 +139,16 @@ class Message:
             raise MessageRejected("properties", "names that RocketMQ does not use itself", names)
 
     def json(self) -> Any:
-        """Return what the body says as JSON; a body that is no bytes yet, as it is.
+        """Return the body parsed as JSON; a body that is not bytes yet, unchanged.
 
         Raises:
-            BodyError: It is no JSON; the error names the topic.
+            BodyError: It is not JSON; the error names the topic.
         """
         return self.body if not isinstance(self.body, BUFFERS) else self._decoded("json")
 
     @property
     def text(self) -> str:
-        """The body as a text in UTF-8; raises BodyError, which names the topic, if it is none."""
+        """The body decoded as UTF-8; if it is not, raises BodyError, which names the topic."""
         return self.body if isinstance(self.body, str) else str(self._decoded("text"))
 
     def _decoded(self, name: str) -> Any:
@@ -157,13 +156,13 @@ class Message:
         return decode_value(self.body, SERIALIZERS[name], f"a message to {self.topic}", "its body")
 
     def properties_text(self, unique_id: str) -> str:
-        """Return all properties in the encoding in which they are sent.
+        """Return all properties, encoded for sending.
 
         Args:
             unique_id: The id of the message, which becomes the property UNIQ_KEY.
 
         Raises:
-            MessageRejected: A name or a value is not allowed, or all together are too long.
+            MessageRejected: A name or a value is not allowed, or all of them together are too long.
             TypeError: A name, a value or a key is not a str.
         """
         properties = dict(self.properties)
@@ -263,7 +262,7 @@ class MessageExt:
         born_host: Address of the producer.
         store_timestamp: Milliseconds since the epoch at which the broker stored the message.
         store_host: Address of the broker.
-        reconsume_times: Number of times that the message was given back for another delivery.
+        reconsume_times: Number of times that the message was sent back for another delivery.
         flag: The sender's 32-bit integer.
         sys_flag: RocketMQ's own bits: compression, transaction state, IPv6 addresses.
         prepared_transaction_offset: Position of the half message of a transaction in the commit
@@ -315,22 +314,22 @@ class MessageExt:
         """Return what the body says as JSON.
 
         Raises:
-            BodyError: It is no JSON; the error names topic, broker, queue and offset.
+            BodyError: It is not JSON; the error names topic, broker, queue and offset.
         """
         return self.value("json")
 
     @property
     def text(self) -> str:
-        """The body as a text in UTF-8; raises BodyError, which names its place, if it is none."""
+        """The body decoded as UTF-8; if it is not, raises BodyError, which names its place."""
         return str(self.value("text"))
 
     def value(self, serializer: str | Serializer) -> Any:
-        """Return the value of the body, by the serializer that it was sent with.
+        """Return the value of the body, decoded by the serializer that encoded it.
 
         Raises:
-            BodyError: It is none of the serializer's, or the message has a ``fault``; the error
+            BodyError: The serializer cannot decode it, or the message has a ``fault``; the error
                 names topic, broker, queue and offset.
-            TypeError: ``serializer`` is none.
+            TypeError: ``serializer`` is not a serializer.
         """
         by = resolve_serializer(serializer)
         if by is None:
@@ -344,7 +343,7 @@ class MessageExt:
 
     @property
     def real_topic(self) -> str:
-        """The topic first sent to, for a message from the group's retry topic, else ``topic``."""
+        """The original topic of a message from the group's retry topic, else ``topic``."""
         return self.properties.get(_RETRY_TOPIC) or self.topic
 
 
@@ -384,7 +383,7 @@ def to_message_with_fault(
 
 
 def unreadable_message(stored: StoredMessage, broker_name: str, fault: str) -> MessageExt:
-    """Return the message of a record that cannot be read, with its body as it is stored."""
+    """Return the message of a record that cannot be read, with its body as stored."""
     try:
         return _build_message(stored, broker_name, stored.body, fault)
     except RecordError:  # its hosts cannot be read either
@@ -427,7 +426,7 @@ _Unfrozen: Any = make_dataclass("_Unfrozen", [each.name for each in fields(Messa
 
 
 class WrongQueueRecord(RecordError):
-    """A record that a broker has given for a queue is of another queue."""
+    """A broker returned a record of another queue."""
 
 
 def decode_pulled(
@@ -437,7 +436,7 @@ def decode_pulled(
     max_body_bytes: int = PLAIN_BYTES_MAX,
     with_faults: bool = False,
 ) -> Iterator[MessageExt]:
-    """Yield the messages of records that a pull of a queue has returned.
+    """Yield the messages in the records of a pull of a queue.
 
     Raises:
         WrongQueueRecord: A record is of another queue.
@@ -452,7 +451,7 @@ def decode_pulled(
 
 
 def check_record_queue(queue: MessageQueue, topic: str, queue_id: int, queue_offset: int) -> None:
-    """Raise WrongQueueRecord if a record that a broker has given for a queue is of another one."""
+    """Raise WrongQueueRecord if a record that was pulled from a queue is of another one."""
     if not queue.is_of(topic, queue_id):
         raise WrongQueueRecord(
             f"the answer of {queue.broker_name} to a pull of queue {queue.queue_id} of "
@@ -470,18 +469,18 @@ def decode_messages(
     max_body_bytes: int = PLAIN_BYTES_MAX,
     with_faults: bool = False,
 ) -> Iterator[MessageExt]:
-    """Yield the messages of records that lie back to back, whatever their queues.
+    """Yield the messages of records that lie back to back, of any queues.
 
     Args:
         records: The stored records.
         broker_name: Name of the broker that they were read from.
         max_body_bytes: Most bytes that a compressed body may inflate to.
         with_faults: Whether to yield a message that cannot be read as well, with its ``fault``, and
-            go on with the next; otherwise it ends the iteration with an error.
+            continue with the next; otherwise it ends the iteration with an error.
 
     Raises:
-        RecordError: The bytes are not records, or a record was damaged on its way; with faults,
-            only where the next record begins at an unknown place.
+        RecordError: The bytes are not records, or a record is damaged; with faults, only if the
+            place of the next record is unknown.
         BodyError: A compressed body cannot be decompressed.
     """
     data = bytes(records)  # pieces of bytes are cheaper than those of views

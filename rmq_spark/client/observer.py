@@ -1,12 +1,11 @@
-"""Observing: the one place where a process says who watches its sends and its listeners.
+"""Observer: lets a process watch its clients' sends, polls and listener calls.
 
-    producers ──▶ sending ──┐
-    listeners ──▶ observed ─┼──▶ the observer, if there is one
-    polls ──────▶ taken ────┘             one by one: handed
+    producers ──▶ observe_send ──────┐
+    listeners ──▶ observe_listener ──┼──▶ the observer, if there is one
+    polls ──────▶ observe_poll ──────┘             one by one: observe_message
 
-Without an observer each call costs one comparison. What an observer does is its own matter: this
-module knows no telemetry, and nothing here changes what is sent or consumed but the messages that a
-`SendObservation` hands back.
+Without an observer each call costs one comparison. An observer changes nothing that is sent or
+consumed, except the messages that a `SendObservation` returns.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _Status = TypeVar("_Status", bound=Enum)
 
 
 class SendObservation(Protocol):
-    """One call that sends; it is over when its with statement ends, or its future is done."""
+    """One call that sends; it ends with its with statement, or when its future is done."""
 
     messages: Sequence[Message]
     """The messages to send in the place of those given."""
@@ -41,10 +40,10 @@ class SendObservation(Protocol):
     ) -> None: ...
 
     def on_results(self, results: Sequence[SendResult], /) -> None:
-        """Note what brokers have answered."""
+        """Record the results of the send."""
 
     def end_with_future(self, future: Future[SendResult], /) -> None:
-        """Let the end be that of a future, and not that of the with statement."""
+        """End the observation when a future is done, instead of with the with statement."""
 
 
 class ListenerObservation(Protocol):
@@ -61,42 +60,42 @@ class ListenerObservation(Protocol):
     ) -> None: ...
 
     def on_failure(self, reason: str, /) -> None:
-        """Note that the listener has said, without an exception, that it failed."""
+        """Record that the listener has returned a failure, without an exception."""
 
 
 class ClientObserver(Protocol):
-    """Watches what the clients of a process do. Any thread may call it, and it raises nothing."""
+    """Observes the clients of a process. Any thread may call it, and it raises nothing."""
 
     def on_send(self, messages: Sequence[Message], /) -> SendObservation | None:
-        """Return what watches a call that sends these; None if this one is not watched."""
+        """Return the observation of a call that sends these; None if it is not observed."""
 
     def on_process(
         self, group: str, messages: Sequence[MessageExt], /
     ) -> ListenerObservation | None:
-        """Return what watches a listener's call; None if this one is not watched."""
+        """Return the observation of a listener's call; None if it is not observed."""
 
     def on_poll(self, group: str, messages: Sequence[MessageExt], /) -> None:
-        """Note that a poll of a group's consumer returns these messages."""
+        """Record that a poll of a group's consumer returns these messages."""
 
 
 _observer: ClientObserver | None = None
 
 
 def set_observer(observer: ClientObserver | None) -> None:
-    """Have an observer watch all clients of the process from now on; None ends that."""
+    """Set the observer of all clients of the process; None removes it."""
     global _observer  # noqa: PLW0603  # one for the process, as it says
     _observer = observer
 
 
 def observe_send(messages: Sequence[Message]) -> SendObservation | None:
-    """Return what watches a call that sends messages; None if nobody does."""
+    """Return the observation of a call that sends messages; None without an observer."""
     return None if _observer is None else _observer.on_send(messages)
 
 
 def observe_poll(group: str, messages: Sequence[MessageExt]) -> list[MessageExt]:
-    """Return the messages that a poll of a group's consumer has found, in a list of its caller's.
+    """Return the messages of a poll of a group's consumer in a new list, for the caller.
 
-    The observer is told of them.
+    The observer is called with them.
     """
     if _observer is not None:
         _observer.on_poll(group, messages)
@@ -104,7 +103,7 @@ def observe_poll(group: str, messages: Sequence[MessageExt]) -> list[MessageExt]
 
 
 def observe_message(group: str, message: MessageExt) -> None:
-    """Tell the observer that a group's consumer hands this message out."""
+    """Call the observer with a message that a group's consumer hands out."""
     if _observer is not None:
         _observer.on_poll(group, (message,))
 
@@ -114,7 +113,7 @@ def observe_listener(
     listener: Callable[[Sequence[MessageExt], _Context], _Status | None],
     success: _Status,
 ) -> Callable[[Sequence[MessageExt], _Context], _Status | None]:
-    """Return a listener that does what the given one does, and is watched if anybody watches."""
+    """Return a listener that calls the given one, under the observer if there is one."""
 
     def listen(messages: Sequence[MessageExt], context: _Context) -> _Status | None:
         processing = None if _observer is None else _observer.on_process(group, messages)

@@ -1,12 +1,12 @@
-"""Spans and counters of OpenTelemetry for a process's producers and consumers.
+"""OpenTelemetry: spans and counters for the producers and consumers of a process.
 
     send ──▶ span "send TOPIC" ──▶ its context becomes properties of the message
                                                      │
-    listener ◀── span "process TOPIC" ◀── linked to ─┘ and, for a message that comes alone, below it
+    listener ◀── span "process TOPIC" ◀── linked to ─┘ and, for a single message, its child
 
-Names are those of OpenTelemetry's conventions for messaging. The application brings the SDK, the
-exporter and the propagator. Nothing that fails here reaches a send or a listener: it is logged, the
-first time.
+Names follow OpenTelemetry's conventions for messaging. The application supplies the SDK, the
+exporter and the propagator. A failure here never reaches a send or a listener; the first one is
+logged.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _Self = TypeVar("_Self")
 def instrument(
     tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> None:
-    """Have all producers and consumers of the process make spans and count messages from now on.
+    """Make spans and count messages for all producers and consumers of the process.
 
     Calling it again replaces the providers.
 
@@ -85,7 +85,7 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """End what `instrument` has begun; spans that are under way are still ended."""
+    """Undo `instrument`; spans that have begun are still ended."""
     set_observer(None)
 
 
@@ -119,13 +119,13 @@ def _log_errors(
 
 
 class _OnceLogger:
-    """The log of failures: one is enough, as each send may bring one."""
+    """Logs the first failure only, because each send may cause one."""
 
     def __init__(self) -> None:
         self._has_logged = False
 
     def reset(self) -> None:
-        """Have the next failure logged again."""
+        """Log the next failure again."""
         self._has_logged = False
 
     def log(self) -> None:
@@ -169,7 +169,7 @@ class _Telemetry:
 
     @_log_errors
     def on_send(self, messages: Sequence[Message]) -> _SendSpan | None:
-        """Begin the span of a send; what is no message is for the producer to refuse."""
+        """Begin the span of a send; the producer refuses what is not a message."""
         if not messages or not all(map(_can_carry_context, messages)):
             return None
         return _SendSpan(self, messages)
@@ -181,14 +181,14 @@ class _Telemetry:
 
     @_log_errors
     def on_poll(self, group: str, messages: Sequence[MessageExt]) -> None:
-        """Count what a poll returns."""
+        """Count the messages of a poll."""
         topic = messages[0].real_topic
         attributes = _common_attributes("poll", "receive", topic, group)
         self.consumed_messages.add(len(messages), attributes)
 
 
 class _ObservedSpan:
-    """The common part of sends and listeners' calls: a span, its seconds, and how it failed."""
+    """The common part of send and process spans: the span, its duration, and its failure."""
 
     def __init__(self, span: Span, attributes: _Attributes) -> None:
         self._span = span
@@ -217,7 +217,7 @@ class _ObservedSpan:
 
 
 class _SendSpan(_ObservedSpan):
-    """The span of one call that sends, a batch included; its context goes with the messages."""
+    """The span of one call that sends, or of a batch; messages carry its context."""
 
     def __init__(self, telemetry: _Telemetry, messages: Sequence[Message]) -> None:
         first = messages[0]
@@ -253,7 +253,7 @@ class _SendSpan(_ObservedSpan):
 
     @_log_errors
     def on_results(self, results: Sequence[SendResult]) -> None:
-        """Have the span say where the message is."""
+        """Add the message's queue and offset to the span."""
         if len(results) == 1 and len(self.messages) == 1:
             self._span.set_attribute("messaging.message.id", results[0].message_id)
             queue_id = str(results[0].queue.queue_id)
@@ -295,7 +295,7 @@ class _SendSpan(_ObservedSpan):
 
 
 class _ProcessSpan(_ObservedSpan):
-    """The span of one call of a listener, current in its thread while it runs."""
+    """The span of one listener call, current in its thread while it runs."""
 
     def __init__(self, telemetry: _Telemetry, group: str, messages: Sequence[MessageExt]) -> None:
         first, count = messages[0], len(messages)
@@ -331,7 +331,7 @@ class _ProcessSpan(_ObservedSpan):
 
     @_log_errors
     def on_failure(self, reason: str) -> None:
-        """Have the span say what the listener has returned."""
+        """Add the listener's result to the span."""
         self._fail(reason)
 
     @_log_errors

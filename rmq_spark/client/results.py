@@ -1,4 +1,4 @@
-"""Results of sends and pulls: values, with RocketMQ's words for their outcomes."""
+"""Results of sends and pulls: values, with RocketMQ's names for their outcomes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SendResult(NamedTuple):
     """Outcome of a send: the place at which the message is stored.
 
     Attributes:
-        send_status: Safety with which the message is stored.
+        send_status: How safely the message is stored.
         message_id: Id given by the producer; of a batch, all ids joined by commas.
         queue: Queue that the message is in.
         queue_offset: Offset in that queue; of a batch, the first message's.
@@ -68,8 +68,8 @@ class PullStatus(Enum):
     Attributes:
         FOUND: The pull returned messages.
         NO_NEW_MSG: The queue ends at the offset.
-        NO_MATCHED_MSG: The filter passed over all messages; go on at the next offset.
-        OFFSET_ILLEGAL: The queue does not have the offset; go on at the next offset.
+        NO_MATCHED_MSG: The filter skipped all messages; resume at the next offset.
+        OFFSET_ILLEGAL: The queue does not have the offset; resume at the next offset.
     """
 
     FOUND = ResponseCode.SUCCESS.value
@@ -79,19 +79,19 @@ class PullStatus(Enum):
 
 
 class PullResult(NamedTuple):
-    """Result of a pull: records, and the offset to go on at.
+    """Result of a pull: records, and the offset to resume at.
 
     Attributes:
         pull_status: Outcome of the pull.
         next_begin_offset: Queue offset at which the next pull begins.
         min_offset: First offset of the queue.
-        max_offset: Offset behind the last message of the queue.
+        max_offset: Offset past the last message of the queue.
         suggest_which_broker_id: Number of the broker to pull from next; 0 is the master.
         records: Stored records, back to back.
         sizes: Array (of Python's or numpy's) of the records' lengths in bytes, if the broker has
             sent them (PULL_CHUNK, PULL_PLACES), else None.
-        places: Array (numpy) of the places of the records in the log, if the broker has sent those
-            in their stead (PULL_PLACES), else None.
+        places: Array (numpy) of the records' physical offsets, if the broker has sent these instead
+            of records (PULL_PLACES), else None.
     """
 
     pull_status: PullStatus
@@ -106,7 +106,7 @@ class PullResult(NamedTuple):
     def first_message(self, queue: MessageQueue | None = None) -> StoredMessage | None:
         """Return the first message; None if it cannot be read, or is of another queue.
 
-        Reading the queue then says what is wrong, and decides what is to be done.
+        Reading the queue then shows what is wrong, and handles it.
 
         Args:
             queue: The queue that was pulled; by default a message of any queue is returned.

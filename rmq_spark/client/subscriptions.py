@@ -1,11 +1,11 @@
-"""Subscriptions to topics: tags, or a condition in SQL92, as brokers are told them.
+"""Subscriptions to topics: tags, or a condition in SQL92, as sent to brokers.
 
-Tags are trimmed as by Java: of U+0020 and the controls below it, and of no other white space.
-Brokers compare tags by their hashes, which different tags can share: so the consumer compares the
+Tags are trimmed as in Java: of U+0020 and the controls below it, and of no other white space.
+Brokers compare tags by their hashes, which different tags can share, so the consumer compares the
 texts again.
 
-A tag may have commas, blanks and operators in it, as Java's clients send any text: a subscription
-that looks as if something else was meant is made, and told in the log once.
+A tag may contain commas, blanks and operators, as Java's clients send any text. A subscription that
+looks as if it meant something else is made, and logged once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MessageSelector(NamedTuple):
 def by_tag(expression: str = ALL) -> MessageSelector:
     """Return a selector of messages with one of several tags (``"red || blue"``; ``"*"`` for all).
 
-    Nothing but ``||`` stands between tags: ``"red, blue"`` is one tag, and a warning in the log.
+    Only ``||`` separates tags: ``"red, blue"`` is one tag, and a warning in the log.
 
     Example:
         consumer.subscribe("orders", by_tag("paid || refunded"))
@@ -84,7 +84,7 @@ def check_selector(selector: object) -> None:
 
 
 def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -> SubscriptionData:
-    """Return a subscription as brokers are told it.
+    """Return a subscription in the form that brokers receive.
 
     Args:
         topic: Name of the topic.
@@ -138,7 +138,7 @@ def _warn_once(tag: str) -> None:
 def filter_by_tags(
     messages: Iterable[MessageExt], subscription: SubscriptionData
 ) -> list[MessageExt]:
-    """Return the messages with the right tags, without those whose tags only have the same hash."""
+    """Return the messages with the right tags; those whose tags only share the hash are dropped."""
     tags = subscription.tags_set
     if not tags:
         return list(messages)

@@ -1,9 +1,9 @@
-"""Admin: what an operator does with a whole cluster, by names instead of addresses.
+"""Admin: an operator's view of a whole cluster, with names instead of addresses.
 
-Topics and consumer groups are made and deleted here; offsets, lag and resets are in
-`group_offsets`, clusters in `cluster_lookups`, single messages in `message_lookups`. `Admin` asks
-each broker that a topic or a cluster has, and combines the answers; a broker that does not answer
-is an error, as half an answer would look like a whole one.
+This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
+`group_offsets`, brokers and routes in `cluster_lookups`, single messages in `message_lookups`.
+`Admin` asks every broker that has the topic, or that belongs to the cluster, and merges the
+answers. If one broker does not answer, the call fails: half an answer would look complete.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _INT64_FIELDS: Final = frozenset({"broker_id", "which_broker_when_consume_slowly
 
 
 def check_topic_config(config: TopicConfig | None) -> None:
-    """Raise an error if settings of a topic hold what they cannot.
+    """Raise an error if a setting of a topic has a value that it cannot have.
 
     Raises:
         MessageRejected: A number is too large for its field.
@@ -64,7 +64,7 @@ def check_topic_config(config: TopicConfig | None) -> None:
 
 
 def check_group_config(config: SubscriptionGroupConfig | None) -> None:
-    """Raise an error if settings of a group hold what they cannot.
+    """Raise an error if a setting of a group has a value that it cannot have.
 
     Raises:
         MessageRejected: A number is too large for its field.
@@ -122,8 +122,8 @@ class Admin(GroupOffsets):
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
     that they list, they raise a `ClientError` if a name server or a broker that has to be asked
     does not answer, or refuses. Changes are made on one broker after the other, in the order of
-    their names: behind such an error the ones before it have the change, and the others have not.
-    Any call may be repeated: it changes nothing twice.
+    their names. After such an error, the brokers before the failed one have the change, and the
+    others do not. Any call may be repeated: it changes nothing twice.
 
     Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `all_topic_configs`,
     `topic_offsets`, `topic_size`, `route`, `groups_of_topic`.
@@ -183,7 +183,7 @@ class Admin(GroupOffsets):
         """Return the names of all topics.
 
         Args:
-            cluster: Name of the cluster; None for all clusters. One that is not there has none.
+            cluster: Name of the cluster; None for all clusters. An unknown cluster has no topics.
 
         Raises:
             NoNameServer: No name server answers.
@@ -235,7 +235,7 @@ class Admin(GroupOffsets):
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Delete a topic, with its messages, from all masters and name servers.
 
-        A topic that is not there is no error.
+        Deleting a topic that does not exist is no error.
 
         Args:
             topic: Name of the topic.
@@ -254,7 +254,7 @@ class Admin(GroupOffsets):
         self.instance.routes.discard(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
-        """Return the offsets that each queue of a topic begins and ends at, and its last write.
+        """Return the first and last offset of each queue of a topic, and when it was last written.
 
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
@@ -267,7 +267,7 @@ class Admin(GroupOffsets):
         )
 
     def topic_size(self, topic: str) -> TopicSize:
-        """Return how much a topic holds: its messages, and an estimate of their bytes in the log.
+        """Return the number of messages in a topic, and an estimate of their bytes in the log.
 
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
@@ -308,7 +308,7 @@ class Admin(GroupOffsets):
     ) -> None:
         """Delete a consumer group, with its retry topic and its dead letters.
 
-        A group that is not there is no error.
+        Deleting a group that does not exist is no error.
 
         Args:
             group: Name of the group.

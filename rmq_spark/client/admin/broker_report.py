@@ -1,11 +1,9 @@
-"""BrokerReport: all that one broker says of its topics and groups, read as a whole, for exporters.
+"""BrokerReport: reads everything that one broker knows of its topics and groups, for exporters.
 
-A broker is asked once for each of its topics, once for who is online of each group, and once for
-what all groups have committed. How far a group is behind follows from that: the messages of a topic
-are counted once for all its groups, and what a group costs is what it has committed. Only the times
-of groups that are behind have to be asked for, a row for each queue, and no more than so many.
-
-It must not know how a report is shown, nor how often one is wanted.
+A report costs one request for each topic, one for the online members of each group, and one for all
+committed offsets. Lag is computed from these: the messages of a topic are counted once for all its
+groups. Only the times of groups that lag need further requests, with one row for each queue and
+`ROWS_MAX` rows at most.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class TopicReport(NamedTuple):
         topic: Name of the topic.
         message_type: Type that the topic was declared with, such as NORMAL.
         begin: Sum of the offsets of the first messages.
-        end: Sum of the offsets behind the last messages: of all messages that were ever sent.
+        end: Sum of the end offsets of the queues: the number of messages that were ever sent.
         last_update_ms: Milliseconds since the epoch at which the newest message was stored, or 0.
     """
 
@@ -51,11 +49,11 @@ class GroupReport(NamedTuple):
     Attributes:
         group: Name of the group.
         topic: Name of the topic.
-        messages: Number of messages behind the group's offsets.
+        messages: Number of messages past the group's offsets.
         consumed: Sum of the group's offsets.
         last_timestamp_ms: Milliseconds since the epoch at which the last consumed message was
-            stored, of the queue that is furthest behind and has messages left; 0 without any, or
-            where it was not asked for.
+            stored, of the queue that is furthest behind and has messages left; 0 without any, or if
+            it was not requested.
     """
 
     group: str
@@ -69,10 +67,10 @@ class BrokerReport(NamedTuple):
     """One broker, with its topics and groups.
 
     Attributes:
-        runtime: Figures of the broker on itself, by RocketMQ's names for them; none in the first
+        runtime: Figures that the broker reports on itself, by RocketMQ's names; none in the first
             seconds of a RocketMQ broker.
         topics: Its topics, by name.
-        group_names: Its groups, by name, also those that have consumed nothing.
+        group_names: Names of its groups, in order, including those that have consumed nothing.
         groups: Its groups in their topics, by name.
         members: Members of those groups that are online, by group.
     """
@@ -85,7 +83,7 @@ class BrokerReport(NamedTuple):
 
 
 class _TopicOffsets(NamedTuple):
-    """A topic's report, and what is needed for those of its groups: the ends of its queues."""
+    """A topic's report, and the ends of its queues, from which its groups' reports are computed."""
 
     report: TopicReport
     ends: Mapping[int, int]
@@ -93,10 +91,10 @@ class _TopicOffsets(NamedTuple):
 
 
 def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -> BrokerReport:
-    """Return the report of a broker; what is deleted meanwhile is left out.
+    """Return the report of a broker, without topics and groups that are deleted meanwhile.
 
     Args:
-        admin: An administration object that has been started.
+        admin: An `Admin` that was started.
         address: Address of the broker, as ``host:port``.
         with_times: Whether to ask for times of groups, too: of those with the fewest queues first,
             while all together need no more than `ROWS_MAX` rows.

@@ -1,8 +1,7 @@
-"""ClusterLookups: what a cluster says of itself: brokers, routes, settings of topics, members.
+"""ClusterLookups: read-only lookups of brokers, routes, topic settings and group members.
 
-Nothing is changed. A broker that does not answer is an error, as half an answer would look like a
-whole one; `broker_info` asks one broker alone, for those who want to know which one that is. This
-module must not know offsets.
+If one broker does not answer, a lookup fails: half an answer would look complete. `broker_info`
+asks one broker alone, to find out which one it is.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _CLUSTER: Final = "DefaultCluster"
 
 
 class QueueReport(NamedTuple):
-    """Report of a member of a group on a queue that it holds.
+    """A group member's report on one of its queues.
 
     Attributes:
         client_id: Client id of the member.
         messages: Number of messages of the queue that it has pulled and not finished.
-        tried_ms: Milliseconds since the epoch at which it last took up or finished a message of the
-            queue, or began with the queue; None if it does not say.
+        tried_ms: Milliseconds since the epoch at which it last began or finished a message of the
+            queue, or began the queue; None if it does not say.
     """
 
     client_id: str
@@ -40,7 +39,7 @@ class QueueReport(NamedTuple):
 
 
 class ClusterLookups(MessageLookups):
-    """Looks up what brokers and name servers know, and changes nothing."""
+    """Read-only lookups of brokers, routes, topic settings and group members."""
 
     # ---- the cluster
 
@@ -163,9 +162,9 @@ class ClusterLookups(MessageLookups):
         return tuple(found[client_id] for client_id in sorted(found))
 
     def queue_owners(self, group: str) -> Mapping[MessageQueue, str]:
-        """Return the client id of the member of a group that holds each queue, as the members say.
+        """Return the client id of each queue's owner in a group, as the members report it.
 
-        Queues of members that do not answer, as they are busy or older clients, are left out.
+        Queues of members that do not answer, because they are busy or older clients, are omitted.
 
         Args:
             group: Name of the group.
@@ -178,12 +177,12 @@ class ClusterLookups(MessageLookups):
         return {queue: held.client_id for queue, held in self.queue_reports(group).items()}
 
     def queue_reports(self, group: str) -> Mapping[MessageQueue, QueueReport]:
-        """Return what the online members of a group say of each queue that they hold.
+        """Return the reports of a group's online members on each of their queues.
 
-        A listener that fails takes up the same message again and again, so that the time of its
-        queue goes on; that of one which hangs stands still while messages wait.
+        A listener that fails retries the same message again and again, so that the time of its
+        queue advances. If a listener hangs, that time stands still while messages wait.
 
-        Queues of members that do not answer, as they are busy or older clients, are left out.
+        Queues of members that do not answer, because they are busy or older clients, are omitted.
 
         Args:
             group: Name of the group.

@@ -1,7 +1,8 @@
-"""GroupOffsets: where consumer groups are in their topics, and how they go on elsewhere.
+"""GroupOffsets: reads the lag of consumer groups, and sets, resets and clones their offsets.
 
-`Admin` adds topics and the groups themselves. A broker that does not answer is an error, as half an
-answer would look like a whole one. This module must not know how topics and groups are made.
+Online members hold offsets in memory. A change is therefore sent to them as well as stored at the
+broker, and `confirm_members` checks that each one still answers. If one broker does not answer, a
+call fails: half an answer would look complete.
 """
 
 from __future__ import annotations
@@ -50,14 +51,15 @@ that RocketMQ has for operators, which find offsets for all consumers as well.""
 
 
 def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[str]]:
-    """Yield the members of a group to be told, and again if one has left or is connected anew.
+    """Yield the members of a group to notify, and again if one has left or reconnected.
 
-    The last offsets of one that left may have come behind what was stored for it. However many are
-    silent, a round ends with the first of them: ten seconds, for which the broker waits.
+    A member that left may have stored its last offsets after the new ones were stored for it.
+    However many members are silent, a round ends with the first of them, after the ten seconds for
+    which the broker waits.
 
     Raises:
-        ConsumerNotOnline: One was told, and does not answer, or one has left or is connected anew
-            each time.
+        ConsumerNotOnline: A member was notified and does not answer, or a member has left or
+            reconnected in each round.
     """
     asked: set[str] = set()
     left = silent = moved = frozenset[str]()
@@ -159,10 +161,10 @@ class GroupOffsets(ClusterLookups):
         return LagTable(found)
 
     def progress(self, group: str) -> LagTable:
-        """Return the progress of a group in all topics that it has offsets of, by one request each.
+        """Return the progress of a group in all topics where it has offsets: one request a broker.
 
-        Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not tell the two
-        apart here, but `lag` does.
+        Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not distinguish
+        the two here, but `lag` does.
 
         Args:
             group: Name of the group.
@@ -182,9 +184,9 @@ class GroupOffsets(ClusterLookups):
         )
 
     def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Have a consumer group go on at an offset of one queue, whether it is online or not.
+        """Make a consumer group resume at an offset of one queue, whether it is online or not.
 
-        Online members are told to; for all others the offset is stored.
+        Online members are notified; the broker stores the offset for all others.
 
         Args:
             group: Name of the group.
@@ -193,11 +195,11 @@ class GroupOffsets(ClusterLookups):
 
         Raises:
             MessageRejected: The queue does not have that offset.
-            NotSupported: The group is online at a broker of RocketMQ 4.9, which can tell members
-                only of times, or a member is a pull consumer of Java, which ignores what it is
-                told. Nothing has changed.
-            ConsumerNotOnline: A member does not answer: it may not have heard, and store the offset
-                that it had over this one.
+            NotSupported: The group is online at a broker of RocketMQ 4.9, which can notify members
+                only of times, or a member is a Java pull consumer, which ignores the notification.
+                Nothing has changed.
+            ConsumerNotOnline: A member does not answer: it may have missed the notification, and
+                may overwrite this offset with its old one.
         """
         group = check_text("group", group, "billing")
         check_queue("queue", queue)
@@ -217,24 +219,24 @@ class GroupOffsets(ClusterLookups):
     def reset_to_time(
         self, group: str, topic: str, timestamp_ms: int, *, is_force: bool = True
     ) -> Mapping[MessageQueue, int]:
-        """Have a consumer group go on at a time, in all queues of a topic.
+        """Make a consumer group resume at a time, in all queues of a topic.
 
         Args:
             group: Name of the group.
             topic: Name of the topic.
             timestamp_ms: Milliseconds since the epoch, or `LATEST_MS` for the end of each queue.
-            is_force: Whether queues may go forward; otherwise they only go back.
+            is_force: Whether offsets may move forward; otherwise they only move back.
 
         Returns:
-            The offset at which the group goes on, by queue.
+            The offset at which the group resumes, by queue.
 
         Raises:
             MessageRejected: The time is before 1970, or must be seconds.
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-            NotSupported: A member is a pull consumer of Java, which ignores what it is told.
-            ConsumerNotOnline: A member does not answer: it may not have heard, and store the
-                offsets that it had over these. All else is done.
-            ClientError: A broker does not answer, or refuses. The others have been told all the
+            NotSupported: A member is a Java pull consumer, which ignores the notification.
+            ConsumerNotOnline: A member does not answer: it may have missed the notification, and
+                may overwrite these offsets with its old ones. All else is done.
+            ClientError: A broker does not answer, or refuses. The others have the change all the
                 same.
         """
         group = check_text("group", group, "billing")
@@ -276,12 +278,13 @@ class GroupOffsets(ClusterLookups):
         return {**stored, **told}
 
     def clone_offsets(self, source: str, target: str, *, topic: str | None = None) -> None:
-        """Give a consumer group the offsets of another, so that it goes on where that one is.
+        """Copy the offsets of a consumer group to another, which then resumes at the same place.
 
         Args:
             source: Name of the group whose offsets are copied.
             target: Name of the group that gets them; its members should be offline.
-            topic: Name of the only topic to copy; None copies all that the source has offsets of.
+            topic: Name of the only topic to copy; None copies all topics where the source has
+                offsets.
 
         Raises:
             MessageRejected: A name is not valid.

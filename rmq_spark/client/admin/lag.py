@@ -1,6 +1,6 @@
-"""Lag: how far a consumer group is behind in one queue.
+"""Lag: how many messages of one queue a consumer group still has to consume.
 
-This module must not know how that is found out: `group_offsets` does.
+`group_offsets` computes it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class Lag(NamedTuple):
 
     Attributes:
         queue: The queue.
-        broker_offset: Offset behind the last message of the queue.
-        consumer_offset: Offset at which the group goes on; None if it has committed nothing.
+        broker_offset: Offset past the last message of the queue.
+        consumer_offset: Offset at which the group resumes; None if it has committed nothing.
         last_timestamp: Milliseconds since the epoch at which the last consumed message was stored,
             or 0 if the broker does not say.
     """

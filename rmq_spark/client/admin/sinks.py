@@ -1,7 +1,7 @@
-"""Sinks that stage their batches on brokers of ours: what each has committed last.
+"""Broker sinks: list and remove the sinks that stage their batches on our brokers.
 
-Other brokers have none, and are passed over. Sinks that commit by manifests are read from the
-commits topics (`committed_reads`).
+RocketMQ's brokers have no such sinks and are skipped. `committed_reads` lists the batches of sinks
+that commit with manifests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmq_spark.wire.extensions import Extension
 
 
 class BrokerSink(NamedTuple):
-    """A sink, and what a broker knows of it.
+    """A sink, with its state at one broker.
 
     Attributes:
         name: Name of the sink.
@@ -29,11 +29,11 @@ class BrokerSink(NamedTuple):
 
 
 def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
-    """Return the sinks that have committed batches on brokers of ours.
+    """Return the sinks that have committed staged batches on our brokers.
 
     Args:
         admin: The cluster.
-        topic: A topic that the last batch of each has rows of; None for all sinks.
+        topic: Only sinks whose last batch has rows of this topic; None for all sinks.
     """
     return [
         BrokerSink(name, broker_name, state)
@@ -44,7 +44,7 @@ def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
 
 
 def remove_sink(admin: Admin, name: str) -> list[str]:
-    """Have all brokers forget a sink and what it has staged; return the names of those with it."""
+    """Remove a sink and its staged rows from all brokers; return the names of those that had it."""
     return [
         broker_name
         for broker_name, address in _staging_brokers(admin)

@@ -1,7 +1,7 @@
-"""Tables of topics by one call, for a notebook: each makes an `Admin`, asks it, and closes it.
+"""Tables: read a topic as an Arrow table in one call, for notebooks.
 
-How a topic is read is in `arrow_reads`, and in `committed_reads` for the rows that Spark sinks have
-committed; this module must not know it.
+Each function makes an `Admin`, reads with it and closes it. `arrow_reads` reads topics, and
+`committed_reads` reads the rows that Spark sinks have committed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def read_table(
 
     Args:
         topic: The topic to read.
-        name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
+        name_servers: Addresses as ``host:port;host:port``; by default those in ``NAMESRV_ADDR``.
         start: The first messages to read: ``"earliest"``, ``"latest"``, a time (a datetime with a
             zone, or milliseconds since 1970), or ``{queue: offset}``.
         end: A bound of the same kinds, before which to end.
         columns: Names of columns; nothing else is decoded.
         tags: ``"a || b"`` for messages with one of these tags.
-        on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
-            ``"null"`` gives a row without its body, ``"skip"`` leaves it out.
+        on_bad_record: Handling of a message that cannot be read: ``"fail"`` ends the read,
+            ``"null"`` returns a row without its body, ``"skip"`` omits it.
         instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
 
     Raises:
@@ -71,7 +71,7 @@ def read_committed(
 
     Args:
         topic: The topic to read, written to with ``delivery=exactly_once``.
-        name_servers: Addresses as ``host:port;host:port``; without, ``NAMESRV_ADDR`` says them.
+        name_servers: Addresses as ``host:port;host:port``; by default those in ``NAMESRV_ADDR``.
         start: The first batches to read, by when they were committed: ``"earliest"``, ``"latest"``
             or a time (a datetime with a zone, or milliseconds since 1970).
         end: A bound of the same kinds, before which to end.

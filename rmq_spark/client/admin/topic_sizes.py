@@ -1,8 +1,8 @@
-"""Sizes of topics: how many messages they hold, and about how many bytes those are.
+"""Topic sizes: count the messages of a topic and estimate the bytes that they take.
 
-No request of RocketMQ's tells the bytes of a topic, whose messages lie in one log with all others:
-so the first and the last messages of each queue are looked at, and their mean counts for all. This
-module must not know groups.
+No request of RocketMQ returns the bytes of a topic, because the messages of all topics share one
+log. So the first and the last messages of each queue are sampled, and their mean size is taken for
+all messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SAMPLED: Final = 32
 
 
 class TopicSize(NamedTuple):
-    """The amount that a topic holds.
+    """The number of messages in a topic, and their estimated size.
 
     Attributes:
         messages: Number of messages in all queues.
@@ -40,10 +40,10 @@ class TopicSize(NamedTuple):
 def estimate_topic_size(
     instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]
 ) -> TopicSize:
-    """Look at some messages of each queue, and return the size of all.
+    """Estimate the size of a topic from some messages of each queue.
 
     Args:
-        instance: The client, which has to know the topic's route.
+        instance: The client, which must know the topic's route.
         offsets: The offsets that each queue begins and ends at.
     """
     messages = stored_bytes = last = 0

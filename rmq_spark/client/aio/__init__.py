@@ -1,8 +1,8 @@
-"""The client for asyncio: coroutines around the threaded one, which does all the work.
+"""The client for asyncio: coroutines around the threaded client, which does all the work.
 
-    loop ──▶ what needs no wait: sends to a connected broker, messages that were pulled ahead
-         ──▶ what may wait: a few threads of the process (`calls`)
+    loop ──▶ what needs no wait: sends to a connected broker, messages pulled ahead
+         ──▶ what may block: a few threads of the process (`blocking_calls`)
     loop ◀── results, gathered (`loop_bridge`)
 
-Nothing here knows how queues are shared out, sends tried again or pulls held back.
+Rebalancing, retries and flow control are the threaded client's alone.
 """

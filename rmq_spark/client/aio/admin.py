@@ -1,7 +1,7 @@
-"""Admin for asyncio: each method of the threaded one, awaited.
+"""Admin for asyncio: each method of the threaded `Admin`, as a coroutine.
 
-The calls are made in threads, up to eight at once in a process; what they do, and the errors that
-they raise, is said by the threaded `Admin`.
+The calls run in threads, up to eight at a time in a process. The threaded `Admin` documents what
+each does and raises.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Calls: blocking calls of coroutines, in a few threads that the whole process shares.
+"""Blocking calls: runs blocking calls for coroutines in a few threads that the process shares.
 
-    in_thread    at once, beside others
-    ending       the same for what ends something: in threads of its own, so that no call that
-                 waits for a broker holds it up
-    Turns        one after the other, in the order in which they were asked for
+    call_in_thread   at once, concurrently with other calls
+    stop_in_thread   the same for calls that stop something, in threads of their own, so that calls
+                     that wait for a broker do not delay them
+    CallQueue        one call at a time, in the order of the requests
 
-A call whose coroutine is cancelled before it has begun is not made. One that has begun goes on, and
-its result is dropped. The threads are daemons: a call that hangs keeps no program from ending.
+If a coroutine is cancelled before its call has begun, the call is not made. A call that has begun
+runs to its end, and its result is dropped. The threads are daemons: a call that hangs does not keep
+the program from exiting.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def call_in_thread(bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.F
 
 
 def stop_in_thread(bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
-    """Make a blocking call that ends something, and return the future of its result.
+    """Make a blocking call that stops something, and return the future of its result.
 
-    It waits for no calls, of which all that may be under way at once may wait for a broker.
+    Other calls do not delay it, even if all of their threads wait for a broker.
     """
     return _schedule(_threads.stops, bridge, call)
 
@@ -92,17 +93,17 @@ def _wrap_stop_iteration(error: BaseException) -> BaseException:
 
 
 class CallQueue:
-    """Calls of one client that are made one at a time, in order."""
+    """Makes the calls of one client one at a time, in order."""
 
     def __init__(self, *, is_stop: bool = False) -> None:
-        """Make it; ``is_stop`` says that they begin and end something, as for `ending`."""
+        """Make a queue; with ``is_stop``, its calls run in the threads of `stop_in_thread`."""
         self._is_stop = is_stop
         self._mutex = reentrant_mutex()
         self._waiting: deque[Action] = deque()
         self._is_running = False
 
     def call(self, bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
-        """Make a blocking call behind those before, and return the future of its result."""
+        """Make a blocking call after the earlier ones, and return the future of its result."""
         promise: LoopPromise[_Result] = LoopPromise(bridge)
         with self._mutex:
             self._waiting.append(lambda: _run_call(promise, call))

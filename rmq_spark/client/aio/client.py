@@ -1,11 +1,12 @@
-"""Client: the connections and threads that producers and consumers of an event loop share.
+"""Client: the connections and threads that producers and consumers of one event loop share.
 
     Client ──▶ ClientInstance    connections, routes, heartbeats: made in a thread, when needed
-           ──▶ SharedThreads        the consumers' background work, in a few threads for all
+           ──▶ SharedThreads     the consumers' background work, in a few threads for all
            ──▶ LoopBridge        the one loop that it is used in
 
-It lives from its first user to its last. Once a second it looks whether its loop was closed without
-a word; its members leave their groups then, as nobody could ever poll them again.
+A client starts with its first user and stops with its last. Once a second it checks whether its
+loop was closed while it still had users. If so, its members leave their groups, because nothing can
+poll them any more.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ class Client(ForkAware):
         max_body_bytes: Most bytes that a compressed body may inflate to when it is read, up to
             1 GiB; 16 MiB by default.
 
-    What cannot work is an error of the first call that is awaited: `MessageRejected` for a
-    number out of range or an id that cannot be one, `TlsRejected` for TLS settings that cannot
-    work, `TypeError` for an argument of the wrong type. Only what cannot be addresses is refused
+    Arguments that cannot work raise an error from the first call that is awaited: `MessageRejected`
+    for a number out of range or an id that cannot be one, `TlsRejected` for TLS settings that
+    cannot work, `TypeError` for an argument of the wrong type. Only malformed addresses are refused
     at once, with a `ValueError`.
     """
 
@@ -132,7 +133,7 @@ class Client(ForkAware):
     # ---- where it is used
 
     def bridge(self, what: object) -> LoopBridge:
-        """Return the way into the running loop, which must be the one of the first use.
+        """Return the bridge to the running loop, which must be the loop of the first use.
 
         Raises:
             ClientShutDown: ``what`` is used in another event loop, outside of any, or in a forked
@@ -159,7 +160,7 @@ class Client(ForkAware):
             return self._bridge
 
     def instance(self) -> ClientInstance:
-        """Return the threaded client; made with the first call, which may look up a host's name."""
+        """Return the threaded client; the first call makes it, and may look up a host's name."""
         with self._creation_lock:
             if self._instance is None:
                 self._instance = self._create()
@@ -168,7 +169,7 @@ class Client(ForkAware):
     # ---- users
 
     def register(self, user: object, stop: Callable[[], object]) -> None:
-        """Add a user; ``stop`` ends it, should the loop be closed without a word to it."""
+        """Add a user; ``stop`` is called if the loop is closed before the user is."""
         with self._mutex:
             self._users[user] = stop
             if self._loop_check is None:
@@ -177,7 +178,7 @@ class Client(ForkAware):
                 self._loop_check.start(LOOP_CHECK_MS)
 
     def unregister(self, user: object) -> None:
-        """Remove a user that has ended; the last one ends the threads."""
+        """Remove a user that has stopped; the last one stops the threads."""
         with self._mutex:
             if self._users.pop(user, None) is None or self._users:
                 return
@@ -201,11 +202,10 @@ class Client(ForkAware):
 
     @contextmanager
     def kept(self) -> Iterator[Client]:
-        """Keep this client in use for a block of a thread, as a fixture's, whose end has no loop.
+        """Keep this client in use for a block of synchronous code, such as a test fixture.
 
-        Producers and consumers that are still there at the end of the block are ended by it.
-        Beginning and end may wait for brokers: this is not for coroutines, which have
-        ``async with``.
+        Producers and consumers that still run at the end of the block are stopped by it. Entering
+        and leaving the block may wait for brokers; coroutines use ``async with`` instead.
         """
         self.instance().start()
         self.register(_BLOCK_USER, self.instance().stop)

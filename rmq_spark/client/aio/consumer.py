@@ -1,11 +1,11 @@
-"""Consumer for asyncio: messages that threads have pulled ahead, taken in the loop.
+"""Consumer for asyncio: returns messages, in the loop, that threads have pulled ahead.
 
     pull ──▶ request cache ──wake──▶ loop: poll, or the next of `async for`
-    listener of queues ◀──post──┘        └──▶ handout ──▶ the next ones, without a look around
+    listener of queues ◀──post──┘        └──▶ handout ──▶ the next ones, without a check
 
-A message is taken from the cache in the very step of the loop in which it is returned, behind the
-last await: no cancellation can come in between, and a message of a cancelled wait is still there
-for the next. Which queues, how far and how much is pulled ahead is the threaded consumer's.
+A message leaves the cache in the same step of the loop that returns it, after the last await. No
+cancellation can come in between, so a cancelled wait loses no message. The threaded consumer
+decides which queues are pulled and how far ahead.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _loop_listener(topic: str, all_queues: object, own_queues: object) -> None:
 
 
 class LoopConsumer(SeekableConsumerImpl):
-    """The threaded consumer behind a `Consumer`; its threads are those of the client's crew."""
+    """The threaded consumer inside a `Consumer`; it uses the client's shared threads."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LoopConsumer(SeekableConsumerImpl):
         return self._shared_threads
 
     def set_arrival_callback(self, callback: Callable[[], object]) -> None:
-        """Have a function called, in any thread, whenever `take` may return something."""
+        """Set a function to call, in any thread, when new messages may have arrived."""
         self._request_cache.set_change_callback(callback)
 
     def check_running(self) -> None:
@@ -93,23 +93,23 @@ class LoopConsumer(SeekableConsumerImpl):
         self._check_running()
 
     def confirm_returned(self) -> None:
-        """With ``auto_commit``, count what was returned as dealt with, as its caller says."""
+        """With ``auto_commit``, count the messages that were returned as consumed."""
         self._auto_commit.confirm_returned()
 
     def poll_now(self, messages_max: int | None) -> list[MessageExt] | None:
-        """Return up to so many messages of one queue that are here; None without any."""
+        """Return up to so many cached messages of one queue; None without any."""
         self._end_handout()
         return self._poll_cache(0, messages_max) or None
 
     def next_from_handout(self) -> MessageExt | None:
-        """Return the next message of those of one pull; None if there is none, or none any more."""
+        """Return the next message of the current pull; None if there is none any more."""
         if self.handout is None or (message := self.handout.next()) is None:
             return None
         observer.observe_message(self.group, message)
         return message
 
     def next_message(self) -> MessageExt | None:
-        """Return the next message, if need be the first of another pull; None without any."""
+        """Return the next message, if necessary the first of another pull; None without any."""
         if (message := self.next_from_handout()) is None:
             try:
                 self._end_handout()
@@ -140,14 +140,14 @@ class LoopConsumer(SeekableConsumerImpl):
         self.handout = self._handout_queue = None
 
     def new_commit(self, offsets: Mapping[MessageQueue, int] | None) -> CommitRequest:
-        """Return what `commit` stores: the offsets given, or how far all was returned."""
+        """Return what `commit` stores: the given offsets, or those past all returned messages."""
         return self._new_commit(offsets)
 
     def store_commit(self, commit: CommitRequest, *, is_strict: bool) -> None:
         """Store the group's offsets, and wait until the brokers have them.
 
-        Those of queues that were given up since are another member's to store: with
-        ``is_strict`` that is an error, otherwise they are left out.
+        Offsets of queues that were revoked since belong to another member: with ``is_strict`` they
+        are an error, otherwise they are omitted.
         """
         if is_strict:
             for queue in commit.offsets:
@@ -167,8 +167,8 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
     """A member of a consumer group whose messages are awaited, or iterated over.
 
     Either `subscribe` to topics, and share their queues with the group, or `assign` queues. With
-    ``auto_commit``, asking for more says that what was returned before is dealt with; messages are
-    delivered at least once. Use it in an ``async with`` statement.
+    ``auto_commit``, asking for more messages confirms that the earlier ones were processed;
+    messages are delivered at least once. Use it in an ``async with`` statement.
 
     Example:
         async with Consumer("billing", "localhost:9876") as consumer:
@@ -184,7 +184,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         settings: Settings of the consumer; `LitePullSettings()` by default.
         message_queue_listener: Called in the loop with topic, all queues and own queues, when these
             change; a function or a coroutine function. New queues are assigned when it is called,
-            and their messages come when it has ended without an error: it may await `seek`. If it
+            and their messages come after it has ended without an error: it may await `seek`. If it
             raises, it is called again every second.
 
     Raises:
@@ -291,9 +291,9 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             self._arrival_event.close()
 
     def health(self) -> ConsumerHealth:
-        """Return the state of this consumer right now, without asking or waiting for anybody.
+        """Return the state of this consumer right now, from memory, without waiting.
 
-        Its ``threads`` are those of its own: there are none, as the client's do its work.
+        Its ``threads`` are 0, because the client's threads do its work.
         """
         return self._get_started().health()
 
@@ -341,11 +341,11 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
     ) -> list[MessageExt]:
         """Return messages of one queue, waiting for them; an empty list if none come in time.
 
-        A poll that is cancelled has taken nothing: the messages are there for the next.
+        A cancelled poll loses nothing: the next one returns the messages.
 
         Args:
             timeout_ms: Milliseconds to wait; by default the setting ``poll_timeout_ms``.
-            max_messages: Most messages to return; by default all that one pull has found.
+            max_messages: Most messages to return; by default all messages of one pull.
 
         Raises:
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
@@ -417,16 +417,17 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store the group's offsets, and wait until the brokers have them.
 
-        A commit that is cancelled may be stored all the same; later ones come behind it.
+        A cancelled commit may be stored all the same; later commits come after it.
 
         Args:
-            offsets: The offset to go on at, by queue; by default behind all that was returned when
-                this is called.
+            offsets: The offset to resume at, by queue; by default past all messages returned so
+                far.
 
         Raises:
             NotAssigned: One of the queues is not this consumer's.
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
-            ClientError: A broker does not answer. It is told again later; the others have theirs.
+            ClientError: A broker does not answer. Its offsets are sent again later; the others have
+                theirs.
         """
         wanted = self._get_started().new_commit(offsets)
         is_asked_for = offsets is not None

@@ -1,11 +1,11 @@
-"""LoopBridge: the way from threads into one event loop; Promise: a result that comes that way.
+"""LoopBridge: calls functions in an event loop from other threads; LoopPromise: a result sent so.
 
-    thread ──post──▶ gathered ──one wake-up──▶ loop runs all that has come
+    thread ──post──▶ gathered ──one wake-up──▶ loop runs all that is posted
 
-Waking a loop is a write to a socket, and gives it the interpreter. What comes before it has run
-needs no other, and a thread that has read many answers, or messages for many consumers, wakes it
-behind the last (`turns`), or as soon as that takes long. A loop that was closed takes nothing any
-more: what is posted then is dropped, as nobody waits for it. This module knows no client.
+Waking a loop costs a write to a socket, and hands the interpreter to the loop's thread. Functions
+that are posted before the loop has run share one wake-up. A thread that reads many responses, or
+messages for many consumers, wakes the loop after the last one (`deferred_wakeups`), or earlier if
+that takes long. A closed loop drops what is posted, because nothing waits for it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ DEFER_SECONDS_MAX: Final = 0.002
 class LoopBridge:
     """Runs functions in an event loop. `post` may be called from any thread.
 
-    It takes no lock: each step is one that no other thread comes in between. What is posted while
-    the loop is about to look is found by that look, as the loop says first that it looks.
+    It needs no lock, because each step is atomic. The loop clears the wake-up flag before it reads
+    the posted functions, so that a function posted at that moment is either read or causes another
+    wake-up.
     """
 
     def __init__(
@@ -47,13 +48,13 @@ class LoopBridge:
         self._deferred_until: float | None = None
 
     def post(self, action: Callable[[], object]) -> None:
-        """Have a function called in the loop soon, behind all that was posted before."""
+        """Call a function in the loop soon, after all that was posted before."""
         self._actions.append(action)
         if not self._is_wakeup_pending:
             self._wake()
 
     def post_deferred(self, action: Callable[[], object]) -> None:
-        """Post a function of which the thread that reads may have many more to post."""
+        """Post a function from a reading thread, which may post many more before the wake-up."""
         self._actions.append(action)
         if self._is_wakeup_pending:
             return
@@ -87,39 +88,39 @@ class LoopBridge:
 
     @property
     def is_closed(self) -> bool:
-        """True if the loop was closed, so that it never runs anything again."""
+        """True if the loop was closed: it never runs anything again."""
         return self.loop.is_closed()
 
 
 class LoopPromise(Generic[_Result]):
-    """A result that a thread finds out, and a coroutine awaits as ``future``.
+    """A result that a thread sets, and a coroutine awaits as ``future``.
 
-    The future may be cancelled: the result is dropped then. Made in the loop; the other methods
-    may be called from any thread.
+    If the future is cancelled, the result is dropped. Make it in the loop; the other methods may be
+    called from any thread.
     """
 
     __slots__ = ("_bridge", "_on_done", "future")
 
     def __init__(self, bridge: LoopBridge, on_done: Callable[[], object] = lambda: None) -> None:
-        """Make it; ``on_done`` is called in the loop when the outcome is there, wanted or not."""
+        """Make it; ``on_done`` is called in the loop when the result is set, cancelled or not."""
         self._bridge = bridge
         self._on_done = on_done
         self.future: asyncio.Future[_Result] = bridge.loop.create_future()
 
     def cancelled(self) -> bool:
-        """Return whether nobody waits for the result any more."""
+        """Return whether the future was cancelled."""
         return self.future.cancelled()
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Return True: a result may be set, and is dropped where nobody waits."""
+        """Return True: a result may be set, and is dropped if the future was cancelled."""
         return True
 
     def set_result(self, result: _Result) -> None:
-        """Let the future have its result."""
+        """Set the result of the future."""
         self._bridge.post_deferred(partial(self._resolve, result))
 
     def set_exception(self, error: BaseException) -> None:
-        """Let the future fail."""
+        """Make the future fail."""
         self._bridge.post_deferred(partial(self._fail, error))
 
     def _resolve(self, result: _Result) -> None:
@@ -134,10 +135,10 @@ class LoopPromise(Generic[_Result]):
 
 
 class WakeEvent:
-    """Coroutines of one loop that wait for something to look at again. Used in the loop alone.
+    """An event for coroutines of one loop, which check their condition when woken. Loop only.
 
-    Those whose time may be over share one timer. It is set for the first of them, and stays set
-    when that is woken before: of waits that are mostly woken early, few need a timer of their own.
+    Waits with a timeout share one timer, set for the first deadline. It stays set if that wait is
+    woken early, so that most waits need no timer of their own.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -147,7 +148,7 @@ class WakeEvent:
         self._timer_at = inf
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait to be woken, or for so many seconds; None is for as long as it takes."""
+        """Wait to be woken, at most so many seconds; None waits without limit."""
         woken = self._loop.create_future()
         until = inf if seconds is None else self._loop.time() + seconds
         self._waiting[woken] = until
@@ -165,7 +166,7 @@ class WakeEvent:
             _wake(woken)
 
     def close(self) -> None:
-        """Wake all, and leave no timer behind; nobody waits for a time any more."""
+        """Wake all, and cancel the timer."""
         self._cancel_timer()
         self.wake_all()
 

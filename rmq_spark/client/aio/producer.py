@@ -1,10 +1,10 @@
-"""Producer for asyncio: sends to a connected broker go out from the loop, all others by threads.
+"""Producer for asyncio: sends from the loop if the broker is connected, otherwise from a thread.
 
-    send ──▶ room? ──▶ route and broker known ──▶ on its way; the answer resolves a future
+    send ──▶ room? ──▶ route and broker known ──▶ sent; the response resolves a future
               │                └── not yet ──▶ a thread of the producer asks and connects
-              └── none: waits in the loop until an answer has made some
+              └── none: waits in the loop until a response has made room
 
-Tries, queues and limits are those of the threaded producer, as is every error.
+Retries, queue selection, limits and errors are those of the threaded producer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class WaiterQueue:
-    """The coroutines that wait, in the order in which they came."""
+    """Waiting coroutines, first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -58,11 +58,11 @@ class WaiterQueue:
         return len(self._waiters)
 
     def new_waiter(self) -> RoomWaiter:
-        """Return a place at the end, which is taken for as long as a with statement lasts."""
+        """Return a waiter that is last in the queue while its with statement runs."""
         return RoomWaiter(self._loop, self._waiters)
 
     def wake_first(self) -> None:
-        """Wake the first, if there is one: there may be room for it."""
+        """Wake the first waiter, if there is one, because there may be room."""
         if self._waiters:
             next(iter(self._waiters)).wake()
 
@@ -73,7 +73,7 @@ class WaiterQueue:
 
 
 class RoomWaiter:
-    """A place in a `WaiterQueue`, which may be taken before the with statement in which it ends."""
+    """A coroutine's place in a `WaiterQueue`; it may join before its with statement begins."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, waiters: dict[RoomWaiter, None]) -> None:
         self._loop = loop
@@ -93,21 +93,21 @@ class RoomWaiter:
         self.leave()
 
     def join(self) -> None:
-        """Be the last from now on; who is there already stays where it is."""
+        """Join at the end of the queue; no effect for a waiter that is in it."""
         self._waiters[self] = None
 
     def leave(self) -> None:
-        """Let the next one look for room; who has left has no effect."""
+        """Leave the queue and wake the next waiter; no effect for one that has left."""
         if self._waiters.pop(self, self) is None and self._waiters:
             next(iter(self._waiters)).wake()
 
     @property
     def is_first(self) -> bool:
-        """True if nobody is ahead."""
+        """True if no other waiter is ahead."""
         return next(iter(self._waiters)) is self
 
     def wake(self) -> None:
-        """Have the one who waits here look again."""
+        """Wake the coroutine, which checks for room again."""
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
 
@@ -150,13 +150,13 @@ class Producer(AsyncWrapper["LoopProducer"]):
         pending_max: Number of sends that may wait for their responses at once; 10,000 by default.
             More wait until there is room.
         pending_bytes_max: Number of body bytes that these may have together; 64 MiB by default.
-        serializer: What makes bodies of values that are no bytes: ``"json"``, ``"msgpack"``,
-            ``"text"``, `avro`, or an object with ``dumps`` and ``loads``; it is called in a thread.
-            Without it, bodies are bytes.
+        serializer: Serializer of bodies that are not bytes: ``"json"``, ``"msgpack"``, ``"text"``,
+            `avro`, or an object with ``dumps`` and ``loads``; it is called in a thread. Without
+            one, bodies must be bytes.
 
     Raises:
-        MessageRejected: The group is not a valid name. Of all other arguments, what cannot work is
-            an error of the first call that is awaited.
+        MessageRejected: The group is not a valid name. Other arguments that cannot work raise an
+            error from the first call that is awaited.
         TypeError: The group is no text.
     """
 
@@ -203,7 +203,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
             self._waiter_queue.wake_all()
 
     def health(self) -> ProducerHealth:
-        """Return the state of this producer right now, without asking or waiting for anybody."""
+        """Return the state of this producer right now, from memory, without waiting."""
         return self._get_started().health()
 
     # ---- sending
@@ -219,15 +219,15 @@ class Producer(AsyncWrapper["LoopProducer"]):
         A send whose connection fails is tried again, at another broker if there is one. One with a
         given queue or a sharding key is tried once only: elsewhere it would be out of order.
 
-        A send that is cancelled is either not sent, or under way, and then its result is dropped:
-        the message may be stored, and is not tried again.
+        If a send is cancelled, the message was either not sent, or is in flight. Then it may be
+        stored, is not sent again, and its result is dropped.
 
         Args:
             message: The message to send.
             queue: The queue to send to, or a function that chooses one of the topic's queues. By
                 default, the producer takes the queues in turn, or by the message's sharding key.
             timeout_ms: Milliseconds for all tries together, and as many before them to wait for
-                room, while too many sends are under way; ``send_timeout_ms`` by default.
+                room, while too many sends are pending; ``send_timeout_ms`` by default.
 
         Returns:
             The queue and the offset at which the message is stored.
@@ -255,18 +255,18 @@ class Producer(AsyncWrapper["LoopProducer"]):
         queue: MessageQueue | Selector | None = None,
         timeout_ms: int | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Begin to send a message, and return the future of its result at once.
+        """Start to send a message, and return the future of its result at once.
 
         Thousands of sends take less of the processor as futures than as coroutines, each of which
-        `asyncio.gather` runs as a task. Of a future that is cancelled, the message is either not
-        sent, or under way: it may be stored then, is not tried again, and its result is dropped.
+        `asyncio.gather` runs as a task. If the future is cancelled, the message was either not
+        sent, or is in flight. Then it may be stored, is not sent again, and its result is dropped.
 
         Args:
             message: The message to send.
             queue: The queue to send to, or a function that chooses one of the topic's queues. By
                 default, the producer takes the queues in turn, or by the message's sharding key.
             timeout_ms: Milliseconds for all tries together, and as many before them to wait for
-                room, while too many sends are under way; ``send_timeout_ms`` by default.
+                room, while too many sends are pending; ``send_timeout_ms`` by default.
 
         Returns:
             A future that yields the queue and the offset at which the message is stored. It fails
@@ -457,21 +457,21 @@ async def _observe_result(
 
 
 class LoopProducer(ThreadedProducer):
-    """The threaded producer behind a `Producer`; it can send without waiting for anybody."""
+    """The threaded producer inside a `Producer`; it can send without waiting."""
 
     def prepare(self, message: Message) -> PreparedMessage:
-        """Check a message, and return what is sent of it."""
+        """Check a message, and return it prepared for sending."""
         return self._prepare(message)
 
     def prepare_small(self, message: Message) -> PreparedMessage | None:
-        """Return what is sent of a message; None if its body may take long to make."""
+        """Return a message prepared for sending; None if preparing its body may take long."""
         if not isinstance(message, Message):
             check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
         is_small = isinstance(message.body, bytes) and len(message.body) < LARGE_BODY_BYTES
         return self._prepare(message) if is_small else None
 
     def check_running(self) -> None:
-        """Raise `ClientShutDown` if the producer does not run."""
+        """Raise `ClientShutDown` if the producer is not running."""
         self._lifecycle.check_running()
 
     def send_nonblocking(
@@ -482,7 +482,7 @@ class LoopProducer(ThreadedProducer):
         promise: LoopPromise[SendResult],
         call_soon: CallSoon,
     ) -> bool:
-        """Send a message and come back at once; return False if there is no room for it."""
+        """Send a message without waiting; return False if there is no room for it."""
         return self._async_sender.send_nonblocking(prepared, fixed, timeout_ms, promise, call_soon)
 
     def too_many_pending(self) -> TooManyPending:

@@ -1,9 +1,9 @@
-"""AsyncWrapper: what asyncio producers, consumers and administrators have in common: their lives.
+"""AsyncWrapper: the lifecycle that asyncio producers, consumers and admins share.
 
-    made ──start──▶ running ──close──▶ over          each is made, started and closed in a thread
-             └── cancelled ──▶ over, in the background
+    made ──start──▶ running ──close──▶ closed        each is made, started and closed in a thread
+             └── cancelled ──▶ closed, in the background
 
-Each holds the threaded one that does the work; `run_in_thread` makes a coroutine of one of its
+Each wraps a threaded object that does the work. `run_in_thread` makes a coroutine of one of its
 methods.
 """
 
@@ -30,7 +30,7 @@ _Threaded = TypeVar("_Threaded")
 
 
 class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
-    """One of the users of a `Client`: start it and close it, or use it in ``async with``.
+    """A user of a `Client`: start it and close it, or use it in ``async with``.
 
     It is used in one event loop, the one of its client's first use; there it may be used by any
     number of tasks.
@@ -50,13 +50,13 @@ class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
 
     @property
     def is_running(self) -> bool:
-        """True if it was started, and neither it nor its client has ended."""
+        """True if it was started, and neither it nor its client has stopped."""
         return (
             self._is_running and not self._is_closing and not self._client.instance().is_shut_down
         )
 
     async def start(self) -> None:
-        """Start; a start that is cancelled is undone in the background. Again has no effect.
+        """Start; a cancelled start is undone in the background. Starting again has no effect.
 
         Raises:
             ClientShutDown: It was closed, or belongs to another event loop or process.
@@ -76,9 +76,9 @@ class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
             raise
 
     async def close(self) -> None:
-        """End within two seconds; a close that is cancelled goes on in the background.
+        """Stop within two seconds; a cancelled close goes on in the background.
 
-        Closing again has no effect but to wait for the first.
+        Closing again only waits for the first close.
         """
         bridge = self._get_bridge()
         if self._close_future is None:

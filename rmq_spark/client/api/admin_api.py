@@ -1,4 +1,4 @@
-"""AdminApi: requests of operators to a broker, a method each; typed headers in, values out."""
+"""AdminApi: an operator's requests to a broker, one method each; typed headers in, values out."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _FOUND_OR_NOT_FOUND: Final = frozenset(
 
 
 class AdminApi:
-    """The requests of operators to a broker, a method each; the address comes first."""
+    """An operator's requests to a broker, one method each; the address comes first."""
 
     def __init__(self, requests: TypedRequests) -> None:
         self.requests = requests
@@ -102,7 +102,7 @@ class AdminApi:
         return self.requests.body(QueryConsumeQueueResponseBody, address, code, header)
 
     def view_message(self, address: str, commit_log_offset: int) -> Buffer:
-        """Return the record at a position of the commit log."""
+        """Return the record at a physical offset of the commit log."""
         header = ViewMessageRequestHeader(commit_log_offset)
         return self.requests.call(address, RequestCode.VIEW_MESSAGE_BY_ID, header).body
 
@@ -115,12 +115,12 @@ class AdminApi:
     # ---- sinks
 
     def sinks(self, address: str) -> Mapping[str, SinkState]:
-        """Return what each sink has committed last on a broker of ours, by the sink's name."""
+        """Return the last batch of each sink at one of our brokers, by the sink's name."""
         answer = self.requests.call(address, RequestCode.ALL_SINKS)
         return response_body(address, SinksBody, answer).sinks
 
     def forget_sink(self, address: str, sink: str) -> bool:
-        """Have a broker of ours forget a sink; return whether it knew it."""
+        """Remove a sink from one of our brokers; return whether the broker knew it."""
         answer = self.requests.call(
             address,
             RequestCode.FORGET_SINK,
@@ -150,7 +150,7 @@ class AdminApi:
         self.requests.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     def delete_topic(self, address: str, topic: str) -> None:
-        """Delete a topic of a broker, with its messages."""
+        """Delete a topic from a broker, with its messages."""
         self.requests.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
 
     def topic_configs(self, address: str) -> Mapping[str, TopicConfig]:
@@ -202,7 +202,7 @@ class AdminApi:
     def reset_offset(
         self, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
-        """Have an online group go to a time, or, on 5.x and rocketpoll, to an offset of one queue.
+        """Reset an online group to a time, or, on 5.x and rocketpoll, to an offset of one queue.
 
         Raises:
             ConsumerNotOnline: No member is online; its offsets can be stored directly.
@@ -226,7 +226,7 @@ class AdminApi:
         return self.requests.body(ConsumerConnection, address, code, header)
 
     def online_members(self, address: str, group: str) -> tuple[Connection, ...]:
-        """Return the online members of a consumer group, as one broker knows them; maybe none."""
+        """Return the online members of a consumer group, as one broker knows them; may be empty."""
         try:
             return tuple(self.consumer_connection(address, group).connection_set)
         except ConsumerNotOnline:
@@ -247,7 +247,7 @@ class AdminApi:
     def consumer_running_info(
         self, address: str, group: str, client_id: str
     ) -> ConsumerRunningInfo:
-        """Return a consumer's report on itself, for which the broker asks it.
+        """Return a consumer's report on itself, which the broker requests from it.
 
         Raises:
             ConsumerNotOnline: The consumer does not answer.
@@ -260,7 +260,7 @@ class AdminApi:
     def consume_message_directly(
         self, address: str, header: ConsumeMessageDirectlyResultRequestHeader
     ) -> ConsumeMessageDirectlyResult:
-        """Have a consumer consume one message now, which the broker asks it to."""
+        """Make a consumer consume one message now, by way of the broker."""
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
         calls = TypedRequests(self.requests.request, RELAY_TIMEOUT_MS)
         return calls.body(ConsumeMessageDirectlyResult, address, code, header)
@@ -292,10 +292,10 @@ class AdminApi:
 
 
 class StagingApi:
-    """The requests about staged batches, a method each; the broker's address comes first."""
+    """The requests for staged batches, one method each; the broker's address comes first."""
 
     def __init__(self, connections: RemotingClient, timeout_ms: int) -> None:
-        """Make calls over connections; ``timeout_ms`` is how long each may take by default."""
+        """Make requests over these connections; ``timeout_ms`` is the default for each."""
         self._connections = connections
         self._timeout_ms = timeout_ms
 
@@ -308,7 +308,7 @@ class StagingApi:
     ) -> Future[bool]:
         """Stage encoded records, their sizes in front.
 
-        Returns a future that is True if the batch is committed already, and nothing was staged.
+        Return a future that is True if the batch is committed already, and nothing was staged.
         """
         code = RequestCode.STAGE_CHUNK
         command = build_request(code, header, sized_records)
@@ -327,10 +327,10 @@ class StagingApi:
         attempts: Sequence[StagedAttempt],
         timeout_ms: int | None = None,
     ) -> CommittedBatch:
-        """Make all rows of these attempts visible; return the last batch that is committed then.
+        """Make all rows of these attempts visible; return the last committed batch.
 
-        One that was committed before is returned as it was committed then. The broker goes on when
-        nobody waits for it any more: who asks again hears what it has come to.
+        If the batch was committed before, it is returned as it was committed then. The broker
+        continues even if the caller stops waiting: repeating the request returns the outcome.
         """
         code, body = RequestCode.COMMIT_BATCH, CommitBatchRequestBody(attempts=tuple(attempts))
         answer = self._request(address, build_request(code, batch, body), timeout_ms)
@@ -343,7 +343,7 @@ class StagingApi:
         attempts: Sequence[str],
         timeout_ms: int | None = None,
     ) -> None:
-        """Forget what these attempts have staged, unless the batch is committed."""
+        """Discard what these attempts have staged, unless the batch is committed."""
         code, body = RequestCode.ABORT_BATCH, AbortBatchRequestBody(attempts=tuple(attempts))
         check_response(
             address, code, self._request(address, build_request(code, batch, body), timeout_ms)

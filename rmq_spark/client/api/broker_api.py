@@ -1,8 +1,8 @@
-"""BrokerApi: requests that clients make of brokers, a method each; typed headers in, values out.
+"""BrokerApi: a client's requests to brokers, one method each; typed headers in, values out.
 
-Every method takes the broker's address first, and raises `BrokerRefused` of the fitting kind where
-the broker refuses, or one of `CONNECTION_FAULTS`. It tries nothing twice. The requests of operators
-are in `admin_api`.
+Every method takes the broker's address first. If the broker refuses, it raises the matching kind of
+`BrokerRefused`; if no usable response comes, one of `CONNECTION_FAULTS`. It never retries. The
+requests of operators are in `admin_api`.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ _SUSPEND: Final = PullSysFlag.SUSPEND.value
 class BrokerApi:
     """The requests that clients make of brokers, one method each, as in RocketMQ's protocol.
 
-    Every method takes the broker's address (``host:port``) first. It raises `BrokerRefused` of the
-    fitting kind if the broker refuses, or one of ConnectionFailed, ConnectionClosed, RequestTimeout
-    and ProtocolError if there is no response; nothing is tried twice. Methods may be called from
-    any thread.
+    Every method takes the broker's address (``host:port``) first. It raises the matching kind of
+    `BrokerRefused` if the broker refuses, or one of ConnectionFailed, ConnectionClosed,
+    RequestTimeout and ProtocolError if there is no response; nothing is retried. Methods may be
+    called from any thread.
 
     Args:
         connections: The connections that requests go over.
@@ -106,13 +106,13 @@ class BrokerApi:
 
     @cached_property
     def staging(self) -> StagingApi:
-        """Requests about staged batches; only who writes exactly once loads them."""
+        """Requests for staged batches; only programs that write exactly once load them."""
         from rmq_spark.client.api.admin_api import StagingApi  # noqa: PLC0415
 
         return StagingApi(self.connections, self.timeout_ms)
 
     def agreement(self, address: str) -> Agreement:
-        """Return the extensions that a broker and this client share, connecting if need be."""
+        """Return the extensions agreed with a broker, connecting if necessary."""
         return self.connections.agreement(address)
 
     # ---- sending
@@ -160,7 +160,7 @@ class BrokerApi:
     def submit_send(
         self, pending: PendingRequest, address: str, header: SendMessageRequestHeader, body: Buffer
     ) -> None:
-        """Send a message, or a batch, and have the waiter told the response, for `answers.sent`."""
+        """Send a message, or a batch; the waiter gets the response, for `send_result`."""
         self.connections.submit(address, pending, build_send_request(header, body))
 
     def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
@@ -190,7 +190,7 @@ class BrokerApi:
         )
 
     def send_back(self, address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
-        """Have a message that was not consumed delivered again later, or made a dead letter."""
+        """Send back an unconsumed message, to be redelivered later or made a dead letter."""
         self.requests.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     # ---- pulling
@@ -198,7 +198,7 @@ class BrokerApi:
     def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int | None = None
     ) -> PullResult:
-        """Pull messages of a queue; if the header allows it, the broker waits for some.
+        """Pull messages of a queue; if the header allows it, the broker holds the pull for some.
 
         Args:
             address: The broker.
@@ -213,7 +213,7 @@ class BrokerApi:
     def peek(
         self, address: str, group: str, queue: MessageQueue, queue_offset: int, count: int = 1
     ) -> PullResult:
-        """Pull messages from an offset on, whatever their tags, without waiting for any."""
+        """Pull messages from an offset on, with any tags, without waiting for any."""
         header = PullMessageRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -242,8 +242,8 @@ class BrokerApi:
 
         With ``is_chunk``, megabytes are pulled at once; the broker's `agreement` must have
         PULL_CHUNK. With ``proven_connection``, the request goes over that connection or fails, and
-        the answer may say where the messages are in the files of the log; the broker must have
-        proven there that these are its own.
+        the response may contain positions in the log's files instead of messages; the broker must
+        have proven on that connection that these files are its own.
         """
         code = RequestCode.PULL_CHUNK if is_chunk else RequestCode.PULL_MESSAGE
         if proven_connection is not None:
@@ -260,7 +260,7 @@ class BrokerApi:
     def notifies_topic_deletion(self, address: str) -> bool:
         """Return whether a connected broker answers a pull that it holds when its topic is deleted.
 
-        RocketMQ's hold it on, and answer it out of a topic of that name that is made meanwhile.
+        RocketMQ's brokers keep holding it, and answer it from a topic that is recreated meanwhile.
         """
         return bool(self.connections.known_agreement(address).extensions)
 
@@ -310,7 +310,7 @@ class BrokerApi:
         *,
         one_way: bool = False,
     ) -> None:
-        """Store a group's offset, forwards or back; with ``one_way``, without a response."""
+        """Store a group's offset, forward or back; with ``one_way``, without a response."""
         header = UpdateConsumerOffsetRequestHeader(
             group, queue.topic, queue.queue_id, commit_offset
         )
@@ -348,7 +348,7 @@ class BrokerApi:
     # ---- groups
 
     def heartbeat(self, address: str, data: HeartbeatData) -> int:
-        """Tell a broker that this client lives, and its groups; return the broker's version."""
+        """Send a heartbeat with this client's groups to a broker; return the broker's version."""
         return self.requests.call(address, RequestCode.HEART_BEAT, None, data).version
 
     def unregister(
@@ -359,7 +359,7 @@ class BrokerApi:
         consumer_group: str | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Tell a broker that this client leaves a group."""
+        """Unregister this client from a group at a broker."""
         header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
         self.requests.call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
 
@@ -377,7 +377,7 @@ class BrokerApi:
         """Raise an error unless a broker can filter by an expression.
 
         Raises:
-            BrokerRefused: The broker cannot filter like that, or cannot read the expression.
+            BrokerRefused: The broker does not support the filter, or cannot parse the expression.
         """
         self.requests.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
 
@@ -395,7 +395,7 @@ class BrokerApi:
     def unlock(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Unlock queues that a client has locked; those of others stay as they are."""
+        """Unlock queues that a client has locked; locks of other clients stay."""
         body = LockBatchRequestBody(
             consumer_group=group, client_id=client_id, mq_set=frozenset(queues)
         )

@@ -1,7 +1,7 @@
-"""NameServerApi: the requests of operators to name servers, a method each.
+"""NameServerApi: an operator's requests to name servers, one method each.
 
-Changes (a deleted topic, a setting) are told to all name servers. This module must not know which
-servers these are, nor which is asked first: `name_servers` does.
+A lookup asks any name server; a change (a deleted topic, a setting) goes to all of them.
+`name_servers` holds their addresses and chooses which one to ask first.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _Found = TypeVar("_Found")
 
 
 class NameServerAccess(Protocol):
-    """The name servers of a client, as far as the requests of operators need them."""
+    """The part of `NameServers` that the requests of operators need."""
 
     addresses: tuple[str, ...]
     requests: TypedRequests
     address_overrides: AddressOverrides
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
-        """Return the answer of the first name server that has one."""
+        """Return the answer of the first name server that answers."""
 
 
 class NameServerApi:
-    """The requests of operators to name servers, a method each."""
+    """An operator's requests to name servers, one method each."""
 
     def __init__(self, servers: NameServerAccess) -> None:
         self._servers = servers

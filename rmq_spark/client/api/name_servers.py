@@ -1,7 +1,6 @@
-"""NameServers: they know where topics are; if one does not answer, the next is asked.
+"""NameServers: asks the name servers of a client for routes; if one does not answer, the next.
 
-This module knows no route but the one it is asked for: keeping them is left to `routes`. The
-requests of operators are in `NameServers.admin`.
+`instance.routes` caches the routes. The requests of operators are in `NameServers.admin`.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _check_without_scheme(name: str, address: str) -> None:
 
 
 class NameServers:
-    """The name servers of one client; any of them that answers will do."""
+    """The name servers of one client; any of them can answer a lookup."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class NameServers:
         return NameServerApi(self)
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
-        """Return the answer of the first name server that has one; it is asked first next time."""
+        """Return the answer of the first name server that answers; it is asked first next time."""
         tries: list[ClientError] = []
         count = len(self.addresses)
         first = self._preferred_index

@@ -1,7 +1,4 @@
-"""Answers of brokers to sends and pulls, as values, or as the errors that they stand for.
-
-This module knows no connection; `broker_api` asks.
-"""
+"""Responses: turn brokers' responses to sends and pulls into results, or into errors."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def send_result(
     header: SendMessageRequestHeader,
     message_id: str,
 ) -> SendResult:
-    """Return the result that an answer to a send stands for, or raise the refusal."""
+    """Return the result of a send from its response, or raise the refusal."""
     status = _SEND_STATUSES.get(response.code)
     if status is None:
         raise refusal(response.code, response.remark, address, request_code)
@@ -51,7 +48,7 @@ def pull_result(
     response: RemotingCommand,
     accepted: Collection[int] = _PULL_STATUSES,
 ) -> PullResult:
-    """Return the result that an answer to a pull stands for, or raise the refusal."""
+    """Return the result of a pull from its response, or raise the refusal."""
     check_response(address, request_code, response, accepted)
     found = response_header(address, request_code, response)
     status = PullStatus(response.code)

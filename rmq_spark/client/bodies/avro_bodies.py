@@ -1,6 +1,6 @@
-"""Avro: bodies of Avro's binary form, a record each, by a schema; a registry is a callable.
+"""Avro bodies: encode and decode one record per body by a schema; a registry is a callable.
 
-This knows no message and no connection; fastavro is imported when the first serializer is made.
+fastavro is imported when the first serializer is made.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def _join_path(path: str, name: str) -> str:
 def explain_value_error(
     library: Any, value: Any, schema: Any, known: Mapping[str, Any]
 ) -> str | None:
-    """Return which part of a value a schema does not hold, and what it needs; None without one.
+    """Return which part of a value does not fit a schema, and what it needs; None if all fit.
 
     Args:
         library: The module fastavro.
         value: The value, of dicts, lists and what Avro's types are in Python.
-        schema: The schema, parsed.
-        known: The types that have names, parsed.
+        schema: The parsed schema.
+        known: The parsed named types.
     """
     found = _find_value_error(library, value, schema, "", known)
     if found is None:
@@ -210,7 +210,7 @@ EXTRA: Final = 'Avro needs the module fastavro: pip install "rocketpoll[avro]"'
 
 
 class Avro:
-    """The serializer of Avro's binary form, a record a body; made by `avro`."""
+    """Serializer of Avro's binary form, one record per body; made by `avro`."""
 
     def __init__(
         self,
@@ -234,9 +234,9 @@ class Avro:
         self._writer_schemas: dict[bytes, Any] = {header: self._schema}
 
     def dumps(self, value: Any) -> bytes:
-        """Return a record behind the header; dataclasses and models become records.
+        """Return the header and a record; dataclasses and models become records.
 
-        Enums stand for their values, wherever they are.
+        Enums are written as their values.
         """
         stream = io.BytesIO()
         stream.write(self._header)
@@ -249,7 +249,7 @@ class Avro:
         return stream.getvalue()
 
     def loads(self, body: bytes) -> Any:
-        """Return a record as the schema has it; raise ValueError if it is none."""
+        """Return a record as the schema describes it; raise ValueError if the body is none."""
         header = body[: len(self._header)]
         written_by = self._writer_schemas.get(header)
         if written_by is None:

@@ -1,7 +1,7 @@
-"""Bad parts: which part of a value a serializer has no body for, and where it stands.
+"""Serialization errors: find the part of a value that a serializer cannot encode.
 
-Libraries say what they cannot encode, and rarely where. It is looked for only where a value as a
-whole was refused, part by part: what is refused by itself as well is it, or has it within.
+Libraries say what they cannot encode, and rarely where. So after the value as a whole was refused,
+its parts are tried one by one; a part that is refused by itself is the wrong one, or contains it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEPTH_MAX: Final = 100
 
 
 def locate_error(value: Any, dumps: Callable[[Any], object], error: Exception) -> Exception:
-    """Return the error by which ``dumps`` has refused a value, with the path of the wrong part."""
+    """Return the error with which ``dumps`` refuses a value, with the path of the wrong part."""
     path = ""
     for _ in range(_DEPTH_MAX):
         found = next(_refused_parts(value, dumps), None)
@@ -55,7 +55,7 @@ def is_model(value: Any) -> bool:
 def fields_of(value: Any) -> dict[str, Any] | None:
     """Return the fields of a dataclass by name, with those that begin with an underscore.
 
-    Every serializer takes them from here, so that all have the same fields. None is for any other
+    Every serializer uses this function, so that all encode the same fields. None for any other
     value.
     """
     if not dataclasses.is_dataclass(value) or isinstance(value, type):

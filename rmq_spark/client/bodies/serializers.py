@@ -1,12 +1,12 @@
-"""Serializers: values to bodies and back, chosen once and by name, or brought along.
+"""Serializers: turn values into bodies and back; chosen by name, or supplied by the user.
 
     json       str, numbers, dict, list, dataclasses, times; pydantic's models by themselves
     msgpack    the same, and bytes; smaller
     text       str alone, in UTF-8
-    avro(...)  dict, by a schema; with an own header, and a registry, if one is wanted
+    avro(...)  dict, by a schema; with a header of its own, and a registry, if wanted
 
-Whatever has the two methods `dumps` and `loads` will do as well. This module knows no message and
-no connection; libraries are imported when they are first used.
+Any object with the methods `dumps` and `loads` can be used as well. Libraries are imported on first
+use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Serializer(Protocol):
-    """Makes values bodies, and bodies values.
+    """Converts values to bodies, and bodies to values.
 
     Example:
         class Upper:
@@ -56,7 +56,7 @@ class Json:
     """The serializer of JSON, by orjson; times are in ISO 8601."""
 
     def dumps(self, value: Any) -> bytes:
-        """Return the JSON of a value; models of pydantic write their own, by their aliases.
+        """Return the JSON of a value; pydantic's models write their own, with their aliases.
 
         Decimals become texts and sets arrays, as in the JSON of models.
         """
@@ -68,7 +68,7 @@ class Json:
         return orjson.dumps(value, default=_to_json, option=orjson.OPT_PASSTHROUGH_DATACLASS)
 
     def loads(self, body: bytes) -> Any:
-        """Return the value of JSON; raise ValueError if it is none."""
+        """Return the value of a JSON body; raise ValueError if it is not JSON."""
         return json.loads(body.decode())
 
 
@@ -113,10 +113,10 @@ def avro(
     """Return a serializer of Avro's binary form; it needs the extra ``rocketpoll[avro]``.
 
     Args:
-        schema: The schema by which values are written, and as which they are read.
+        schema: The schema with which values are written and read.
         header: Bytes in front of each body, such as the id of the schema in a registry.
-        schema_of: Returns the schema by which a body with another header, of the same length, was
-            written; asked once for each header. A `LookupError` says that there is none.
+        schema_of: Returns the schema with which a body with another header, of the same length, was
+            written; called once for each header. It raises `LookupError` if there is none.
 
     Raises:
         ModuleNotFoundError: The extra is not installed.
@@ -138,10 +138,10 @@ SERIALIZERS: Final[Mapping[str, Serializer]] = {
 
 
 def resolve_serializer(found: str | Serializer | None) -> Serializer | None:
-    """Return the serializer that an argument chooses, by its name or itself; None for none.
+    """Return the serializer that an argument names or is; None for None.
 
     Raises:
-        TypeError: It is no serializer; the message says what was needed.
+        TypeError: It is not a serializer; the message says what was needed.
     """
     if found is None or (isinstance(found, Serializer) and not isinstance(found, type)):
         return found
@@ -174,7 +174,7 @@ def decode_value(body: Any, serializer: Serializer, subject: str, at: str) -> An
     """Return the value of a body; ``subject`` and ``at`` name the message in the error.
 
     Raises:
-        BodyError: The body is none of the serializer's.
+        BodyError: The serializer cannot decode the body.
     """
     try:
         return serializer.loads(bytes(body))

@@ -1,10 +1,10 @@
-"""Turns: a thread that reads hands over all that it has read before it wakes those who wait for it.
+"""Deferred wake-ups: a reading thread passes on all that it has read before it wakes the waiters.
 
-    read ──▶ begin ──▶ answer, answer, ... ──▶ end ──▶ what was put off
-                          └── put_off(wake)
+    read ──▶ begin ──▶ response, response, ... ──▶ end ──▶ what was deferred
+                          └── defer(wake)
 
-A wake-up costs a system call, and gives the interpreter to the thread that is woken: one for each
-answer would have the two work by turns. This module knows neither loops nor connections.
+A wake-up costs a system call and hands the interpreter to the thread that wakes. With one wake-up
+for each response, the two threads would take turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 
 class _DeferredActions(threading.local):
-    """The turn of each thread: what it has put off; None outside of one."""
+    """The deferred calls of each thread's turn; None outside of a turn."""
 
     actions: list[Callable[[], object]] | None = None
 
@@ -23,12 +23,12 @@ _deferred = _DeferredActions()
 
 
 def begin() -> None:
-    """Begin a turn of this thread, which `end` has to follow."""
+    """Begin a turn of this thread; the caller must call `end`."""
     _deferred.actions = []
 
 
 def defer(action: Callable[[], object]) -> bool:
-    """Have a function called at the end of this thread's turn; return False if it is in none."""
+    """Defer a call to the end of this thread's turn; return False outside of a turn."""
     if _deferred.actions is None:
         return False
     _deferred.actions.append(action)
@@ -36,7 +36,7 @@ def defer(action: Callable[[], object]) -> bool:
 
 
 def end() -> None:
-    """End the turn of this thread, and call what was put off, which must not raise."""
+    """End the turn of this thread, and make the deferred calls, which must not raise."""
     actions, _deferred.actions = _deferred.actions, None
     for action in actions or ():
         action()

@@ -1,9 +1,9 @@
-"""ForkAware: objects with threads, locks or connections belong to the process they began in.
+"""ForkAware: makes objects with threads, locks or connections harmless in a forked child.
 
-A fork copies objects, locks that somebody holds and open sockets, but of all threads only the one
-that forks. So in the child each such object is told once, before anybody can use it: it lets go of
-what belongs to the parent without a word to anybody, and takes no lock that was there. None of them
-can be pickled. This module knows none of them by name.
+A fork copies objects, held locks and open sockets, but of all threads only the one that forks. So
+in the child each such object is called once, before anything can use it. It drops what belongs to
+the parent, sends nothing, and acquires no lock that existed before the fork. None of these objects
+can be pickled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NoReturn
 
 
 class ForkAware:
-    """An object that a fork leaves without its threads and connections."""
+    """An object that loses its threads and connections in a forked child."""
 
     _public_name: str | None = None
     """The name of the object that users see, if that is another one."""

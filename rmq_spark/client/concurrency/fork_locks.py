@@ -1,10 +1,10 @@
-"""Locks for calls into OpenSSL that nobody holds while the process forks.
+"""Fork locks: locks for calls into OpenSSL, none of which is held when the process forks.
 
-OpenSSL takes locks within its calls, for a moment each, and Python's lock is not held there. A fork
-copies them as they are: one that another thread has at that moment is never let go of in the child,
-whose next connection under TLS would wait for it for ever. So each call is made under a lock of
-`fork_lock`, and whoever forks waits until it has them all, but no longer than a second: a
-signal handler may fork in a thread that is within such a call. This module knows no TLS.
+OpenSSL acquires locks within its calls, for a moment each, while Python's lock is not held. A fork
+copies them as they are: a lock that another thread holds at that moment is never released in the
+child, and the child's next TLS connection would wait for it forever. So each call is made under a
+lock of `fork_lock`, and a fork waits until it holds all of these, but at most a second: a signal
+handler may fork in a thread that is within such a call.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _acquired: list[threading.Lock] = []
 
 
 def fork_lock() -> threading.Lock:
-    """Return a lock to hold in calls that must not be under way when the process forks.
+    """Return a lock to hold during calls that must not be running when the process forks.
 
-    Hold it for short calls only, which wait for nothing; make none while holding another.
+    Hold it only for short calls that do not block, and never while holding another.
     """
     lock = threading.Lock()
     with _registry_lock:

@@ -1,12 +1,12 @@
-"""SafeStop: ends a client once, however often and at whatever moment that is asked for.
+"""Lifecycle: starts a client once, whole or rolled back, and stops it once, whoever asks and when.
 
-A signal handler may ask, in the midst of a call that holds a lock which ending needs. So a thread
-ends the client; the caller waits for it, and no longer than is said. Who is interrupted while it
-begins, as by Ctrl-C, leaves it under way all the same. A program that ends meanwhile waits once
-more for as long, so that the last words to brokers are sent.
+A signal handler may ask for the stop in the middle of a call that holds a lock which stopping
+needs. So `SafeStop` stops the client in a thread of its own, and the caller waits for it, up to its
+timeout. If the caller is interrupted, as by Ctrl-C, the stop goes on. A program that exits
+meanwhile waits once more for as long, so that the last requests reach brokers.
 
-Behind that, in ``__del__`` of what is left, nothing is done: a thread that Python has stopped may
-hold any lock, and brokers notice the end of a process. Nothing here knows what is ended.
+After that, ``__del__`` of remaining objects does nothing: a thread that Python has stopped may hold
+any lock, and brokers notice the end of a process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rmq_spark.client.concurrency.locks import (
 
 
 class SafeStart:
-    """Work that is done once, whole, or taken back."""
+    """A start that is done once: completely, or rolled back."""
 
     def __init__(self, name: str, work: Callable[[], None], undo: Callable[[], object]) -> None:
         self._name = name
@@ -42,7 +42,7 @@ class SafeStart:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Do the work, and raise what it raises; if this is interrupted, it is taken back."""
+        """Start, and raise what the start raises; if this is interrupted, roll it back."""
         try:
             try:
                 start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
@@ -94,27 +94,27 @@ class SafeStart:
 
 
 class Latch:
-    """Calls a function when the last one has ended. Methods may be called from any thread."""
+    """Calls a function when the last of several items ends. All methods are thread-safe."""
 
     def __init__(self, on_zero: Callable[[], object], *items: Hashable) -> None:
-        """Count these down; the thread that ends the last one calls ``on_zero``."""
+        """Wait for these items; the thread that counts down the last one calls ``on_zero``."""
         self._on_zero = on_zero
         self._pending = set(items)
         self._lock = mutex()
 
     def add(self, *items: Hashable) -> None:
-        """Wait for these as well, if anything is waited for still."""
+        """Wait for these items as well, unless the latch is released already."""
         with self._lock:
             if self._pending:
                 self._pending.update(items)
 
     def has(self, item: Hashable) -> bool:
-        """Return whether this has not ended yet."""
+        """Return whether the latch still waits for an item."""
         with self._lock:
             return item in self._pending
 
     def count_down(self, *items: Hashable) -> None:
-        """Note that these have ended, if they are waited for."""
+        """Count down items that have ended; others are ignored."""
         with self._lock:
             was_waiting = bool(self._pending)
             self._pending.difference_update(items)
@@ -123,7 +123,7 @@ class Latch:
             self._on_zero()
 
     def release(self) -> None:
-        """Wait for nothing any more."""
+        """Count down all items that are left."""
         with self._lock:
             left = tuple(self._pending)
         self.count_down(*left)
@@ -133,7 +133,7 @@ _log = logging.getLogger(__name__)
 
 
 class SafeStop:
-    """Runs a function once, in a thread of its own."""
+    """Runs a stop function once, in a thread of its own."""
 
     def __init__(self, name: str, stop: Callable[[], None], seconds: float) -> None:
         self._name = name
@@ -146,7 +146,7 @@ class SafeStop:
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Begin, unless another has; return when it is done, or the time is over."""
+        """Run the function, unless another caller has; return at its end or at the timeout."""
         if self._thread is threading.current_thread() or sys.is_finalizing():
             return
         try:
@@ -191,7 +191,7 @@ class SafeStop:
 
 
 def run_steps(name: str, *steps: Callable[[], object]) -> None:
-    """Do the steps in which somebody leaves, each whatever became of those before it."""
+    """Run the steps of a shutdown, each even if earlier ones have failed."""
     for step in steps:
         try:
             step()

@@ -1,16 +1,16 @@
-"""Mutexes that a signal's exception leaves free, whenever it comes.
+"""Locks: mutexes that a signal handler's exception never leaves locked, whenever it comes.
 
-A handler may raise in any thread that polls or sends, as Ctrl-C does: behind any call, and where a
-function of Python's begins. Between two such places nothing comes in.
+A handler may raise in any thread that polls or sends, as Ctrl-C does: after any call, and where a
+function written in Python begins. Between two such points no exception comes.
 
-    with lock:                   safe up to Python 3.13. From 3.14 on, taking a lock is such a call:
-                                 it is held for ever. A `mutex` lets go.
-    with Condition():            safe nowhere, as its own ``with`` calls functions of Python's. Use
-                                 the mutex that it was made of, or a `condition_mutex`.
-    lock.acquire(timeout=1)      safe nowhere: do so in ``try`` with a `reentrant_mutex`, and let go
-                                 as the first thing in ``finally``, whether it was taken or not
+    with lock:                   safe up to Python 3.13. From 3.14 on, acquiring a lock is such a
+                                 call: the lock would be held forever. A `mutex` is released.
+    with Condition():            never safe, as its own ``with`` calls functions written in Python.
+                                 Use the mutex that it was made of, or a `condition_mutex`.
+    lock.acquire(timeout=1)      never safe: call it in ``try`` with a `reentrant_mutex`; release it
+                                 as the first thing in ``finally``, whether it was acquired or not
 
-No mutex is let go of by another thread than its own.
+Only the thread that acquired a mutex releases it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if sys.version_info < (3, 14):
         return threading.Lock()
 
     def reentrant_mutex() -> threading.RLock:
-        """Return a new mutex that its thread may take again."""
+        """Return a new mutex that its owner may acquire again."""
         return threading.RLock()
 
 else:
 
     class _Mutex(_RLock):
-        """One of the threads' own: gevent has others."""
+        """A mutex made of Python's own RLock; gevent replaces that with another."""
 
         def __enter__(self) -> bool:
             try:
@@ -62,14 +62,14 @@ else:
         return reentrant_mutex()
 
     def reentrant_mutex() -> Any:
-        """Return a new mutex that its thread may take again."""
+        """Return a new mutex that its owner may acquire again."""
         if threading.RLock is _python_rlock:
             return _Mutex()
         return threading.RLock()  # the threads are simulated
 
 
 class _ConditionMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
-    """One of the threads' own. Who waits has taken it once."""
+    """A mutex with wait and notify; a waiter has acquired it once."""
 
     __slots__ = ("_waiting",)
 
@@ -96,19 +96,19 @@ class _ConditionMutex(_Mutex):  # type: ignore[misc]  # the class of a builtin
 
 
 def condition_mutex() -> Any:
-    """Return a new mutex, in which its holder can wait for others as in a Condition."""
+    """Return a new mutex whose owner can wait and notify, as with a Condition."""
     if _is_rlock_builtin and threading.RLock is _python_rlock:
         return _ConditionMutex()
     return threading.Condition()  # the threads are gevent's, or simulated
 
 
 def is_owned(lock: Any) -> bool:
-    """Return whether this thread has taken a reentrant mutex."""
+    """Return whether this thread owns a reentrant mutex."""
     return bool(lock._is_owned())
 
 
 def wait_slice(deadline: float | None) -> float:
-    """Return the seconds to wait before the next look, at most up to a time of `time.monotonic`."""
+    """Return the seconds to wait before the next check, at most up to a monotonic deadline."""
     if deadline is None:
         return SIGNAL_CHECK_SECONDS
     return min(deadline - time.monotonic(), SIGNAL_CHECK_SECONDS)
@@ -118,10 +118,10 @@ def wait_slice(deadline: float | None) -> float:
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start a thread; what a signal's handler raises meanwhile is raised as it is.
+    """Start a thread; an exception of a signal handler meanwhile is raised unchanged.
 
     Raises:
-        ThreadNotStarted: There are as many threads as there may be, or Python ends.
+        ThreadNotStarted: A limit of threads is reached, or Python is exiting.
     """
     before = sys.exc_info()[1]
     if sys.is_finalizing():

@@ -1,9 +1,8 @@
-"""At once: the same is done for several things, some of them at a time, with the caller's help.
+"""Parallel map: calls a function for several items, some at a time.
 
-    for_each(topics, ask, most=16, name="routes")      the caller, and up to 15 threads for as long
-        each takes the next that nobody has taken
+    parallel_map(topics, ask, threads_max=16, name="routes")     the caller, and up to 15 threads
 
-Nothing here knows what is done.
+The calling thread and its helpers each take the next item that is left.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ def parallel_map(
     name: str,
     stop_on: tuple[type[Exception], ...] = (),
 ) -> dict[_Thing, _Found | Exception]:
-    """Do something for each thing; return what came of each, or the error, in their order.
+    """Call a function for each item; return each result, or its error, in the items' order.
 
-    At most ``threads_max`` are done at a time. A signal's exception in the caller leaves what has
-    not begun undone. The threads have a ``name``; where none can be started, the caller does it
-    all. Behind an error of the kinds in ``stop_on`` nothing more is begun: it is what came of the
-    rest.
+    At most ``threads_max`` calls run at a time. After a signal's exception in the caller, no
+    further call begins. The threads have a ``name``; if none can be started, the caller makes all
+    calls. After an error of the kinds in ``stop_on`` no further call begins, and the items that are
+    left have that error as their outcome.
     """
     wanted = tuple(dict.fromkeys(items))
     left = deque(wanted)
@@ -73,7 +72,7 @@ def parallel_map(
 
 
 def raise_first(outcomes: Iterable[object]) -> None:
-    """Raise the first error among what came of several things, if there is one."""
+    """Raise the first error among several outcomes, if there is one."""
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome

@@ -1,11 +1,10 @@
-"""PerBrokerExecutor: a thread for each broker, so that a slow broker delays no other.
+"""PerBrokerExecutor: an executor for each broker, so that a slow broker delays no other.
 
     broker-a   ──▶ pull, lock, commit ...
-    broker-b   ──▶ a connection that nobody accepts: three seconds each
+    broker-b   ──▶ a connection that is not accepted: three seconds each
     broker-c   ──▶ pull, lock, commit ...
 
-The tasks in a lane of one thread are done in order. Nothing here knows what they are, or where a
-broker is.
+An executor with one thread runs its tasks in order.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from rmq_spark.client.concurrency.scheduler import (
 
 
 class PerBrokerExecutor(ForkAware):
-    """The lanes of one client, made as they are needed. Methods may be called from any thread."""
+    """The executors of one client, made on demand. Methods may be called from any thread."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class PerBrokerExecutor(ForkAware):
         *,
         create: Callable[[str], StoppableScheduler] | None = None,
     ) -> None:
-        """Make lanes of up to ``threads_max`` threads for each broker, or those of ``create``."""
+        """Use up to ``threads_max`` threads for each broker, or the executors of ``create``."""
         self._name = name
         self._threads_max = threads_max
         self._create = create or self._create_own
@@ -47,7 +46,7 @@ class PerBrokerExecutor(ForkAware):
         return ThreadScheduler(f"{self._name} {broker}", self._threads_max)
 
     def for_broker(self, broker: str) -> StoppableScheduler:
-        """Return the lane of a broker."""
+        """Return the executor of a broker."""
         with self._lock:
             lane = self._schedulers.get(broker)
             if lane is None:
@@ -59,9 +58,9 @@ class PerBrokerExecutor(ForkAware):
     def run_for_each(
         self, brokers: Iterable[str], action: Callable[[str], object], wait_ms: int
     ) -> bool:
-        """Do something for all brokers at once; return whether all of it was done in time.
+        """Run an action for each broker in parallel; return whether all have finished in time.
 
-        Actions that have not begun when the time is over are cancelled.
+        Actions that have not begun at the timeout are cancelled.
         """
         if self._is_stopped:
             return False
@@ -86,17 +85,17 @@ class PerBrokerExecutor(ForkAware):
 
     @property
     def is_stopped(self) -> bool:
-        """True if nothing more is begun in any lane."""
+        """True if no executor begins another task."""
         return self._is_stopped
 
     @property
     def thread_count(self) -> int:
-        """Number of threads in all lanes."""
+        """Number of threads in all executors."""
         with self._lock:
             return sum(lane.thread_count for lane in self._schedulers.values())
 
     def stop(self, wait_ms: int = 0) -> None:
-        """Forget what waits in any of the lanes; wait at most so long for what is under way."""
+        """Discard the waiting tasks of all executors; wait at most so long for running ones."""
         with self._lock:
             self._is_stopped = True
             lanes = list(self._schedulers.values())

@@ -1,11 +1,10 @@
-"""Threads that run tasks when they are due: at once, or after a delay.
+"""Schedulers: threads that run tasks at once, after a delay, or periodically.
 
-They are daemons and made as they are needed, up to a number. Stopping forgets what is not due yet
-and waits for what is under way only as long as it is told to: a listener that never comes back must
-not keep a process from ending. Errors of a task are logged and harm no other task. Nothing here
-knows what the tasks do.
+The threads are daemons and are started as needed, up to a limit. Stopping drops the tasks that are
+not due yet, and waits for running ones only as long as the caller says: a listener that never
+returns must not keep a process from exiting. Errors of a task are logged and affect no other task.
 
-In a process that was forked they are stopped: what was to be done is done by the parent.
+In a forked process schedulers are stopped: the parent runs their tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ REST_MS: Final = 1_000
 
 
 class PeriodicThread:
-    """Runs a job in a thread of its own, after each period, or sooner when it is told to."""
+    """Runs a job in a thread of its own, after each period, or earlier after `wake`."""
 
     def __init__(
         self, name: str, period_ms: int, job: Callable[[], object], *, rest_ms: int = REST_MS
@@ -53,7 +52,7 @@ class PeriodicThread:
         start_thread(self._thread)
 
     def wake(self) -> None:
-        """Run the job now, or after the gap if it was run only just now."""
+        """Run the job now, or after the rest period if it has just run."""
         with self._state_lock:
             self._is_requested = True
             self._state_lock.notify_all()
@@ -64,13 +63,13 @@ class PeriodicThread:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Run the job no more, without waiting for a run that is under way."""
+        """Stop running the job, without waiting for a run that has begun."""
         with self._state_lock:
             self._is_requested = self._is_stopped = True
             self._state_lock.notify_all()
 
     def join(self, seconds: float) -> None:
-        """Wait until the thread has ended, at most so long."""
+        """Wait at most so many seconds until the thread has ended."""
         if self._thread.is_alive():
             self._thread.join(seconds)
 
@@ -100,7 +99,7 @@ Action = Callable[[], object]
 
 
 class Task:
-    """An action to run once; it can be cancelled until it begins."""
+    """An action that runs once; it can be cancelled until it begins."""
 
     __slots__ = ("_action", "due_s")
 
@@ -109,12 +108,12 @@ class Task:
         self.due_s = due_s
 
     def cancel(self) -> None:
-        """Do not run the action, unless it has begun."""
+        """Cancel the action, unless it has begun."""
         self._action = None
 
     @property
     def is_cancelled(self) -> bool:
-        """True if there is no action to run (any more)."""
+        """True if the action was cancelled or has run."""
         return self._action is None
 
     def run(self) -> None:
@@ -128,32 +127,32 @@ class Task:
 
 
 class Scheduler(Protocol):
-    """Takes tasks to be run."""
+    """Runs actions at once or after a delay."""
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
-        """Have an action run after a delay in milliseconds, if the scheduler still runs then."""
+        """Run an action after a delay in milliseconds, if the scheduler still runs then."""
 
 
 class StoppableScheduler(Scheduler, Protocol):
-    """A `Scheduler` that can be stopped, with threads that can be counted."""
+    """A `Scheduler` that can be stopped, and that counts its threads."""
 
     @property
     def thread_count(self) -> int:
         """Number of threads of its own that are alive."""
 
     def stop(self, wait_ms: int) -> bool:
-        """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
+        """Discard waiting tasks, wait for running ones; return whether all have ended in time."""
 
 
 class Stoppable(Protocol):
-    """Something that ends in its own time, or is waited for."""
+    """An object that can be stopped with a timeout."""
 
     def stop(self, wait_ms: int) -> object:
-        """Begin nothing more, and wait at most so long for what is under way."""
+        """Begin nothing more, and wait at most so long for what is running."""
 
 
 def stop_all(stoppables: Collection[Stoppable], wait_ms: int) -> None:
-    """Stop several, and then wait for all of them, at most so many milliseconds in sum."""
+    """Stop several objects, and wait for all of them, at most so many milliseconds in total."""
     for each in stoppables:
         each.stop(0)
     deadline = time.monotonic() + wait_ms / 1000
@@ -178,7 +177,7 @@ class ThreadScheduler(ForkAware):
         ForkAware.__init__(self)
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
-        """Have an action run after a delay in milliseconds; a stopped scheduler forgets it."""
+        """Run an action after a delay in milliseconds; a stopped scheduler discards it."""
         task = Task(action, time.monotonic() + delay_ms / 1000)
         with self._lock:
             if self._is_stopped:
@@ -216,7 +215,7 @@ class ThreadScheduler(ForkAware):
 
     @property
     def pending(self) -> int:
-        """Number of tasks that wait."""
+        """Number of waiting tasks."""
         with self._lock:
             return sum(not task.is_cancelled for _, _, task in self._tasks)
 
@@ -227,7 +226,7 @@ class ThreadScheduler(ForkAware):
             return sum(thread.is_alive() for thread in self._threads)
 
     def stop(self, wait_ms: int) -> bool:
-        """Forget waiting tasks, wait for running ones; return whether all have ended in time."""
+        """Discard waiting tasks, wait for running ones; return whether all have ended in time."""
         with self._lock:
             self._is_stopped = True
             self._tasks.clear()
@@ -277,15 +276,15 @@ class ThreadScheduler(ForkAware):
 
 
 class RepeatedTask:
-    """An action that is run again and again: after each period, or as soon as it is asked for.
+    """An action that runs periodically, or at once after `wake`.
 
-    It never runs twice at the same time; asking while it runs means once more after that.
+    It never runs twice at the same time; a `wake` during a run causes one more run after it.
     """
 
     def __init__(
         self, scheduler: Scheduler, action: Callable[[], int | None], period_ms: int
     ) -> None:
-        """Make it; the action returns the milliseconds until the next run; None is the period."""
+        """Make it; the action returns the ms until its next run, or None for the period."""
         self._scheduler = scheduler
         self._action = action
         self._period_ms = period_ms
@@ -296,13 +295,13 @@ class RepeatedTask:
         self._is_stopped = False
 
     def start(self, delay_ms: int) -> None:
-        """Run the action for the first time after a delay in milliseconds; again has no effect."""
+        """Schedule the first run after a delay in milliseconds; a second call has no effect."""
         with self._mutex:
             if self._next is None:
                 self._next = self._scheduler.schedule(self._run, delay_ms)
 
     def wake(self) -> None:
-        """Run the action now, or once more if it is under way."""
+        """Run the action now, or once more if it is running."""
         with self._mutex:
             if self._is_stopped:
                 return
@@ -314,7 +313,7 @@ class RepeatedTask:
             self._next = self._scheduler.schedule(self._run)
 
     def stop(self) -> None:
-        """Run the action no more."""
+        """Stop running the action."""
         with self._mutex:
             self._is_stopped = True
             if self._next is not None:

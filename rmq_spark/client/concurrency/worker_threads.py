@@ -1,13 +1,13 @@
-"""Crews: the threads that do a consumer's work in the background, its own or those of several.
+"""Worker threads: the threads for a consumer's background work, its own or shared with others.
 
-    DedicatedThreads      threads of one consumer; they end with it
-    SharedThreads   few threads for any number of consumers; each ends its own part alone
+    DedicatedThreads   threads of one consumer; they end with it
+    SharedThreads      few threads for any number of consumers; each stops its own part alone
 
-    lanes        what is asked of brokers, in order, a lane for each
-    retry lanes  messages that are given back, several at a time
-    services     what is done again and again
+Both provide the same three executors:
 
-Nothing here knows what a consumer is.
+    broker executor    requests to brokers, in order, one executor for each broker
+    retry executor     messages that are sent back, several at a time
+    service scheduler  what runs periodically
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ _SHARED_SERVICE_THREADS_MAX: Final = 8
 
 
 class ConsumerThreads(Protocol):
-    """Gives a consumer the threads for its background work."""
+    """Provides a consumer with threads for its background work."""
 
     def broker_executor(self, name: str) -> PerBrokerExecutor:
-        """Return lanes in which the tasks for a broker are done in order."""
+        """Return executors that run the tasks of each broker in order."""
 
     def retry_executor(self, name: str) -> PerBrokerExecutor:
-        """Return lanes in which several tasks for a broker are done at a time."""
+        """Return executors that run several tasks of a broker at a time."""
 
     def service_scheduler(self, name: str) -> StoppableScheduler:
-        """Return threads for what is done again and again."""
+        """Return a scheduler for periodic work."""
 
 
 class DedicatedThreads:
-    """Makes threads for one consumer alone."""
+    """Makes threads for one consumer."""
 
     def broker_executor(self, name: str) -> PerBrokerExecutor:
-        """Return lanes of a thread for each broker."""
+        """Return executors with one thread for each broker."""
         return PerBrokerExecutor(name)
 
     def retry_executor(self, name: str) -> PerBrokerExecutor:
-        """Return lanes of up to four threads for each broker."""
+        """Return executors with up to four threads for each broker."""
         return PerBrokerExecutor(f"{name} gives back", threads_max=_RETRY_THREADS_MAX)
 
     def service_scheduler(self, name: str) -> StoppableScheduler:
-        """Return up to three threads."""
+        """Return a scheduler with up to three threads."""
         return ThreadScheduler(f"{name} services", _SERVICE_THREADS_MAX)
 
 
 class SharedThreads:
-    """Lends the same threads to several consumers, until it is stopped."""
+    """Shares the same threads among several consumers, until it is stopped."""
 
     def __init__(self, name: str) -> None:
         self._broker_executor = PerBrokerExecutor(name)
@@ -69,15 +69,15 @@ class SharedThreads:
         self._service_scheduler = ThreadScheduler(f"{name} services", _SHARED_SERVICE_THREADS_MAX)
 
     def broker_executor(self, name: str) -> PerBrokerExecutor:
-        """Return lanes that share a thread for each broker."""
+        """Return executors that share one thread for each broker."""
         return PerBrokerExecutor(name, create=_view_of(self._broker_executor))
 
     def retry_executor(self, name: str) -> PerBrokerExecutor:
-        """Return lanes that share up to four threads for each broker."""
+        """Return executors that share up to four threads for each broker."""
         return PerBrokerExecutor(name, create=_view_of(self._retry_executor))
 
     def service_scheduler(self, name: str) -> StoppableScheduler:  # noqa: ARG002  # the threads have the crew's name
-        """Return a part of up to eight threads."""
+        """Return a view of a shared scheduler with up to eight threads."""
         return SchedulerView(self._service_scheduler)
 
     @property
@@ -89,12 +89,12 @@ class SharedThreads:
         )
 
     def stop(self, wait_ms: int = 0) -> None:
-        """Let the threads end; wait at most so long, in sum, for what is under way."""
+        """Stop the threads; wait at most so long, in total, for running tasks."""
         stop_all((self._broker_executor, self._retry_executor, self._service_scheduler), wait_ms)
 
 
 class SchedulerView:
-    """One user's part of threads that others use as well: it can be stopped alone."""
+    """One user's view of a shared scheduler; stopping it does not stop the others."""
 
     thread_count: Final = 0
     """Number of threads of this part's own: there are none."""
@@ -104,7 +104,7 @@ class SchedulerView:
         self._is_stopped = False
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
-        """Have an action run after a delay in milliseconds; a stopped part forgets it."""
+        """Run an action after a delay in milliseconds; a stopped view discards it."""
         return self._scheduler.schedule(lambda: self._run(action), delay_ms)
 
     def _run(self, action: Action) -> None:
@@ -112,7 +112,7 @@ class SchedulerView:
             action()
 
     def stop(self, wait_ms: int) -> bool:  # noqa: ARG002  # the threads go on for others
-        """Begin none of this part's tasks from now on; return True, as no thread ends."""
+        """Begin no more tasks of this view; return True, as no thread has to end."""
         self._is_stopped = True
         return True
 

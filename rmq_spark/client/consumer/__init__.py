@@ -1,1 +1,1 @@
-"""Consumers: some are asked for messages (lite pull), others call a listener (push)."""
+"""Consumers: a lite pull consumer is polled for messages, a push consumer calls a listener."""

@@ -1,9 +1,9 @@
-"""BaseConsumerImpl: what both kinds of consumers have in common, behind what users see of them.
+"""BaseConsumerImpl: the part of the consumers' implementation that both kinds share.
 
-It registers with the client's instance, rebalances when a broker says that the group has changed
-and every 20 s, persists offsets every 5 s, and answers what brokers ask of consumers. What it asks
-of them in the background has a lane for each: one that cannot be reached keeps no other's queues
-waiting. `lite_pull_consumer_impl` and `push_consumer_impl` do the rest.
+It registers with the client's instance, rebalances every 20 s and when a broker says that the group
+has changed, persists offsets every 5 s, and answers brokers' requests to consumers. Background
+requests to brokers run in one executor per broker, so that a broker that cannot be reached delays
+no other's queues. `lite_pull_consumer_impl` and `push_consumer_impl` add the rest.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class BaseConsumerImpl(ForkAware, ABC):
     def __init__(
         self, group: str, instance: ConsumerInstance | str | None, settings: ConsumerSettings
     ) -> None:
-        """Check the settings, and make the parts of a consumer that is not started yet.
+        """Check the settings, and make the parts of a consumer without starting it.
 
-        Subclasses begin as a `ForkAware` when they are whole: a fork may come at any moment.
-        ``instance`` may be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
+        Subclasses call `ForkAware.__init__` last: a fork may come at any moment. ``instance`` may
+        be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
         """
         self.group = check_group(group)
         self._group_argument = group
@@ -172,7 +172,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         return self._state_machine.state is ServiceState.RUNNING and not self._instance.is_shut_down
 
     def health(self) -> ConsumerHealth:
-        """Return the state of this consumer right now, without asking or waiting for anybody."""
+        """Return the state of this consumer right now, from memory, without waiting."""
         queues, caches = sorted(self._queues()), self._process_queues()
         return ConsumerHealth(
             is_running=self.is_running,
@@ -237,11 +237,11 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._instance.heartbeat()
 
     def shutdown(self) -> None:
-        """Leave the group within two seconds, whatever is under way, and store the offsets.
+        """Store the offsets and leave the group, within two seconds, whatever is running.
 
-        A queue at which an orderly listener still is goes to nobody else before that has ended.
-        A `start` that is under way, perhaps in the very thread that a signal has interrupted, gives
-        up and raises `ClientShutDown`.
+        If an orderly listener is still busy with a queue, no other consumer gets the queue before
+        it has finished. A `start` that is running, perhaps in the very thread that a signal has
+        interrupted, gives up and raises `ClientShutDown`.
         """
         if self._state_machine.compare_and_set(
             ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY
@@ -276,7 +276,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         self.stop_threads(THREAD_JOIN_MS_MAX // 3)
 
     def stop_threads(self, wait_ms: int = 0) -> None:
-        """Have all threads end but those of listeners; the instance has ended, or this member."""
+        """Stop all threads except those of listeners, after the instance or this member stopped."""
         for each in (self._service_scheduler, self._broker_executor, self._retry_executor):
             each.stop(wait_ms)
 
@@ -311,7 +311,8 @@ class BaseConsumerImpl(ForkAware, ABC):
         Raises:
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             RouteNotFound: The consumer is running, and there is no such topic. Nothing has changed.
-            BrokerRefused: It is running, and brokers cannot filter like that. Nothing has changed.
+            BrokerRefused: It is running, and brokers do not support the filter. Nothing has
+                changed.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_startable_or_running()
@@ -330,7 +331,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             self._restart_pulls(topic)
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop consuming a ``topic``, its assigned queues included, behind a listener that is busy.
+        """Stop consuming a ``topic`` and its assigned queues, after a busy listener has finished.
 
         Raises:
             MessageRejected: The topic's name is not valid, or is that of a retry topic.
@@ -361,7 +362,7 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that are subscribed to."""
+        """The subscribed topics."""
         of, topics = self._topics_cache
         if of is not self._subscriptions:  # a round asks several times for each topic
             of = self._subscriptions
@@ -388,7 +389,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))
 
     def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
-        """Move the group's offset in a queue that is another one now back to an offset of that."""
+        """Move the group's offset back to an offset of a queue that was recreated."""
         self._offset_manager.move_back(queue, offset)
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
@@ -398,7 +399,8 @@ class BaseConsumerImpl(ForkAware, ABC):
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
         """Return the message at ``queue_offset`` of a queue, if it is there.
 
-        Where the broker says instead where an operator has moved the group, it goes on there.
+        If the broker answers with an offset to which an operator has moved the group, it resumes
+        there.
         """
         try:
             return self._brokers.message_at(queue, queue_offset)
@@ -412,12 +414,12 @@ class BaseConsumerImpl(ForkAware, ABC):
             return None
 
     def assigned_topics(self) -> Iterable[str]:
-        """Return the topics of queues to give up, should they not be subscribed to any more."""
+        """Return the topics of queues to revoke if they are no longer subscribed to."""
         return ()
 
     @abstractmethod
     def apply_assignment(self, topic: str, assignment: TopicAssignment) -> bool:
-        """Have these queues of a topic, and no others; return False to be called again soon.
+        """Apply these queues of a topic, and no others; return False to be called again soon.
 
         Implementations must not wait for brokers or listeners.
         """
@@ -445,15 +447,15 @@ class BaseConsumerImpl(ForkAware, ABC):
     # ---- what brokers ask
 
     def request_rebalance(self) -> None:
-        """Rebalance soon: a broker says that the group has changed."""
+        """Rebalance soon, because a broker says that the group has changed."""
         if self.is_running:
             self._rebalance_task.wake()
 
     def on_connection_closed(self, address: str) -> None:
-        """Note that the connection to ``address`` has ended, with all that it has granted."""
+        """Note that the connection to ``address`` has ended, with the locks granted over it."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at offsets that an operator has set, in this consumer's queues of a topic."""
+        """Resume at offsets that an operator has set, in this consumer's queues of a topic."""
         own = {queue: each for queue, each in offsets.items() if queue.topic == topic and each >= 0}
         # All, before a broker is waited for.
         moved = {queue for queue in own if self.is_running and self._reset_queue(queue, own[queue])}
@@ -503,7 +505,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         message: MessageExt,  # noqa: ARG002  # there is no listener to call
         broker_name: str,  # noqa: ARG002  # the same
     ) -> ConsumeMessageDirectlyResult:
-        """Refuse an operator's message from ``broker_name``: there is no listener to call."""
+        """Refuse an operator's message from ``broker_name``, as there is no listener to call."""
         from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
 
         return ConsumeMessageDirectlyResult(

@@ -1,7 +1,4 @@
-"""The clock of consumers: milliseconds that never go back, for what is due and what is too old.
-
-It must not know what is timed.
-"""
+"""Clock of consumers: milliseconds that never go back, for due times and timeouts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""LitePullConsumer: messages of a group's queues, pulled ahead, and returned when it is polled.
+"""LitePullConsumer: pulls the messages of a group's queues ahead, and returns them from `poll`.
 
-What users see; `lite_pull_consumer_impl` and `seek` do the work.
+This is the public class; `lite_pull_consumer_impl` and `seek` implement it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class LitePullConsumer(GroupConsumer):
     """A member of a consumer group that returns messages when it is polled.
 
     Either `subscribe` to topics, and share their queues with the group, or `assign` queues. With
-    ``auto_commit``, calling `poll` again says that the messages it returned before are dealt with;
-    messages are delivered at least once. Methods may be called from any thread.
+    ``auto_commit``, calling `poll` again confirms that the messages it returned before were
+    processed; messages are delivered at least once. Methods may be called from any thread.
 
     Example:
         consumer = LitePullConsumer("billing", "localhost:9876")

@@ -2,7 +2,7 @@
 
     rebalance or assign ──▶ assigned queues ──▶ a pull task each ──▶ request cache ──▶ poll
 
-See `assigned_queues` for what counts as consumed.
+`assigned_queues` says what counts as consumed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicChangeMonitor:
-    """The topics that listeners of one consumer wait for."""
+    """Watches topics for changes of their queues, for the listeners of one consumer."""
 
     def __init__(
         self,
@@ -110,13 +110,13 @@ class TopicChangeMonitor:
             repeated.start(self._interval_ms)
 
     def start(self) -> None:
-        """Look for changes from now on: no thread begins before its consumer is started."""
+        """Begin to check for changes; no thread starts before the consumer does."""
         self._is_started = True
         for check in self._checks:
             check.start(self._interval_ms)
 
     def stop(self) -> None:
-        """Look for no changes any more."""
+        """Stop checking for changes."""
         for check in self._checks:
             check.stop()
 
@@ -132,7 +132,7 @@ LISTENER_RETRY_MS = 1_000
 
 
 class LitePullConsumerImpl(BaseConsumerImpl):
-    """The consumer behind a `LitePullConsumer`, with all that other rooms need of it."""
+    """The implementation of `LitePullConsumer`, including what other modules call."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
     _public_name = "LitePullConsumer"
@@ -195,7 +195,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             TypeError: The topic is no text, or the selector none.
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             RouteNotFound: The consumer is running, and there is no such topic.
-            BrokerRefused: It is running, and the brokers cannot filter like that.
+            BrokerRefused: It is running, and the brokers do not support the filter.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
         if self._is_manually_assigned:
@@ -213,8 +213,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         Raises:
             SubscriptionConflict: The consumer has subscribed to topics.
             TypeError: ``queues`` is not several queues, or the selector none.
-            BrokerRefused: The consumer is running, and the brokers cannot filter like that. Nothing
-                has changed.
+            BrokerRefused: The consumer is running, and the brokers do not support the filter.
+                Nothing has changed.
             RouteNotFound: It is running, and the brokers to ask about a condition are not known.
             ClientShutDown: The consumer has ended, or is the parent process's.
         """
@@ -260,10 +260,10 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Have a listener called with a topic and its queues when these change.
+        """Call a listener with a topic and its queues when these change.
 
-        The consumer looks every 30 s, or as its setting ``topic_metadata_check_interval_ms`` says,
-        from its start on.
+        A running consumer checks every 30 s, or as its setting ``topic_metadata_check_interval_ms``
+        says.
 
         Args:
             topic: Name of the topic.
@@ -288,9 +288,10 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return [assigned.process_queue for assigned in self._assigned_queues.all()]
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
-        """Have these queues of a ``topic``, and call the listener; those that are gone end now.
+        """Apply these queues of a ``topic``, and call the listener; revoked queues end now.
 
-        New queues are assigned, but not pulled before the listener has returned: it may seek.
+        New queues are assigned, but not pulled until the listener has returned, because it may
+        seek.
         """
         mine = frozenset(share.own)
         is_changed = self._replace_queues(mine, topic)
@@ -439,7 +440,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     # ---- what pull tasks need
 
     def first_offset(self, queue: MessageQueue) -> StartPosition:
-        """Return the place at which to begin a queue."""
+        """Return the position at which to begin a queue."""
         return self._offset_manager.start_position(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
@@ -471,7 +472,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._request_cache.put(request)
 
     def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """Bury an unreadable message; the ``assigned`` queue's offset waits, in this ``epoch``."""
+        """Make a dead letter of an unreadable message of the ``assigned`` queue's ``epoch``."""
 
         def done() -> None:
             assigned.acknowledge_unreadable(epoch, message)

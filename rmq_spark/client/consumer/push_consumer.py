@@ -1,6 +1,6 @@
-"""PushConsumer: a listener is called with the messages of the topics that are subscribed to.
+"""PushConsumer: calls a listener with the messages of the subscribed topics.
 
-What users see; `push_consumer_impl` does the work.
+This is the public class; `push_consumer_impl` implements it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _Result = TypeVar("_Result")
 def delegate(
     method: Callable[Concatenate[_Member, _Arguments], _Result],
 ) -> Callable[Concatenate[Any, _Arguments], _Result]:
-    """Return a method of a consumer that calls this one of its member, and is documented by it.
+    """Return a consumer method that calls this method of its member, with its docstring.
 
-    What is called is the member's own: a kind of member may do more than what both have in common.
+    The member's own override is called, which may do more than the base class.
     """
     name = method.__name__
 
@@ -59,7 +59,7 @@ class GroupConsumer:
     """
 
     def __init__(self, impl: BaseConsumerImpl) -> None:
-        """Take the member that does the work."""
+        """Wrap the member that does the work."""
         self._impl = impl
 
     @property
@@ -79,7 +79,7 @@ class GroupConsumer:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that are subscribed to."""
+        """The subscribed topics."""
         return self._impl.topics
 
     start = delegate(BaseConsumerImpl.start)
@@ -107,13 +107,12 @@ class GroupConsumer:
 class PushConsumer(GroupConsumer):
     """A member of a consumer group that calls a listener with the messages it receives.
 
-    The kind of listener decides the kind of consumer. ``listener`` is called by as many
-    threads as the setting ``consume_thread_max`` says, in no order; what fails comes again later,
-    and after 16 times is a dead letter.
-    ``orderly_listener`` gets each queue's messages one after the other; what fails is tried again
-    in place. A listener succeeds if it returns None, or the SUCCESS of its kind; anything else it
-    returns or raises is a failure. Messages are delivered at least once. Methods may be called from
-    any thread.
+    The kind of listener decides the kind of consumer. ``listener`` is called by as many threads as
+    the setting ``consume_thread_max`` says, in no order; what fails is redelivered later, and after
+    16 times becomes a dead letter. ``orderly_listener`` gets each queue's messages one after the
+    other; what fails is retried in place. A listener succeeds if it returns None, or the SUCCESS of
+    its kind; anything else it returns or raises is a failure. Messages are delivered at least once.
+    Methods may be called from any thread.
 
     Example:
         def listen(messages, context):

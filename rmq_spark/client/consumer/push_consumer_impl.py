@@ -1,12 +1,12 @@
-"""PushConsumerImpl: a listener is called with the messages of the topics that are subscribed to.
+"""PushConsumerImpl: calls a listener with the messages of the subscribed topics.
 
     rebalance ──▶ pull requests ──▶ pull message service ──▶ process queues ──▶ consume service
                                                                                    └──▶ listener
 
-A concurrent listener is called by many threads in no order, and may get each message again later;
-an orderly one gets each queue's messages one after the other, from queues that the broker has
-locked. Such a queue is given up only when the listener has ended what it is doing: nobody else may
-have it before. Offsets follow what was consumed, and are persisted every 5 s.
+A concurrent listener is called by many threads in no order, and may get each message again later.
+An orderly listener gets each queue's messages one after the other, from queues that the broker has
+locked. An orderly queue is released only after the listener has finished, because no other consumer
+may have it before. Offsets follow what was consumed, and are persisted every 5 s.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def call_listener_directly(
     message: MessageExt,
     broker_name: str,
 ) -> ConsumeMessageDirectlyResult:
-    """Call a service's listener with a message, and return what came of it, and in what time."""
+    """Call a service's listener with a message; return the result and the time that it took."""
     from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
 
     began = time.monotonic()
@@ -94,7 +94,7 @@ _log = logging.getLogger(__name__)
 
 
 class PushConsumerImpl(BaseConsumerImpl):
-    """The consumer behind a `PushConsumer`, with all that other rooms need of it."""
+    """The implementation of `PushConsumer`, including what other modules call."""
 
     consume_type = ConsumeType.CONSUME_PASSIVELY
     _public_name = "PushConsumer"
@@ -237,7 +237,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_latch.release()
 
     def stop_threads(self, wait_ms: int = 0) -> None:
-        """Have all threads end, those of listeners behind what they are doing."""
+        """Stop all threads; those of listeners finish their messages first."""
         super().stop_threads(wait_ms)
         self._listener_scheduler.stop(0)
 
@@ -291,7 +291,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         return self._queues()
 
     def assigned_topics(self) -> Iterable[str]:
-        """Return the topics of this consumer's queues: an orderly listener may keep one."""
+        """Return the topics of this consumer's queues; a busy orderly listener may keep one."""
         return [queue.topic for queue in self._queues()]
 
     def _restart_pulls(self, topic: str) -> None:
@@ -300,7 +300,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                 self._pull_service.restart_pull(request)
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
-        """Have these queues of a ``topic``; return False if a listener is busy with another."""
+        """Apply these queues of a ``topic``; return False if a busy listener keeps others."""
         mine = frozenset(share.own)
         with self._requests_lock:
             leaving = [
@@ -389,21 +389,21 @@ class PushConsumerImpl(BaseConsumerImpl):
             self._on_listener_done(request)
 
     def on_connection_closed(self, address: str) -> None:
-        """Have the queues of the broker at ``address`` locked again, before more is consumed."""
+        """Lock the queues of the broker at ``address`` again before more is consumed."""
         if self._needs_locks:
             self._locks.invalidate(address)
 
     # ---- what the pull message service needs
 
     def may_pull(self, request: PullRequest) -> bool:
-        """Return whether a queue may be pulled: one of an orderly consumer must be locked first.
+        """Return whether a queue may be pulled; an orderly consumer must lock it first.
 
         All queues of a broker are locked with one request.
         """
         return not self._needs_locks or self._locks.ensure_locked(request)
 
     def first_offset(self, request: PullRequest) -> StartPosition:
-        """Return the place at which to begin the queue of a ``request``."""
+        """Return the position at which to begin the queue of a ``request``."""
         return self._offset_manager.start_position(request.queue)
 
     @property
@@ -447,11 +447,11 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._service.submit(request, messages)
 
     def correct_tags_offset(self, request: PullRequest) -> None:
-        """Count what the filter passed over for a ``request``, and all before, as consumed."""
+        """Count what the filter skipped for a ``request``, and all before it, as consumed."""
         self._acknowledge(request, ())
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
-        """Begin the queue of a ``request`` at an offset; what listeners still have moves none."""
+        """Begin a ``request``'s queue at an offset; messages still in listeners move no offset."""
         self._restart_queue(request, offset, request.fingerprint)
 
     def _restart_queue(

@@ -1,10 +1,10 @@
-"""A `LitePullConsumerImpl` whose user may seek, pause and resume each queue.
+"""SeekableConsumerImpl: adds commit, seek, pause and resume to `LitePullConsumerImpl`.
 
-    commit      the offset of the group goes to its broker
-    seek        messages come from elsewhere; what was pulled ahead is dropped
-    pause       messages stay where they are
+    commit      stores the group's offset at its broker
+    seek        continues at another offset; what was pulled ahead is dropped
+    pause       keeps messages where they are
 
-This module pulls nothing: that is for the member below it.
+Each of them works on single queues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class SeekableConsumerImpl(LitePullConsumerImpl):
-    """The whole consumer behind a `LitePullConsumer`: places are committed, moved and paused."""
+    """The whole implementation of `LitePullConsumer`, with commit, seek and pause."""
 
     # ---- offsets
 
@@ -35,7 +35,7 @@ class SeekableConsumerImpl(LitePullConsumerImpl):
         """Store the group's offsets, and wait until the brokers have them.
 
         Args:
-            offsets: The offset to go on at, by queue; by default behind all that `poll` has
+            offsets: The offset to resume at, by queue; by default past all that `poll` has
                 returned.
 
         Raises:
@@ -43,7 +43,8 @@ class SeekableConsumerImpl(LitePullConsumerImpl):
             NotAssigned: One of the queues is not this consumer's.
             MessageRejected: An offset is negative.
             TypeError: ``offsets`` is no mapping of queues to offsets.
-            ClientError: A broker does not answer. It is told again later; the others have theirs.
+            ClientError: A broker does not answer. Its offsets are sent again later; the others have
+                theirs.
         """
         self._store_commit(self._new_commit(offsets))
 
@@ -95,7 +96,7 @@ class SeekableConsumerImpl(LitePullConsumerImpl):
         return self._offset_store.stored_offset(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset of a queue; messages pulled from elsewhere are dropped.
+        """Continue at an offset of a queue; messages pulled from elsewhere are dropped.
 
         Args:
             queue: A queue of this consumer.
@@ -116,7 +117,7 @@ class SeekableConsumerImpl(LitePullConsumerImpl):
         self._seek(queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first offset that a queue still holds; what was pulled ahead is dropped.
+        """Continue at the first offset that a queue holds; what was pulled ahead is dropped.
 
         Args:
             queue: A queue of this consumer.
@@ -131,7 +132,7 @@ class SeekableConsumerImpl(LitePullConsumerImpl):
         self._seek(queue, self._brokers.min_offset(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message of a queue; what was pulled ahead is dropped.
+        """Continue past the last message of a queue; what was pulled ahead is dropped.
 
         Args:
             queue: A queue of this consumer.
@@ -146,7 +147,7 @@ class SeekableConsumerImpl(LitePullConsumerImpl):
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on in a queue at the first message stored at a time or later, else at the queue's end.
+        """Continue in a queue at the first message stored at a time or later, else at its end.
 
         Args:
             queue: A queue of this consumer.

@@ -1,10 +1,9 @@
-"""State of a consumer's life, and the client that it lives in.
+"""ServiceState: the lifecycle state of a consumer; ConsumerInstance: the client that it needs.
 
     CREATE_JUST ──start──▶ STARTING ──▶ RUNNING ──shutdown──▶ SHUTDOWN_ALREADY
                               └── start failed ──▶ START_FAILED
 
-In a process that was forked a consumer that had been started is OF_THE_PARENT. This module knows no
-consumer.
+In a forked process, a consumer that was started before the fork is OF_THE_PARENT.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class ServiceState(Enum):
 
 
 class ServiceStateMachine:
-    """The state of one consumer. Signal handlers may change it, also in the midst of a change."""
+    """The state of one consumer. Signal handlers may change it, even during a change."""
 
     def __init__(self) -> None:
         self.state = ServiceState.CREATE_JUST
         self._state_lock = reentrant_mutex()
 
     def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
-        """Go from one state to another; return False if the first one is not the present state."""
+        """Change from one state to another; return False if the first is not the present one."""
         with self._state_lock:
             is_so = self.state is expected
             if is_so:
@@ -61,7 +60,7 @@ class ConsumerInstance(Protocol):
 
     @property
     def lasting_id(self) -> str:
-        """Name that this client has again when its program is started again."""
+        """Name that this client keeps when its program is restarted."""
 
     @property
     def name_servers(self) -> NameServers:
@@ -90,10 +89,10 @@ class ConsumerInstance(Protocol):
         """Remove a user; the last one ends the instance."""
 
     def register_consumer(self, group: str, consumer: RegisteredConsumer, /) -> None:
-        """Name a consumer in heartbeats, and pass brokers' requests to it, from now on."""
+        """Include a consumer in heartbeats, and pass brokers' requests to it, from now on."""
 
     def unregister_consumer(self, group: str, /) -> None:
-        """Tell all brokers that this client leaves a group."""
+        """Unregister this client from a group at all brokers."""
 
     def heartbeat(self) -> None:
         """Send a heartbeat to all brokers now."""

@@ -1,7 +1,4 @@
-"""Settings of consumers, with RocketMQ's names, defaults and units.
-
-Every setting takes effect: each is read where its description says.
-"""
+"""Settings of consumers, with RocketMQ's names, defaults and units."""
 
 from __future__ import annotations
 
@@ -48,7 +45,8 @@ def half_an_hour_ago() -> int:
 class ConsumerSettings:
     """Settings that both kinds of consumers have.
 
-    `LitePullSettings` and `PushSettings` say what each does: `help` shows a class's own docstring.
+    `LitePullSettings` and `PushSettings` document each one, because `help` shows a class's own
+    docstring.
     """
 
     message_model: MessageModel = MessageModel.CLUSTERING
@@ -117,9 +115,9 @@ class LitePullSettings(ConsumerSettings):
         consume_timestamp_ms: Milliseconds since the epoch at which CONSUME_FROM_TIMESTAMP begins;
             half an hour ago by default. RocketMQ's consumeTimestamp is a text, as
             ``20251127093000``.
-        allocate_message_queue_strategy: Rule by which queues are shared out, the same in all
-            members of a group: an object with a method ``allocate``; by default each member gets as
-            many queues as the next, in a row (AllocateMessageQueueAveragely).
+        allocate_message_queue_strategy: Rule by which queues are allocated, the same in all members
+            of a group: an object with a method ``allocate``; by default each member gets as many
+            queues as the next, in a row (AllocateMessageQueueAveragely).
         persist_consumer_offset_interval_ms: Milliseconds between two times that offsets are stored;
             5,000 by default.
         rebalance_interval_ms: Milliseconds between two rebalances, besides those that a change of
@@ -128,9 +126,9 @@ class LitePullSettings(ConsumerSettings):
         pull_time_delay_ms_when_exception: Milliseconds to wait after a pull that failed; 1,000 by
             default.
         local_offset_directory: Directory (a path) of the offsets in BROADCASTING;
-            ``~/.rocketmq_offsets`` by default. Processes of one machine that have the same go on,
-            when started again, where the last one of them that wrote had come to: give each that
-            must not a directory of its own.
+            ``~/.rocketmq_offsets`` by default. Processes of one machine that share it resume, when
+            restarted, at the offsets of the one that wrote last: give a process that must not do so
+            a directory of its own.
         limits: Limits of the messages that are pulled ahead, `PullLimits()` by default.
         pull_batch_size: Most messages of one pull, up to 1,024; 10 by default. RocketMQ's brokers
             give at most 32.
@@ -146,7 +144,7 @@ class LitePullSettings(ConsumerSettings):
             shorter.
         poll_timeout_ms: Milliseconds that `poll` waits for messages, unless it is given a time;
             5,000 by default.
-        topic_metadata_check_interval_ms: Milliseconds between two looks at the queues of topics
+        topic_metadata_check_interval_ms: Milliseconds between two checks of the queues of topics
             that have a change listener; 30,000 by default.
     """
 
@@ -162,7 +160,7 @@ class LitePullSettings(ConsumerSettings):
     def persist_interval_ms(self) -> int:
         """Milliseconds between two times that a consumer stores the offsets of its queues.
 
-        One timer has both settings: were offsets committed by one timer and stored by another, a
+        One timer serves both settings: if one timer committed offsets and another stored them, a
         message could wait for the sum of both.
         """
         if not self.auto_commit:
@@ -202,9 +200,9 @@ class PushSettings(ConsumerSettings):
         consume_timestamp_ms: Milliseconds since the epoch at which CONSUME_FROM_TIMESTAMP begins;
             half an hour ago by default. RocketMQ's consumeTimestamp is a text, as
             ``20251127093000``.
-        allocate_message_queue_strategy: Rule by which queues are shared out, the same in all
-            members of a group: an object with a method ``allocate``; by default each member gets as
-            many queues as the next, in a row (AllocateMessageQueueAveragely).
+        allocate_message_queue_strategy: Rule by which queues are allocated, the same in all members
+            of a group: an object with a method ``allocate``; by default each member gets as many
+            queues as the next, in a row (AllocateMessageQueueAveragely).
         persist_consumer_offset_interval_ms: Milliseconds between two times that offsets are stored;
             5,000 by default.
         rebalance_interval_ms: Milliseconds between two rebalances, besides those that a change of
@@ -213,9 +211,9 @@ class PushSettings(ConsumerSettings):
         pull_time_delay_ms_when_exception: Milliseconds to wait after a pull that failed; 1,000 by
             default.
         local_offset_directory: Directory (a path) of the offsets in BROADCASTING;
-            ``~/.rocketmq_offsets`` by default. Processes of one machine that have the same go on,
-            when started again, where the last one of them that wrote had come to: give each that
-            must not a directory of its own.
+            ``~/.rocketmq_offsets`` by default. Processes of one machine that share it resume, when
+            restarted, at the offsets of the one that wrote last: give a process that must not do so
+            a directory of its own.
         limits: Limits of the messages that are pulled ahead, `PullLimits()` by default.
         pull_batch_size: Most messages of one pull, up to 1,024; 32 by default. RocketMQ's brokers
             give at most 32.
@@ -224,11 +222,12 @@ class PushSettings(ConsumerSettings):
         consume_thread_max: Most threads that call the listener, up to 1,000; 20 by default.
         consume_message_batch_max_size: Most messages that the listener is called with at once, up
             to 1,024; 1 by default.
-        max_reconsume_times: Times that a message is tried again before it is a dead letter. -1, the
-            default, stands for 16 with a concurrent listener, and for no limit with an orderly one.
+        max_reconsume_times: Times that a message is retried before it becomes a dead letter. -1,
+            the default, stands for 16 with a concurrent listener, and for no limit with an orderly
+            one.
         consume_timeout_ms: Milliseconds after which messages that a concurrent listener still has
-            are given back; 900,000, a quarter of an hour, by default. Behind `shutdown` the queue
-            of an orderly listener that is still busy stays locked for as long. RocketMQ's
+            are sent back; 900,000, a quarter of an hour, by default. After `shutdown` the queue of
+            an orderly listener that is still busy stays locked for as long. RocketMQ's
             consumeTimeout is in minutes.
         suspend_current_queue_time_ms: Milliseconds before an orderly listener gets messages again
             that failed, 10 to 30,000; 1,000 by default.

@@ -1,8 +1,8 @@
-"""Members: the methods that a `ClientInstance` expects of its consumers and producers.
+"""Callbacks: the methods that a `ClientInstance` calls on its consumers and producers.
 
-Brokers make requests of clients; these are the methods that such requests end in. None of them is
-called by a thread that reads from a connection, except `request_rebalance` and
-`on_connection_closed`, which must come back at once.
+Brokers send requests to clients; the instance passes each to one of these methods. Threads that
+read from a connection call only `request_rebalance` and `on_connection_closed`, which must return
+at once.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class RegisteredConsumer(Protocol):
         """Return the description of the consumer that heartbeats carry."""
 
     def request_rebalance(self) -> None:
-        """Rebalance soon: the members of the group have changed (40)."""
+        """Rebalance soon, because the members of the group have changed (40)."""
 
     def on_connection_closed(self, address: str) -> None:
-        """Note that a broker may have forgotten this consumer, and what it has granted it."""
+        """Note that a broker may have forgotten this consumer, and the locks that it granted."""
 
     def stop_threads(self) -> None:
-        """Have all threads end: the instance has ended, and there is nobody to ask any more."""
+        """Stop all threads, because the instance has stopped and no broker can be asked."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at offsets that an operator has set (220)."""
+        """Resume at offsets that an operator has set (220)."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offset that the consumer has reached in each queue of a topic (221)."""

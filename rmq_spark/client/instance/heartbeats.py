@@ -1,7 +1,7 @@
-"""HeartbeatSender: brokers are told that this client lives, its groups, and those that it leaves.
+"""HeartbeatSender: sends heartbeats with this client's groups to brokers, and unregisters it.
 
-Each broker is told in a lane of its own, in order: a heartbeat that was on its way when the client
-left a group arrives before the leaving. One that takes long keeps no other from hearing of it.
+Each broker has an executor of its own that sends in order: a heartbeat that is on its way when the
+client leaves a group arrives before the unregistration. A slow broker delays no other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HeartbeatSender(ForkAware):
     """Sends the heartbeats of one client. All methods may be called from any thread."""
 
     def __init__(self, api: BrokerApi, data: Callable[[], HeartbeatData]) -> None:
-        """Make a sender; ``data`` returns this client's id and groups at the moment."""
+        """Make a sender; ``data`` returns this client's present id and groups."""
         self._api = api
         self._data = data
         self._executor = PerBrokerExecutor("rocketpoll heartbeat")
@@ -47,9 +47,9 @@ class HeartbeatSender(ForkAware):
         ForkAware.__init__(self)
 
     def send(self, addresses: Iterable[str]) -> None:
-        """Tell brokers that this client lives; return when they have answered, or after a second.
+        """Send heartbeats to brokers; return when they have answered, or after a second.
 
-        Brokers that are known not to answer are told as soon as they are connected again.
+        Brokers that are known not to answer get theirs as soon as they are connected again.
         """
         reachable = [
             address for address in addresses if not self._api.connections.is_silent(address)
@@ -57,13 +57,13 @@ class HeartbeatSender(ForkAware):
         self._executor.run_for_each(reachable, self._send, SEND_WAIT_MS)
 
     def resend(self, address: str) -> None:
-        """Tell a broker that is connected now, if it does not know of this client.
+        """Send a heartbeat to a broker that is now connected, if it does not know this client.
 
-        Come back at once.
+        Return at once.
 
-        Until it does, other members of a group take this client's queues for nobody's, and what
-        operators do with the group is told to nobody. It may never have been told: who has assigned
-        queues itself comes to know of brokers by pulling.
+        Until the broker knows this client, other members of a group treat its queues as unassigned,
+        and an operator's changes do not reach it. The broker may never have got a heartbeat: a
+        client with assigned queues learns of brokers by pulling.
         """
         if self._is_unaware(address):
             self._executor.for_broker(address).schedule(lambda: self._send_if_unaware(address))
@@ -72,7 +72,7 @@ class HeartbeatSender(ForkAware):
         return address in self._unaware_brokers or address not in self.versions
 
     def on_connection_closed(self, address: str) -> None:
-        """Note that the connection to a broker has ended, which forgets this client with it."""
+        """Note that a connection has ended: its broker has forgotten this client."""
         self.versions.pop(address, None)
         self._unaware_brokers[address] = None
 
@@ -102,7 +102,7 @@ class HeartbeatSender(ForkAware):
     def unregister(
         self, addresses: Iterable[str], producers: Iterable[str], consumers: Iterable[str]
     ) -> None:
-        """Tell brokers that this client leaves groups; return when all know, or after a second."""
+        """Unregister this client from groups; return when all brokers know, or after a second."""
         groups: list[tuple[str | None, str | None]] = [(group, None) for group in producers]
         groups += [(None, group) for group in consumers]
         client_id = self._data().client_id
@@ -125,11 +125,11 @@ class HeartbeatSender(ForkAware):
 
     @property
     def thread_count(self) -> int:
-        """Number of threads that tell brokers."""
+        """Number of threads that send heartbeats."""
         return self._executor.thread_count
 
     def stop(self, wait_ms: int = 0) -> None:
-        """Tell brokers nothing any more; wait at most so long for what is under way."""
+        """Stop sending; wait at most so long for requests in flight."""
         self._executor.stop(wait_ms)
 
     def _after_fork(self) -> None:

@@ -1,14 +1,14 @@
 """ClientInstance: the connections and threads that the producers and consumers of a process share.
 
-    connections, name servers, routes, calls      one of each
+    connections, name servers, routes, requests   one of each
     routes       refreshed every 30 s
-    heartbeats   every 30 s and when something has changed: to all brokers of all known topics if
-                 there are consumers, else to the masters
+    heartbeats   every 30 s and after each change: to all brokers of all known topics if there are
+                 consumers, else to the masters
     requests of brokers, passed to the members that they are for
 
-It runs from the first user's `start` to the last one's `stop`. `shutdown` ends it at once for all,
-within two seconds, whatever is under way: calls that wait for an answer raise an error. In a
-process that was forked it is another client, with an id of its own, that is not started yet.
+It runs from the first user's `start` to the last user's `stop`. `shutdown` stops it at once for all
+users, within two seconds; calls that wait for a response raise an error. In a forked process it
+becomes another client, with an id of its own, that is not started yet.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _new_slots() -> Mapping[bool, threading.Semaphore]:
 
 
 class UnknownMember(ClientError):
-    """A broker asks for a member that is not in this client."""
+    """A broker's request is for a member that is not in this client."""
 
     def __str__(self) -> str:
         return f"there is no {self.args[0]} in this client"
@@ -98,7 +98,7 @@ class ClientRequestProcessor(ForkAware):
         producers: Mapping[str, RegisteredProducer | None],
         max_body_bytes: int = PLAIN_BYTES_MAX,
     ) -> None:
-        """Make a dispatcher; both mappings are by group, and may change at any time.
+        """Make a processor; both mappings are by group, and may change at any time.
 
         Compressed bodies of messages in requests may inflate to ``max_body_bytes``.
         """
@@ -364,9 +364,9 @@ class ClientInstance(ForkAware):
 
     @property
     def lasting_id(self) -> str:
-        """Name that this client has again when its program is started again.
+        """Name that this client keeps when its program is restarted.
 
-        All clients of a machine that were given no id share it, as with Java's in BROADCASTING.
+        All clients of a machine without an id of their own share it, like Java's in BROADCASTING.
         """
         return self._given_client_id or f"{self.local_address}@DEFAULT"
 
@@ -495,7 +495,7 @@ class ClientInstance(ForkAware):
     # ---- groups
 
     def register_consumer(self, group: str, consumer: RegisteredConsumer) -> None:
-        """Name a consumer in all heartbeats from now on, and pass requests of brokers to it.
+        """Include a consumer in all heartbeats from now on, and pass requests of brokers to it.
 
         Raises:
             MessageRejected: The name is not valid, or another consumer of this client has the
@@ -510,12 +510,12 @@ class ClientInstance(ForkAware):
         self.heartbeat_soon()
 
     def unregister_consumer(self, group: str) -> None:
-        """Leave a consumer group: the brokers have its other members share out the queues again."""
+        """Leave a consumer group; the brokers make its other members rebalance."""
         if self._consumers.pop(group, None) is not None:
             self._unregister_groups([], [group])
 
     def register_producer(self, group: str, producer: RegisteredProducer | None = None) -> None:
-        """Name a producer group in all heartbeats from now on.
+        """Include a producer group in all heartbeats from now on.
 
         Args:
             group: Name of the producer group.
@@ -542,21 +542,21 @@ class ClientInstance(ForkAware):
             self._unregister_groups([group], [])
 
     def refresh_routes_soon(self) -> None:
-        """Have all known routes asked for again, in another thread."""
+        """Fetch all known routes again, in another thread."""
         if self._route_thread is not None:
             self._route_thread.wake()
 
     # ---- heartbeats
 
     def heartbeat_soon(self) -> None:
-        """Have a heartbeat sent at once, in another thread."""
+        """Send a heartbeat at once, in another thread."""
         if self._heartbeat_thread is not None:
             self._heartbeat_thread.wake()
 
     def heartbeat(self) -> None:
-        """Tell all brokers now that this client lives, and the groups that it is in.
+        """Send a heartbeat with this client's groups to all brokers now.
 
-        Return when they have answered, or after a second: slow ones are left to the background.
+        Return when they have answered, or after a second; slow brokers answer in the background.
         """
         data = self._heartbeat_data()
         if data.consumer_data_set or data.producer_data_set:
@@ -566,7 +566,7 @@ class ClientInstance(ForkAware):
 
     @property
     def broker_versions(self) -> Mapping[str, int]:
-        """The version that each broker answered the last heartbeat with, by address."""
+        """The version in each broker's response to the last heartbeat, by address."""
         return self._heartbeat_sender.versions
 
     def _heartbeat_data(self) -> HeartbeatData:

@@ -1,12 +1,12 @@
-"""Routes: the remembered queues of topics, and the brokers' addresses that follow from them.
+"""Routes: caches the queues of topics, and the brokers' addresses that follow from them.
 
     publish queues     of brokers with a master, where the topic may be written
     subscribe queues   where it may be read
-    addresses          of a master for writes; for reads the one that was suggested, or any other
+    addresses          of a master for writes; for reads the suggested broker, or any other
 
-A topic's route is asked for when it is first needed; `refresh_all` asks again for all that are
-known. Where several are wanted, some are asked for at a time. The answers of name servers are kept
-until they change: one that has just started knows nothing yet.
+A topic's route is fetched on first use; `refresh_all` fetches all known routes again. Several
+routes are fetched in parallel. A cached route stays until a name server returns another one: a name
+server that has just started knows no routes yet.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WRITE: Final = TopicPermission.WRITE.value
 
 
 class TopicRoute(NamedTuple):
-    """One topic's queues and brokers, in order."""
+    """The queues and brokers of one topic, in order."""
 
     topic: str
     publish_queues: tuple[MessageQueue, ...]
@@ -55,7 +55,7 @@ class TopicRoute(NamedTuple):
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """Return the route that a name server's answer stands for."""
+    """Return the route in a name server's answer."""
     brokers = {broker.broker_name: broker for broker in data.broker_datas}
     queues = sorted(data.queue_datas, key=lambda queue: queue.broker_name)
     writable = {
@@ -98,7 +98,7 @@ class Routes(ForkAware):
         return self._brokers
 
     def route(self, topic: str) -> TopicRoute:
-        """Return a topic's route, asking for it if it is not known.
+        """Return a topic's route, fetching it if it is not known.
 
         Raises:
             RouteNotFound: The name servers know no such topic.
@@ -107,7 +107,7 @@ class Routes(ForkAware):
         return self._table.get(topic) or self.refresh(topic)
 
     def require(self, topics: Iterable[str]) -> None:
-        """Ask for the routes of several topics, if they are not known, up to 16 at a time.
+        """Fetch the routes of several topics if they are not known, up to 16 at a time.
 
         Raises:
             RouteNotFound: The name servers do not know one of them.
@@ -135,7 +135,7 @@ class Routes(ForkAware):
         return queues
 
     def known_publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return `publish_queues` without asking anybody; none if they are not known."""
+        """Return `publish_queues` from the cache; none if they are not known."""
         route = self._table.get(topic)
         return route.publish_queues if route is not None else ()
 
@@ -159,7 +159,7 @@ class Routes(ForkAware):
         Raises:
             RouteNotFound: There is no such topic, and no broker creates topics.
             TopicNotUsable: The topic cannot be written anywhere, though a RocketMQ broker would
-                take messages.
+                accept messages.
         """
         try:
             return self.publish_queues(topic)
@@ -199,7 +199,7 @@ class Routes(ForkAware):
         return address
 
     def address_for_read(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the address to read from: the broker of that number, or else the master, or any.
+        """Return the address to read from: the broker with that id, else the master, or any.
 
         Raises:
             BrokerNotFound: No route leads to a broker of this name.
@@ -223,10 +223,11 @@ class Routes(ForkAware):
     # ---- asking again
 
     def refresh(self, topic: str) -> TopicRoute:
-        """Ask a name server for a topic's route again, and return it.
+        """Fetch a topic's route again, and return it.
 
-        If the route names a broker that routes of other topics have lost, these are asked for as
-        well: the broker is back. Otherwise it would be asked about queues that their routes lack.
+        If the route names a broker that the routes of other topics have lost, these are fetched as
+        well, because the broker is back. Otherwise it would get requests for queues that are
+        missing from those routes.
 
         Raises:
             RouteNotFound: The name servers know no such topic. The route known before is kept.
@@ -250,10 +251,10 @@ class Routes(ForkAware):
         return found
 
     def refresh_each(self, topics: Iterable[str]) -> Mapping[str, TopicRoute | Exception]:
-        """Ask for the routes of several topics again, up to 16 at a time.
+        """Fetch the routes of several topics again, up to 16 at a time.
 
-        Return each one's route, or the error of `refresh`. When no name server answers, the topics
-        that are left are not asked for.
+        Return each one's route, or the error of `refresh`. If no name server answers, the remaining
+        topics are not fetched.
         """
         return parallel_map(
             topics,
@@ -264,10 +265,10 @@ class Routes(ForkAware):
         )
 
     def refresh_within(self, topic: str, seconds: float) -> None:
-        """Ask for a topic's route again, and wait at most so long: an answer may come later.
+        """Fetch a topic's route again, and wait at most so long; the answer may come later.
 
-        The route stays as it is where no thread can be started that asks. The thread that asks may
-        come here itself, as a logging handler may send: it does not wait.
+        If no thread can be started to fetch it, the route stays as it is. The fetching thread may
+        call this itself, because a logging handler may send: then it does not wait.
         """
         with self._lock:
             asking = self._refresh_threads.get(topic)
@@ -300,7 +301,7 @@ class Routes(ForkAware):
                 self._refresh_threads.pop(topic, None)
 
     def refresh_all(self) -> None:
-        """Ask again for the route of every known topic; keep those that cannot be found out now."""
+        """Fetch the route of every known topic again; keep those that cannot be fetched now."""
         for topic, outcome in self.refresh_each(sorted(self._table)).items():
             if isinstance(outcome, NoNameServer):
                 _log.warning("routes stay as they are: %s", outcome)
@@ -311,7 +312,7 @@ class Routes(ForkAware):
                 raise outcome
 
     def discard(self, topic: str) -> None:
-        """Forget the route of a deleted topic, until somebody needs it."""
+        """Drop the route of a deleted topic until it is next needed."""
         with self._lock:
             self._table.pop(topic, None)
 

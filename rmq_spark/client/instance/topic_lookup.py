@@ -1,9 +1,9 @@
-"""The topics that are to be consumed or read: they have to be there, or what was meant is named.
+"""Topic lookup: checks that topics exist, and suggests the nearest name if one does not.
 
     name servers ──▶ a route for each topic
-                 ──▶ none: their list of topics, of which the nearest is named in the error
+                 ──▶ none: their list of topics, of which the error names the nearest
 
-The list is asked for behind a failure alone. This module knows nobody who consumes.
+The list is fetched only after a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmq_spark.wire.names import is_system_topic
 
 
 class RouteSource(Protocol):
-    """The part of a client that finding topics needs."""
+    """The part of a client that topic lookup needs."""
 
     @property
     def name_servers(self) -> NameServers:
@@ -32,10 +32,10 @@ class RouteSource(Protocol):
 
 
 def require_topics(instance: RouteSource, topics: Iterable[str]) -> None:
-    """Ask for the routes of topics, where they are not known.
+    """Fetch the routes of topics that are not known.
 
     Raises:
-        RouteNotFound: The name servers do not know one of them; a topic of a similar name is named.
+        RouteNotFound: The name servers do not know one of them; the error suggests a similar name.
         NoNameServer: None of them answers.
     """
     with suggest_similar_topics(instance.name_servers):
@@ -44,10 +44,10 @@ def require_topics(instance: RouteSource, topics: Iterable[str]) -> None:
 
 @contextmanager
 def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
-    """Enter a context in which a topic that is not there is told with the nearest that is.
+    """Enter a context that adds the nearest topic name to RouteNotFound errors.
 
     Raises:
-        RouteNotFound: As it was raised within, with a topic of a similar name.
+        RouteNotFound: As raised within the context, with a suggested topic.
     """
     try:
         yield

@@ -1,12 +1,12 @@
-"""AsyncSender: sends whose results come by futures, tried again where a connection fails.
+"""AsyncSender: sends that return futures, retried if a connection fails.
 
-    send ──> request ──> answered: the future has the result, or the refusal
-                └─ connection fails ──> once more to another broker, by a thread of its own: the one
-                                        that finds out has answers of others to read
+    send ──> request ──> response: the future has the result, or the refusal
+                └─ connection fails ──> retried at another broker, by a thread of the sender: the
+                                        thread that notices has other responses to read
 
-Only so many sends, with so many bytes, may wait for answers at once, and only so many callbacks may
-wait for their turn; a caller who wants to send more waits, and gets an error if that takes too
-long. A send whose time is over counts until none of it is kept for writing.
+Limits bound the sends, and their bytes, that wait for responses, and the callbacks that wait to
+run. A caller past a limit waits, and gets an error if that takes too long. A send whose deadline
+has passed counts until none of its bytes is kept for writing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class SendPermits:
-    """The room for sends that wait. All methods may be called from any thread."""
+    """The permits for pending sends. All methods may be called from any thread."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self.count_max = count_max
@@ -56,11 +56,11 @@ class SendPermits:
 
     @property
     def count(self) -> int:
-        """Number of sends that have room."""
+        """Number of sends that have a permit."""
         return len(self._sizes)
 
     def acquire(self, future: object, size: int, seconds: float) -> bool:
-        """Take room for a body of so many bytes; return False if there was none within the time."""
+        """Acquire room for a body of so many bytes; return False if there was none in time."""
         with self._mutex:
             has_room = not self._wait_queue and self._fits(size)
             if not has_room and not self._wait(size, seconds):
@@ -89,7 +89,7 @@ class SendPermits:
             self._wake_first()  # there may be room for it as well
 
     def release(self, future: object) -> None:
-        """Give the room of a send back, if it has any."""
+        """Release the permit of a send, if it has one."""
         with self._mutex:
             size = self._sizes.pop(future, None)
             if size is None:
@@ -113,26 +113,26 @@ IDLE_SECONDS = 1.0
 
 
 class SendPromise(Protocol):
-    """The part of a future that a send needs, to tell its result."""
+    """The part of a future that a send needs to set its result."""
 
     def cancelled(self) -> bool:
-        """Return whether nobody wants the result any more."""
+        """Return whether the future was cancelled."""
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Return whether a result may be set, which is next."""
+        """Return whether a result may be set; the caller sets it next."""
 
     def set_result(self, result: SendResult, /) -> None:
-        """Take the result: the message is stored."""
+        """Set the result: the message is stored."""
 
     def set_exception(self, error: Exception, /) -> None:
-        """Take the error: the message is not known to be stored."""
+        """Set the error: the message is not known to be stored."""
 
 
 class CallbackExecutor:
-    """Runs callbacks one after the other, in a thread that is there while there are some."""
+    """Runs callbacks one after the other, in a thread that lives while there are some."""
 
     def __init__(self, name: str, pending_max: int) -> None:
-        """Make it; with ``pending_max`` callbacks that wait, senders have to wait as well."""
+        """Make it; senders have to wait while ``pending_max`` callbacks are waiting."""
         self._name = name
         self._pending_max = pending_max
         self._is_parents = False
@@ -147,13 +147,13 @@ class CallbackExecutor:
         self._thread_id: int | None = None
 
     def after_fork(self) -> None:
-        """Run none of the parent's callbacks; its thread ends, should a callback have forked."""
+        """Drop the parent's callbacks; the thread ends, if a callback has forked."""
         self._is_parents = True
         self._reset()
 
     @property
     def pending_count(self) -> int:
-        """Number of callbacks that wait."""
+        """Number of waiting callbacks."""
         return len(self._calls)
 
     @property
@@ -163,7 +163,7 @@ class CallbackExecutor:
 
     @property
     def has_room(self) -> bool:
-        """True if who sends now need not wait for callbacks."""
+        """True if a send need not wait for callbacks."""
         return len(self._calls) < self._pending_max or self._thread_id == threading.get_ident()
 
     def wait_for_room(self, seconds: float) -> bool:
@@ -180,7 +180,7 @@ class CallbackExecutor:
         return True
 
     def submit(self, action: Callable[[], object]) -> None:
-        """Have a callback run soon, after those that came before."""
+        """Run a callback soon, after the earlier ones."""
         with self._mutex:
             self._calls.append(action)
             if self._has_thread:
@@ -217,7 +217,7 @@ class SendFuture(ForkSafeFuture[SendResult]):
         self._callbacks = callbacks
 
     def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
-        """Have a function called with this future when it is done, in a thread of the producer.
+        """Call a function with this future when it is done, in a thread of the producer.
 
         If the future is done already, the function is called at once, in this thread.
         """
@@ -245,7 +245,7 @@ def _run_callback(callback: Callable[[], object]) -> None:
 
 
 def clear_tracebacks(error: BaseException) -> None:
-    """Drop the tracebacks of an error and its causes, and with them all that their frames hold."""
+    """Drop the tracebacks of an error and its causes, and thus what their frames hold."""
     found: list[BaseException | None] = [error]
     seen: set[int] = set()
     while found:
@@ -263,7 +263,7 @@ _RETRY_THREADS_MAX: Final = 4
 
 
 class AsyncSender:
-    """The sends of one producer that are under way. All methods may be called from any thread."""
+    """The asynchronous sends of one producer. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -287,16 +287,16 @@ class AsyncSender:
         self._retries: dict[_AsyncSend, None] = {}
 
     def start(self) -> None:
-        """Have failures tried again from now on; forget sends that waited in another process."""
+        """Retry failures from now on; drop sends that were pending in another process."""
         self._reset()
 
     def after_fork(self) -> None:
-        """Forget the parent's sends, which are answered there, as are their callbacks."""
+        """Drop the parent's sends, which the parent completes, callbacks included."""
         self._callbacks.after_fork()
         self._reset()
 
     def stop(self) -> None:
-        """Try nothing again from now on."""
+        """Retry nothing from now on."""
         self._retry_scheduler.stop(0)
         with self._mutex:
             left, self._retries = self._retries, {}
@@ -309,8 +309,8 @@ class AsyncSender:
         """Send a message and return a future; with ``fixed``, there and with one attempt.
 
         Raises:
-            TooManyPending: Too much waits for answers, and no room was made within the time.
-            MessageRejected: The instance has no threads that would read the answer.
+            TooManyPending: Too many sends or bytes are pending, and no room was made in time.
+            MessageRejected: The instance has no threads that would read the response.
         """
         if self.sender.instance.connections.reads_itself:
             needed = "a ClientInstance whose connections are read by threads"
@@ -338,11 +338,10 @@ class AsyncSender:
         promise: SendPromise,
         call_soon: CallSoon,
     ) -> bool:
-        """Send a message without waiting for anybody; return False if there is no room for it.
+        """Send a message without waiting; return False if there is no room for it.
 
-        It is written when ``call_soon`` calls what it is given, with all that gather until then.
-        Where a route has to be asked for, or a broker to be connected, a thread does so, and
-        writes.
+        ``call_soon`` schedules the write, which includes all requests that gather until then. If a
+        route must be fetched or a broker connected, a thread does so, and writes.
         """
         try:
             if not self.permits.acquire(promise, len(prepared.body), 0):
@@ -355,11 +354,11 @@ class AsyncSender:
 
     @property
     def thread_count(self) -> int:
-        """Number of threads for callbacks and for what is sent again."""
+        """Number of threads for callbacks and retries."""
         return self._callbacks.thread_count + self._retry_scheduler.thread_count
 
     def schedule_retry(self, send: _AsyncSend) -> bool:
-        """Have a send tried again soon; return False if no thread can do that."""
+        """Retry a send soon; return False if no thread can do that."""
         with self._mutex:
             self._retries[send] = None
         task = self._retry_scheduler.schedule(lambda: self._retry(send))
@@ -378,7 +377,7 @@ class AsyncSender:
 
 
 class _AsyncSend(PendingRequest):
-    """One send, which waits for the answers to its tries."""
+    """One send, which waits for the responses to its tries."""
 
     def __init__(
         self,
@@ -406,7 +405,7 @@ class _AsyncSend(PendingRequest):
         self.attempt(may_wait=False)
 
     def attempt(self, *, may_wait: bool = True) -> None:
-        """Send the message, to a queue that has not failed; or have a thread do so, if it waits."""
+        """Send the message to a queue that has not failed; in a thread, if that may block."""
         if self.future.cancelled():
             self._release()
             self.future.set_running_or_notify_cancel()
@@ -474,7 +473,7 @@ class _AsyncSend(PendingRequest):
             self.future.set_result(result)
 
     def on_error(self, error: Exception) -> None:
-        """Have the send tried again, or let the future fail."""
+        """Retry the send, or make the future fail."""
         if isinstance(error, ClientError):
             clear_tracebacks(error)  # a future that is kept would keep the message alive
         if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed_queue is None:
@@ -495,7 +494,7 @@ class _AsyncSend(PendingRequest):
             self._fail(error)
 
     def fail_with_attempts(self) -> None:
-        """Let the future fail: the send is not tried again."""
+        """Make the future fail: the send is not retried."""
         if not self._errors:  # it has yet to be tried
             self._fail(ClientShutDown("the producer was shut down before the first try"))
             return

@@ -1,11 +1,10 @@
-"""ProducerLifecycle: from the start of a producer to its end, as often as it is started again.
+"""ProducerLifecycle: starts and stops a producer, any number of times.
 
-    made ──start──▶ running ──shutdown──▶ ended ──start──▶ running
-                       └── forked: in the child it starts again when it is first used
+    made ──start──▶ running ──shutdown──▶ stopped ──start──▶ running
+                       └── forked: in the child it starts again on first use
 
-A signal may interrupt whoever waits for a start or an end, at any line: a start is then taken back,
-and an end carried out. It may ask for the end itself, also in the midst of a start. What the
-producer sends is not known here.
+A signal may interrupt a start or a shutdown at any line: the start is then rolled back, and the
+shutdown completed. The signal handler may call `shutdown` itself, even in the middle of a start.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rmq_spark.client.producer.async_sender import AsyncSender
 
 
 class ProducerLifecycle:
-    """The life of one producer. Methods may be called from any thread, and by signal handlers."""
+    """The lifecycle of one producer. Any thread and any signal handler may call its methods."""
 
     def __init__(
         self,
@@ -28,7 +27,7 @@ class ProducerLifecycle:
         member: RegisteredProducer | None,
         async_sends: AsyncSender,
     ) -> None:
-        """Take what starts and ends with the producer; ``member`` answers brokers."""
+        """Set what starts and stops with the producer; ``member`` answers brokers' requests."""
         self._group = group
         self._instance = instance
         self._member = member
@@ -48,9 +47,9 @@ class ProducerLifecycle:
         return self._is_running and not self._instance.is_shut_down
 
     def check_running(self) -> None:
-        """Raise `ClientShutDown` unless the producer runs; start one that the parent has started.
+        """Raise `ClientShutDown` unless the producer runs; in a child, restart the parent's.
 
-        Its instance may have ended: that is the error of whatever is asked of it.
+        If its instance has stopped, later requests raise that error.
         """
         if self._restarts_after_fork:
             self.start()
@@ -60,7 +59,7 @@ class ProducerLifecycle:
             )
 
     def start(self) -> None:
-        """Start, unless it runs.
+        """Start the producer, unless it runs.
 
         Raises:
             MessageRejected: Another producer of the instance has the same group.
@@ -85,7 +84,7 @@ class ProducerLifecycle:
             self._is_running = True
 
     def shutdown(self) -> None:
-        """End, within two seconds; again has no effect but to wait for the first."""
+        """Stop within two seconds; stopping again only waits for the first stop."""
         self._restarts_after_fork = False
         if self._is_running:
             # Noted first: who is interrupted behind this can ask again.
@@ -100,7 +99,7 @@ class ProducerLifecycle:
         self._instance.stop()
 
     def after_fork(self) -> None:
-        """Let a producer that was running start again when the child process first uses it."""
+        """Make a producer that was running start again on first use in the child process."""
         self._restarts_after_fork |= self._is_running
         self._is_running = False
         self._current_stop = None

@@ -2,7 +2,7 @@
 
     Message ──> checked ──> id, properties ──> compressed, if that is shorter ──> header for a queue
 
-A batch is one request for several messages of one topic. This module knows no connection.
+A batch is one request with several messages of one topic.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SendRules:
 
 
 class PreparedMessage(NamedTuple):
-    """One request to send, complete but for the queue."""
+    """One send request, complete except for the queue."""
 
     rules: SendRules
     topic: str
@@ -109,7 +109,7 @@ class PreparedMessage(NamedTuple):
     is_batch: bool = False
 
     def header(self, queue: MessageQueue) -> SendMessageRequestHeader:
-        """Return the header of a request that sends this to a queue."""
+        """Return the header of a request that sends it to a queue."""
         rules = self.rules
         return SendMessageRequestHeader(
             rules.producer_group,
@@ -132,7 +132,7 @@ class PreparedMessage(NamedTuple):
 def prepare_message(
     message: Message, rules: SendRules, ids: UniqueIdGenerator, now_ms: int
 ) -> PreparedMessage:
-    """Return a message made ready to be sent.
+    """Return a message prepared for sending.
 
     Raises:
         MessageRejected: No broker would accept the message.
@@ -183,7 +183,7 @@ def _compress(body: Buffer, rules: SendRules) -> bytes:
 
 
 class BatchPart(NamedTuple):
-    """One message of a batch, checked, with its id and its properties."""
+    """One checked message of a batch, with its id and its properties."""
 
     message: Message
     message_id: str
@@ -200,10 +200,10 @@ class BatchPart(NamedTuple):
 def prepare_batch(
     messages: Iterable[Message], rules: SendRules, ids: UniqueIdGenerator
 ) -> list[BatchPart]:
-    """Return messages made ready to be sent together.
+    """Return messages prepared for sending together.
 
     Raises:
-        MessageRejected: No broker would accept one of them, or RocketMQ cannot take them together.
+        MessageRejected: No broker would accept one of them, or RocketMQ cannot batch them.
     """
     parts: list[BatchPart] = []
     for message in (_check_message(given, rules) for given in messages):
@@ -226,13 +226,13 @@ def prepare_batch(
 
 
 def check_batch_topic(topic: str) -> None:
-    """Raise an error if RocketMQ takes no batches for a topic."""
+    """Raise an error if RocketMQ accepts no batches for a topic."""
     if topic.startswith(RETRY_PREFIX):
         raise MessageRejected("topic " + _BATCH_SUFFIX, "no retry topic", topic)
 
 
 def split_batches(parts: Sequence[BatchPart], bytes_max: int) -> Iterator[Sequence[BatchPart]]:
-    """Yield the messages in as few batches as brokers take, in their order."""
+    """Yield the messages in as few batches as brokers accept, in order."""
     start = size = 0
     for at, part in enumerate(parts):
         more = part.record_bytes
@@ -268,7 +268,7 @@ def wrap_encoded_batch(
     *,
     wait_store_ok: bool = True,
 ) -> PreparedMessage:
-    """Return the request that sends messages which are encoded as a batch already."""
+    """Return the request that sends messages already encoded as a batch."""
     wait = encode_properties({WAIT: "true" if wait_store_ok else "false"})
     return PreparedMessage(
         rules=rules,
@@ -289,7 +289,7 @@ _BULK_SETTINGS: Final = ("queue", "in_flight", "chunk_bytes", "timeout_ms")
 
 
 def check_member(member: object) -> None:
-    """Raise an error if brokers could not ask a member what became of a transaction."""
+    """Raise an error if a member cannot answer brokers' transaction checks."""
     answers = callable(getattr(member, "check_transaction_state", None)) and not isinstance(
         member, type
     )
@@ -300,7 +300,7 @@ def check_member(member: object) -> None:
 
 
 def check_bulk_settings(settings: Mapping[str, object]) -> None:
-    """Raise an error if there is a setting that sends of tables do not have."""
+    """Raise an error for a setting that sends of tables do not have."""
     for name in settings.keys() - _BULK_SETTINGS:
         raise wrong_kind("settings", f"some of {', '.join(_BULK_SETTINGS)}", name, "in_flight=8")
 

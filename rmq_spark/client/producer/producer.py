@@ -1,15 +1,15 @@
 """Producer: sends messages, in each of RocketMQ's ways.
 
-    send            waits for the answer; up to three tries, each at another broker if there is one
-    send_async      a future; up to three tries as well, but only where a connection fails
-    send_one_way    nobody ever knows
-    send_batch      several messages of one topic in as few requests as brokers take
+    send            waits for the response; up to three tries, each at another broker if possible
+    send_async      returns a future; up to three tries as well, but only if a connection fails
+    send_one_way    no response
+    send_batch      several messages of one topic in as few requests as brokers accept
     send_table      an Arrow table or a DataFrame, at bulk speed (`tables`)
 
-A send is tried again where another broker, or another moment, may do better (`sends`), and not
-where it would fail anywhere, or make a busy broker busier. A message with a sharding key or a given
-queue is tried once: elsewhere it would be out of order. A broker that cannot be reached is passed
-over while others can be.
+A send is retried if another broker, or a later moment, may succeed (`sync_sender`), and not if it
+would fail anywhere, or add load to a busy broker. A message with a sharding key or a given queue is
+tried once: elsewhere it would be out of order. A broker that cannot be reached is skipped while
+others can be.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ class Producer(ForkAware):
             10,000 by default.
         pending_bytes_max: Number of body bytes that these sends may have together; 64 MiB by
             default.
-        serializer: What makes bodies of values that are no bytes: ``"json"``, ``"msgpack"``,
-            ``"text"``, `avro`, or an object with ``dumps`` and ``loads``. Without it, bodies are
-            bytes.
+        serializer: Serializer of bodies that are not bytes: ``"json"``, ``"msgpack"``, ``"text"``,
+            `avro`, or an object with ``dumps`` and ``loads``. Without one, bodies must be bytes.
         member: Answers the requests that brokers make of producers (transaction checks).
 
     Raises:
@@ -164,7 +163,7 @@ class Producer(ForkAware):
         return self._lifecycle.is_running
 
     def health(self) -> ProducerHealth:
-        """Return the state of this producer right now, without asking or waiting for anybody."""
+        """Return the state of this producer right now, from memory, without waiting."""
         pending, connections = self._async_sender.permits, self.instance.connections
         return ProducerHealth(
             is_running=self.is_running,
@@ -188,8 +187,8 @@ class Producer(ForkAware):
     def shutdown(self) -> None:
         """Stop the producer, within two seconds. Calling it again has no effect.
 
-        Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance ends
-        as well, that is, if nobody else uses it.
+        Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance stops
+        as well, that is, if it has no other user.
         """
         self._lifecycle.shutdown()
 
@@ -301,8 +300,8 @@ class Producer(ForkAware):
             ClientShutDown: The producer is not running.
             MessageRejected: No broker would accept the message, or a number is out of range.
             TypeError: An argument has the wrong type.
-            RouteNotFound: A queue is to be chosen, by a function or a sharding key, and the topic
-                does not exist.
+            RouteNotFound: A function or a sharding key must choose the queue, and the topic does
+                not exist.
             TooManyPending: Too many sends wait for responses, and no room was made within the time.
         """
         sending = observer.observe_send((message,))
@@ -322,7 +321,7 @@ class Producer(ForkAware):
         return self._async_sender.send(prepared, fixed, timeout_ms)
 
     def send_one_way(self, message: Message, queue: MessageQueue | Selector | None = None) -> None:
-        """Send a message without a response: nothing tells whether it was stored.
+        """Send a message without a response; whether it was stored remains unknown.
 
         Args:
             message: The message to send.
@@ -481,5 +480,5 @@ class Producer(ForkAware):
 
 
 def topic_sender(producer: Producer) -> TopicSender:
-    """Return what a producer sends by: for rooms that send in a way of their own."""
+    """Return the `TopicSender` of a producer, for modules that send in a way of their own."""
     return producer._sender

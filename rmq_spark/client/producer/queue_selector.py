@@ -1,11 +1,10 @@
-"""QueueSelector: the queue of the next message: in turn, past brokers that failed or are slow.
+"""QueueSelector: chooses the queue of the next message in turn, and skips failed or slow brokers.
 
     latency of a send, ms     50   100    550   1,000    2,000    3,000   15,000
     not chosen for, ms         0     0  30,000  60,000  120,000  180,000  600,000
 
-Slow brokers are passed over only if the producer wants that; one that has just failed, or cannot be
-reached, always is, as long as there is another. This module knows no connection; the clock is
-given.
+Slow brokers are skipped only if the producer enables that. A broker that has just failed, or cannot
+be reached, is always skipped while there is another.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class QueueSelector:
         *,
         send_latency_fault_enable: bool = False,
     ) -> None:
-        """Make a choice; ``clock`` is in seconds and never jumps.
+        """Make a selector; ``clock`` is in seconds and monotonic.
 
-        ``is_silent`` tells whether a broker, by name, cannot be reached.
+        ``is_silent`` returns whether a broker, by name, cannot be reached.
         """
         self._clock = clock
         self._is_silent = is_silent
@@ -55,9 +54,10 @@ class QueueSelector:
         failed_broker: str | None = None,
         turn: int | None = None,
     ) -> MessageQueue:
-        """Return the next of a topic's queues; not on the failed broker, if there is another.
+        """Return the next of a topic's queues, on another than the failed broker if possible.
 
-        ``turn`` is one that was taken before, perhaps by another thread; by default, the next.
+        ``turn`` is one that `next_turn` has returned, perhaps in another thread; by default, the
+        next.
         """
         turn = self.next_turn() if turn is None else turn
         first: MessageQueue | None = None
@@ -72,16 +72,16 @@ class QueueSelector:
         return first or queues[turn % len(queues)]
 
     def record_latency(self, broker_name: str, latency_ms: float) -> None:
-        """Note the milliseconds that a broker took to answer."""
+        """Record the milliseconds that a broker took to answer."""
         if self._is_latency_fault_enabled:
             self._available_at[broker_name] = self._clock() + not_available_ms(latency_ms) / 1000
 
     def record_failure(self, broker_name: str) -> None:
-        """Note that a broker could not be reached, or has not answered."""
+        """Record that a broker could not be reached, or has not answered."""
         self.record_latency(broker_name, FAILURE_LATENCY_MS)
 
     def is_available(self, broker_name: str) -> bool:
-        """Return whether a broker can be reached, and is not to be avoided as slow."""
+        """Return whether a broker can be reached, and is not avoided as slow."""
         if self._is_silent(broker_name):
             return False
         return not self._is_latency_fault_enabled or self._clock() >= self._available_at.get(
@@ -93,7 +93,7 @@ class QueueSelector:
         return available_at.get(queue.broker_name, 0.0) < available_at.get(other.broker_name, 0.0)
 
     def next_turn(self) -> int:
-        """Take the next turn of this thread, and return its number."""
+        """Return the number of this thread's next turn."""
         turn: int = getattr(self._turns, "turn", None) or random.randrange(1 << 16)  # noqa: S311  # any will do
         self._turns.turn = turn + 1
         return turn

@@ -1,10 +1,11 @@
-"""SyncSender: sends that are waited for, try by try, until stored, out of time, or hopeless.
+"""SyncSender: blocking sends, retried until stored, out of time, or refused for good.
 
     a try ──> stored
        ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if any
        └─ any other refusal ──> the end
 
-A connection that is yet to be made has its share of the time, so that other brokers have theirs.
+A try that has to connect first gets only its share of the timeout, so that time is left for other
+brokers.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ class _Attempt(NamedTuple):
 
 
 class SyncSender:
-    """The tries of one producer's sends. All methods may be called from any thread."""
+    """The blocking sends of one producer. All methods may be called from any thread."""
 
     def __init__(self, sender: TopicSender, *, retries: int, is_retried_when_not_ok: bool) -> None:
-        """Set up the tries.
+        """Set up the sender.
 
-        With ``is_retried_when_not_ok``, a message that is stored less safely than it should be is
-        sent again.
+        With ``is_retried_when_not_ok``, a message that is stored with a status other than SEND_OK
+        is sent again.
         """
         self.retries = retries
         self._sender = sender
@@ -73,7 +74,7 @@ class SyncSender:
         self._is_retried_when_not_ok = is_retried_when_not_ok
 
     def send(self, prepared: PreparedMessage, timeout_ms: int) -> SendResult:
-        """Send to a queue of the topic, and elsewhere again if that fails.
+        """Send to a queue of the topic, and retry elsewhere if that fails.
 
         Raises:
             BrokerRefused: A broker refused for a reason that makes trying again useless.
@@ -174,7 +175,7 @@ class SyncSender:
             return send(self._sender.prepare(first))
 
     def send_one_way(self, prepared: PreparedMessage, timeout_ms: int) -> None:
-        """Send to a queue of the topic without a response; elsewhere if no broker can be reached.
+        """Send to a queue of the topic without a response; elsewhere if its broker is unreachable.
 
         Raises:
             ConnectionClosed: The connection failed meanwhile: part of the message may have been

@@ -1,11 +1,11 @@
-"""TopicSender: what all ways of sending share, so that none reaches into another or the producer.
+"""TopicSender: queue selection and message preparation, shared by all ways of sending.
 
-    Producer ──> Sends        one message, or a batch, and its answer
-             ──> AsyncSender   many messages, and futures of their answers
-             ──> arrow_sends  tables
-    each ──────> TopicSender  which queue, and what a message is when it leaves
+    Producer ──> SyncSender    one message, or a batch, and its response
+             ──> AsyncSender   many messages, and futures of their responses
+             ──> arrow_sender  tables
+    each ──────> TopicSender   which queue, and what a message is when it leaves
 
-It sends nothing itself, and knows no tries.
+It sends nothing itself, and does not retry.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class TopicSender:
-    """The queues of topics, the choice among them, and messages made ready, for one producer.
+    """Selects queues and prepares messages for one producer.
 
     All methods may be called from any thread.
     """
@@ -68,18 +68,18 @@ class TopicSender:
         )
 
     def after_fork(self) -> None:
-        """Begin with ids of its own in a child process."""
+        """Begin a series of ids of its own in a child process."""
         self.ids = UniqueIdGenerator(self.instance.local_address)
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that a topic's messages may go to, or will, once it is created."""
+        """Return the queues that a topic's messages may go to, now or once it is created."""
         rules = self.rules
         return self.instance.routes.sendable_queues(
             topic, rules.create_topic_key, rules.default_topic_queue_nums
         )
 
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that a topic's messages may go to, as far as known without asking."""
+        """Return the queues that a topic's messages may go to, from the cache."""
         return self.instance.routes.known_publish_queues(topic)
 
     def fixed_queue(
@@ -88,9 +88,9 @@ class TopicSender:
         queue: MessageQueue | Selector | None,
         known: tuple[MessageQueue, ...] = (),
     ) -> MessageQueue | None:
-        """Return the one queue that a message has to go to, None if any queue of the topic will do.
+        """Return the queue that a message must go to, None if it may be any of the topic's.
 
-        The topic's queues are asked for where they are needed, unless they are ``known``.
+        The topic's queues are fetched if they are needed, unless they are ``known``.
 
         Raises:
             TypeError, MessageRejected: ``queue`` is, or chooses, no queue of the message's topic.
@@ -108,20 +108,20 @@ class TopicSender:
         return queue_for_key(queues, message.sharding_key or "")
 
     def prepare(self, message: Message) -> PreparedMessage:
-        """Check a message, and return what is sent of it."""
+        """Check a message, and return it prepared for sending."""
         if self._serializer is not None:
             message = self._serialize_body(message)
         return prepare_message(message, self.rules, self.ids, now_ms())
 
     def prepare_batches(self, messages: Iterable[Message]) -> list[Sequence[BatchPart]]:
-        """Check messages, and return their parts in as few batches as their sizes allow."""
+        """Check messages, and return them in as few batches as their sizes allow."""
         if self._serializer is not None:
             messages = map(self._serialize_body, messages)
         parts = prepare_batch(messages, self.rules, self.ids)
         return list(split_batches(parts, self.rules.max_message_bytes))
 
     def encode_batch(self, parts: Sequence[BatchPart]) -> PreparedMessage:
-        """Return what is sent of a batch."""
+        """Return a batch prepared for sending."""
         return encode_prepared_batch(parts, self.rules, now_ms())
 
     def _serialize_body(self, message: Message) -> Message:
@@ -143,9 +143,9 @@ class TopicSender:
 
 
 def is_route_stale(error: BaseException) -> bool:
-    """Return whether an error says that a topic's route is not what it was.
+    """Return whether an error shows that a topic's route is out of date.
 
-    A broker that has fewer queues of it than before answers SYSTEM_ERROR, and nothing better.
+    A broker that has fewer queues of the topic than before answers only SYSTEM_ERROR.
     """
     if isinstance(error, RequestTimeout):
         return False

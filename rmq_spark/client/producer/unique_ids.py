@@ -1,7 +1,8 @@
-"""UniqueIdGenerator: the ids that a producer gives its messages (UNIQ_KEY), in RocketMQ's form.
+"""UniqueIdGenerator: generates the ids of a producer's messages (UNIQ_KEY), in RocketMQ's form.
 
-Address, process and a random number are this generator's own; behind them stand the milliseconds
-since the month began, from which RocketMQ's tools read when a message was born, and a counter.
+An id begins with address, process and a random number, which are this generator's own. Milliseconds
+since the month began follow, from which RocketMQ's tools read when a message was born, and a
+counter.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class UniqueIdGenerator:
         """Return an id that no other message has.
 
         Raises:
-            ClientShutDown: Python ends, and with it the threads that a send needs.
+            ClientShutDown: Python is exiting, and stops the threads that a send needs.
         """
         return f"{self._current_prefix()}{next(self._counter) & 0xFFFF:04X}"
 
@@ -52,7 +53,7 @@ class UniqueIdGenerator:
         """Return a number of new ids at once.
 
         Raises:
-            ClientShutDown: Python ends.
+            ClientShutDown: Python is exiting.
         """
         start = self._current_prefix()
         return [
@@ -73,7 +74,7 @@ class UniqueIdGenerator:
 
 
 def month_start_ms(now_ms: int) -> int:
-    """Return the beginning of a time's month in this machine's time zone, as Java has it, in ms."""
+    """Return the start of a time's month in this machine's time zone, as in Java, in ms."""
     local = datetime.fromtimestamp(now_ms / 1000).astimezone()
     began = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     return int(began.astimezone().timestamp() * 1000)

@@ -1,20 +1,19 @@
-"""BulkPull: the records of one queue between two offsets, as they lie in the log, at bulk speed.
+"""BulkPull: pulls the records of one queue between two offsets, as stored, at bulk speed.
 
-    asked for      [o, o+n) [o+n, o+2n) [o+2n, ...      several at once, as offsets have no gaps
-    answered       the whole span, or its first part: then the rest is asked for before what follows
-    handed out     in order, each offset once
+    requested      [o, o+n) [o+n, o+2n) [o+2n, ...      several at once, as offsets have no gaps
+    answered       the whole range, or its first part: then the rest is requested before the next
+    yielded        in order, each offset once
 
-How many messages a broker gives at once (RocketMQ: 32, or 256 KiB) is learnt from its answers. One
-of ours is asked for chunks of megabytes, with the records' sizes in front: how many messages those
-are, the first answer says, and until it is there nothing more is asked for. A filter is applied by
-the broker, and makes the spans unknown: then one pull is under way while the last answer is worked
-on.
+How many messages a broker returns at once (RocketMQ: 32, or 256 KiB) is learned from its answers.
+Our broker is asked for chunks of megabytes, with the records' sizes in front. How many messages a
+chunk holds is known from the first answer, and until it arrives nothing more is requested. A filter
+runs at the broker and makes the ranges unpredictable: then only one pull is in flight while the
+caller works on the last answer.
 
-Where the caller lets files be read, and the broker has proven that this machine has its files, it
-names places instead of records (`log_files`). What is not found there is pulled, as is the rest.
+If the caller allows reading files, and the broker has proven that its files are on this machine, it
+returns positions instead of records (`log_files`). What the files do not hold is pulled.
 
-This module knows one broker's address and no routes: choosing the broker is left to the caller. A
-connection that fails is made again, and the pulls that were under way are asked again.
+The caller chooses the broker. A failed connection is made again, and its pulls are repeated.
 """
 
 from __future__ import annotations
@@ -79,8 +78,8 @@ class RawChunk(NamedTuple):
         records: The stored records.
         sizes: Array (of Python's or numpy's) of their lengths in bytes, if the broker has sent
             them, else None.
-        next_offset: Queue offset of the message behind them.
-        decoded: The same as a `RecordChunk`, where they were read from files; else None.
+        next_offset: Queue offset past the last of them.
+        decoded: The same as a `RecordChunk`, if they were read from files; else None.
     """
 
     records: Buffer
@@ -121,7 +120,7 @@ class PullRules:
 
 
 class _PendingPull(NamedTuple):
-    """Offsets that were asked for, and the answer to come."""
+    """Requested offsets, and the future of their answer."""
 
     start: int
     end: int
@@ -133,8 +132,8 @@ class _PendingPull(NamedTuple):
 class BulkPull(ForkAware):
     """The records of one queue between two offsets, at bulk speed: an iterable of `RawChunk`.
 
-    Iterate over it once, in one thread. Several pulls are under way at once; where a connection
-    fails, it is made again and the pulls are repeated. Each offset is yielded once, in order.
+    Iterate over it once, in one thread. Several pulls are in flight at once; if a connection fails,
+    it is made again and the pulls are repeated. Each offset is yielded once, in order.
 
     Example:
         from rmq_spark.client.message import decode_pulled
@@ -149,7 +148,7 @@ class BulkPull(ForkAware):
         group: Name of the consumer group that pulls; its offsets are not changed.
         queue: The queue to read.
         start: Offset of the first message.
-        end: Offset behind the last message; the queue must reach it within ``rules.wait_ms``.
+        end: Offset past the last message; the queue must reach it within ``rules.wait_ms``.
         rules: Settings; `PullRules()` by default.
     """
 

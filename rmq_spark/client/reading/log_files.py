@@ -1,21 +1,21 @@
-"""LocalLogFinder: records read from the files of a broker's log, where it runs on this machine.
+"""LocalLogFinder: reads records from the log files of a broker that runs on this machine.
 
     this side                            the broker at the other end of the connection
     draws a nonce                  ──>   writes it, and both ends of the connection, to a proof file
     opens the store's directory    <──   names the directory, the proof file, the log's directory
-    finds the proof in it          ──>   pulls of places may follow, over this connection alone
-    reads records                  <──   places, sizes
+    finds the proof in it          ──>   pulls of positions may follow, over this connection alone
+    reads records                  <──   positions, sizes
 
 The broker is not trusted. Without a proof it could name the directory of another broker whose files
 this process may read. So all files are opened by their names within one directory, which is held
-open, and only if they belong to the user whose broker has written the proof. A broker that relays
-the nonce to another one has that one write the ends of another connection. The proof lasts as long
-as the connection; it is read again after each part that was read, as the broker may have ended and
-another may have taken its place.
+open, and only if they belong to the user whose broker wrote the proof. If a broker relays the nonce
+to another one, that one writes the ends of another connection. The proof is valid as long as the
+connection; it is read again after each part that was read, because the broker may have ended and
+another may have replaced it.
 
-What is not as the broker says is not used, and the reader pulls it instead: retention may have
-deleted a file, or a crash taken its end. Files are read, not mapped: one that is cut short ends a
-read, and would end a process that has it mapped.
+Records that are not as the broker says are not used, and the reader pulls them instead: retention
+may have deleted a file, or a crash may have truncated it. Files are read, not mapped: truncating a
+file ends a read, but would kill a process that has it mapped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogDirectory(Protocol):
-    """A directory of this machine that is held open: the same one, wherever it is moved to."""
+    """A directory of this machine that is held open, and stays the same even if it is moved."""
 
     def read_proof(self, name: str) -> tuple[bytes, int]:
         """Return the first bytes of a file, and the user that it belongs to; or raise OSError."""
@@ -67,7 +67,7 @@ class LogDirectory(Protocol):
         """
 
     def read(self, name: str, position: int, buffer: memoryview) -> None:
-        """Fill memory from a place in a file; raise OSError if it is gone, or too short."""
+        """Fill memory from a position in a file; raise OSError if it is gone, or too short."""
 
 
 class FileAccess(Protocol):
@@ -78,12 +78,12 @@ class FileAccess(Protocol):
 
 
 class SystemDirectory:
-    """A directory of the system's."""
+    """A `LogDirectory` of the operating system."""
 
     def __init__(
         self, path: str, parent_descriptor: int | None = None, owner: int | None = None
     ) -> None:
-        """Open a directory; one ``parent_descriptor`` another must be no link, and this owner's."""
+        """Open a directory; one within ``parent_descriptor`` must be no link, and this owner's."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         if parent_descriptor is not None:
             flags |= os.O_NOFOLLOW
@@ -106,7 +106,7 @@ class SystemDirectory:
         return SystemDirectory(name, self._descriptor, owner)
 
     def read(self, name: str, position: int, buffer: memoryview) -> None:
-        """Fill memory from a place in a regular file."""
+        """Fill memory from a position in a regular file."""
         descriptor, _ = self._open_file(name)
         try:
             while buffer:
@@ -129,7 +129,7 @@ class SystemDirectory:
 
 
 class SystemFileAccess:
-    """The files that the system has."""
+    """The `FileAccess` of the operating system."""
 
     def open(self, path: str) -> SystemDirectory:
         """Return a directory."""
@@ -143,7 +143,7 @@ class LogFiles:
     """The files of a log, in a directory that holds a proof."""
 
     def __init__(self, directory: LogDirectory, place: LogLocation, proof: bytes) -> None:
-        """Take the directory of the store, as the broker describes it, and the proof to find."""
+        """Set the directory of the store, as the broker describes it, and the proof to find."""
         self._directory = directory
         self._place = place
         self._proof = proof
@@ -157,16 +157,16 @@ class LogFiles:
         sizes: npt.NDArray[np.integer[Any]],
         queue_offsets: range,
     ) -> RecordChunk | None:
-        """Return the records at these places, of these sizes, back to back.
+        """Return the records at these positions, of these sizes, back to back.
 
-        None if any of them is not there, or they are more than a pull can bring: nothing that was
-        read may be used then.
+        Return None if any of them is not there, or if they are more than a pull can return: then
+        nothing that was read may be used.
 
         Args:
-            queue: The queue that all records must be of.
-            positions: The place of each record in the log.
+            queue: The queue that all records must belong to.
+            positions: The physical offset of each record.
             sizes: The size of each record in bytes.
-            queue_offsets: Those among which all records' must be, each once and in order.
+            queue_offsets: Offsets that contain those of all records, each once and in order.
         """
         lengths = sizes.astype(np.int64)
         ends = np.cumsum(lengths)
@@ -240,7 +240,7 @@ class LocalLogFinder:
 
     Args:
         files: The files of this machine.
-        is_requested: Whether somebody has asked for them, so that the log says why there are none.
+        is_requested: Whether a user has asked for them, so that the log says why there are none.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class LocalLogFinder:
         self._is_requested = is_requested
 
     def find_log(self, connections: RemotingClient, address: str) -> ProvenLog | None:
-        """Return a broker's log if it has proven it on its connection; None to pull.
+        """Return a broker's log if the broker has proven it on its connection; None to pull.
 
         Raises:
             ConnectionFailed, ConnectionClosed: The broker cannot be asked.
@@ -273,7 +273,7 @@ class LocalLogFinder:
         return files
 
     def on_missing_records(self, address: str) -> None:
-        """Note that files do not hold what their broker has named."""
+        """Note that files do not hold the records that their broker has named."""
         self._log_once(address, "they do not hold what it has named, as after a deletion")
 
     def _log_once(self, address: str, why: str) -> None:
@@ -316,7 +316,7 @@ class LocalLogFinder:
 
 
 class _LogFilesUnavailable(Exception):
-    """The files of a broker are not to be read; the text says why."""
+    """The files of a broker cannot be read; the text says why."""
 
 
 _UNAVAILABLE_TEXT: Final = "the files of the broker at %s are not read: %s; its records are pulled"
@@ -327,7 +327,7 @@ _logged: dict[tuple[str, str], None] = {}
 def machine_identity() -> str:
     """Return the identity of this boot of the machine and of the process's network namespace.
 
-    Brokers find the same by the same rules; empty parts where the system does not tell.
+    Brokers compute it by the same rules; parts that the system does not reveal are empty.
     """
     boot = namespace = ""
     with suppress(OSError):

@@ -1,9 +1,8 @@
-"""Read bounds: from where to where a topic is read, as offsets of its queues.
+"""Read bounds: resolves the start and end of a read of a topic to offsets of its queues.
 
-    "earliest", "latest", a time, {queue: offset}  ──>  one span of offsets for each queue
+    "earliest", "latest", a time, {queue: offset}  ──>  one range of offsets for each queue
 
-Brokers are asked once, when the read begins: so it ends, also where others go on writing. This
-module must not know what becomes of the messages.
+Brokers are asked once, when the read begins, so that it ends even if others keep writing.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ def normalize_bound(name: str, bound: Bound) -> Bound:
     """Return a start or an end, times as milliseconds since 1970.
 
     Raises:
-        MessageRejected: A text that means nothing, a time without a zone, seconds, or an offset.
-        TypeError: Something of another kind.
+        MessageRejected: The bound is an unknown text, a time without a zone, seconds, or an offset.
+        TypeError: The bound has another type.
     """
     check_kind(name, bound, (str, int, datetime, Mapping), _NEEDED, _EXAMPLE)
     if isinstance(bound, str):
@@ -82,13 +81,14 @@ def normalize_bound(name: str, bound: Bound) -> Bound:
 def resolve_read_ranges(
     instance: ClientInstance, topic: str, start: Bound, end: Bound
 ) -> list[ReadRange]:
-    """Ask the brokers of a topic where a read of it begins and ends in each queue, in order.
+    """Ask a topic's brokers where a read begins and ends in each queue, in order.
 
     Raises:
-        MessageRejected: A start or an end means nothing, or names queues that the topic does not
+        MessageRejected: A start or an end is not valid, or names queues that the topic does not
             have.
         OffsetOutOfRange: A queue does not hold an offset that is given for it.
-        RouteNotFound: There is no such topic, or it may not be read; a similar one is named.
+        RouteNotFound: There is no such topic, or it may not be read; the error suggests a similar
+            one.
     """
     topic = check_topic(topic)
     start, end = normalize_bound("start", start), normalize_bound("end", end)

@@ -1,10 +1,10 @@
-"""Readable chunks: what a bulk pull brings, in megabytes, up to a record that cannot be read.
+"""Readable chunks: gathers a bulk pull into megabytes of records, up to one that cannot be read.
 
     pulls ──> gathered to megabytes ──> all readable, of this queue, each offset once and in order?
-          ──> records, and where to go on behind them
+          ──> records, and the offset to resume at
 
-A record that says it is another than the one at its place cannot be read either: it is damaged, or
-the answer is wrong. What is to become of it is decided by the caller. It knows no broker.
+A record whose queue or offset is not that of its place cannot be read either: it is damaged, or the
+answer is wrong. The caller decides what to do about it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BATCH_BYTES_MIN: Final = 2 * 1024 * 1024
 
 
 class ReadableChunk(NamedTuple):
-    """Records that can be read; ``fault`` says why the one at ``next_offset`` cannot, if so.
+    """Records that can be read; ``fault`` says why the one at ``next_offset`` cannot, if any.
 
-    ``stated_crc`` is what that one says of its body, damaged or not; None if it is too short.
+    ``stated_crc`` is the body CRC that the faulty record states; None if it is too short.
     """
 
     records: RecordChunk
@@ -43,7 +43,7 @@ def readable_chunks(
 ) -> Iterator[ReadableChunk]:
     """Yield the records of a bulk pull of a queue that began at offset ``start``, in order.
 
-    Whoever goes on after a fault gets what follows the answer in which it was.
+    After a fault, the iteration continues with what follows the answer that contained it.
     """
     at = start
     for chunk in merge_chunks(chunks):
@@ -96,8 +96,8 @@ def _first_mismatch(
 def merge_chunks(chunks: Iterable[RawChunk]) -> Iterator[RawChunk]:
     """Yield the same records in fewer and larger pieces.
 
-    A RocketMQ broker gives 32 messages at a time, and a filter leaves few of many: to make a record
-    batch takes as long for so few as for some thousands.
+    A RocketMQ broker returns 32 messages at a time, and a filter leaves few of many. To make a
+    record batch takes as long for so few as for some thousands.
     """
     waiting: list[RawChunk] = []
     size = 0

@@ -3,9 +3,9 @@
     bodies checked against their CRC ──> tags compared by text
         ──> bodies inflated, a slice at a time
 
-Brokers filter tags by a hash that different tags share: so texts are compared here again. A time
-that no Spark timestamp can be (years 1 to 9999) is null: producers set theirs, and nobody checks
-them. It knows no broker and no offsets but those that stand in the records.
+Brokers filter tags by a hash that different tags share, so the texts are compared here again. A
+time that Spark's timestamps cannot hold (years 1 to 9999) becomes null: producers set their own
+times, and no broker checks them.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _CRC_MISMATCH: Final = "its body is not the one that was stored: its CRC differs
 
 
 class BadRecordPolicy(Protocol):
-    """Decides about messages that cannot be read."""
+    """Decides what happens to messages that cannot be read."""
 
     @property
     def keeps_rows(self) -> bool:
-        """True if such a message keeps its row, with a null body; False if it is left out."""
+        """True if such a message keeps its row, with a null body; False if it is omitted."""
 
     def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Name a message that cannot be read, or raise what is to end the read."""
+        """Log a message that cannot be read, or raise the error that ends the read."""
 
 
 class RecordBatchConverter:
-    """A maker of record batches of one schema from chunks of records."""
+    """Makes record batches of one schema from chunks of records."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class RecordBatchConverter:
         max_body_bytes: int = PLAIN_BYTES_MAX,
         namespace: str | None = None,
     ) -> None:
-        """Take the exact types that record batches must have.
+        """Make a converter to record batches of exactly this schema.
 
         Args:
             schema: Names and types of the columns; of Spark, the result of
@@ -80,7 +80,7 @@ class RecordBatchConverter:
             tags: The tags of which messages must have one, if any.
             checks_crc: Check bodies against their CRC, if they are among the columns.
             max_body_bytes: Most bytes that a compressed body may inflate to.
-            namespace: The namespace to leave out of the names in the topic column.
+            namespace: The namespace to strip from the names in the topic column.
         """
         self._schema = schema
         self._bad_records = bad_records
@@ -96,11 +96,11 @@ class RecordBatchConverter:
 
         Args:
             chunk: The records.
-            origin: The queue that all of them were pulled from, which is known better than each
-                record says, or the name of the broker, if they are of several.
+            origin: The queue that all of them were pulled from, which is more reliable than what
+                each record says, or the name of the broker, if they are of several queues.
 
         Raises:
-            RecordFault: A body cannot be read, and that is to end the query.
+            RecordFault: A body cannot be read, and the policy ends the query.
         """
         queue = None if isinstance(origin, str) else origin
         broker_name = origin if isinstance(origin, str) else origin.broker_name
@@ -145,7 +145,7 @@ class RecordBatchConverter:
     def convert_unreadable(
         self, queue: MessageQueue, queue_offset: int
     ) -> Iterator[pa.RecordBatch]:
-        """Return the row of a record of which only the place is known, if it is to have one."""
+        """Return the row of a record of which only the place is known, if the policy keeps it."""
         if not self._bad_records.keeps_rows:
             return
         known = {
@@ -206,7 +206,7 @@ class RecordBatchConverter:
 
 
 class _ConstantColumns:
-    """Columns of one value, cut from arrays that were made for earlier chunks."""
+    """Columns of one value, sliced from arrays that were made for earlier chunks."""
 
     def __init__(self) -> None:
         self._arrays: dict[str | int, pa.Array] = {}

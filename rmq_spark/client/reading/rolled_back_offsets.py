@@ -1,8 +1,8 @@
-"""Offsets without a message that nobody has lost.
+"""Rolled-back offsets: tells gaps that a failed batch left in a queue from lost messages.
 
-A batch that our broker could not commit is rolled back. Where others sent to its queues meanwhile,
-offsets stay behind that no message has. The queue's entries say so, also where a RocketMQ broker
-has them now; only who meets such a gap asks for them.
+If our broker cannot commit a batch, it rolls it back. If others sent to its queues meanwhile,
+offsets remain that no message has. The queue's entries say so, even where a RocketMQ broker serves
+them now. They are fetched only when a reader meets such a gap.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 def missing_ranges(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the ranges between two offsets, the last exclusive, that have no offset of these.
+    """Return the ranges between two offsets, end exclusive, that contain none of these.
 
     Args:
         offsets: Offsets of messages, in order.
-        start: The offset that was asked for.
-        end: The offset at which to go on.
+        start: The requested offset.
+        end: The offset at which to resume.
     """
     found = []
     at = start
@@ -42,9 +42,9 @@ _ENTRIES_MAX: Final = 256
 def without_rolled_back(
     api: BrokerApi, address: str, queue: MessageQueue, ranges: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Return what is left of ranges of offsets without those that were taken back.
+    """Return ranges of offsets without the rolled-back ones.
 
-    Behind the first that is lost no more is asked: a compacted topic has gaps by the thousand.
+    The check stops after the first lost offset, because a compacted topic has thousands of gaps.
     """
     lost: list[tuple[int, int]] = []
     for start, end in ranges:
@@ -57,7 +57,7 @@ def without_rolled_back(
 def first_not_rolled_back(
     api: BrokerApi, address: str, queue: MessageQueue, start: int, end: int
 ) -> int:
-    """Return the first offset between two that was not taken back; ``end`` if all were."""
+    """Return the first offset between two that was not rolled back; ``end`` if all were."""
     at = start
     for offset, is_taken_back in _query_rollbacks(api, address, queue, start, end):
         if not is_taken_back:

@@ -1,10 +1,10 @@
-"""Stored messages: those of one queue between two offsets, one by one, with nothing left out.
+"""Stored messages: yields every message of one queue between two offsets, one by one.
 
     bulk pull ──> decoded record by record ──> messages, those that cannot be read with a fault
 
-A record whose size is damaged hides where the next one begins: it becomes a message with a fault as
-well, and the queue is pulled again from the offset after it. What becomes of a message with a fault
-is for the caller to decide.
+A record with a damaged size hides where the next one begins. It becomes a message with a fault as
+well, and the queue is pulled again from the offset after it. The caller decides what to do with
+faults.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 def stored_messages(
     api: BrokerApi, read_range: ReadRange, rules: PullRules | None = None
 ) -> Iterator[MessageExt]:
-    """Yield the messages of a span, in order; a message that cannot be read has a ``fault``.
+    """Yield the messages of a range, in order; a message that cannot be read has a ``fault``.
 
     Args:
         api: Requests to brokers; compressed bodies may inflate to its ``max_body_bytes``.
         read_range: The offsets to read.
-        rules: Settings of the pulls, among them the filter.
+        rules: Settings of the pulls, including the filter.
 
     Raises:
-        WrongQueueRecord: The broker gives a message of another queue.
+        WrongQueueRecord: The broker returns a message of another queue.
         OffsetMoved: The queue does not hold these offsets any more.
         ClientError: The broker does not answer, or refuses.
     """

@@ -1,8 +1,8 @@
 """TimeSearch: finds the first message of a queue that was stored at a time or later.
 
-Messages of a queue are in the order of their storing. A probe says which message was found at an
-offset, or behind it where there is none any more; the search says where to look next. It asks
-nobody.
+Messages of a queue are in the order of their store times. The search returns the next offset to
+probe; the caller looks there and reports the message found at that offset, or the next one if it is
+gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TimeSearch:
         self._probe_offset = 0
 
     def next_probe(self) -> int | None:
-        """Return the offset to look at; None when the search is over and ``low`` is its result."""
+        """Return the offset to probe; None when the search is over and ``low`` is its result."""
         if self._probe_start is not None:
             return self._probe_offset
         while self.low < self._high:
@@ -34,11 +34,11 @@ class TimeSearch:
         return None
 
     def record_result(self, queue_offset: int, timestamp_ms: int | None) -> None:
-        """Take the result of the last probe.
+        """Record the result of the last probe.
 
         Args:
             queue_offset: The offset of the message found at the probe's offset or after it; the
-                offset to go on from if none was found.
+                offset to resume at if none was found.
             timestamp_ms: The store time of that message; None if none was found.
         """
         first_asked = self._probe_offset if self._probe_start is None else self._probe_start

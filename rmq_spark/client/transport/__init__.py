@@ -1,5 +1,4 @@
-"""Connections: the way of a request to an address and of its answer back.
+"""Transport: carries a request to an address and its response back.
 
-Sockets, TLS, frames, callers that wait, and when an address is dialled. Nothing here knows topics,
-producers or consumers.
+Sockets, TLS, frames, pending requests, and when an address is dialed.
 """

@@ -1,8 +1,7 @@
-"""AddressOverrides: the addresses of brokers that are not reached where name servers say.
+"""AddressOverrides: replaces broker addresses that cannot be reached as name servers give them.
 
-A broker behind a NAT, or in a container, tells name servers an address that only its neighbours can
-use. Answers of name servers are changed here before anybody sees them; how they are got is not
-known here.
+A broker behind a NAT, or in a container, registers an address that only its neighbors can use. The
+overrides are applied to name servers' answers before anything else reads them.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ class AddressOverrides:
             ) from error
 
     def apply_to_route(self, route: TopicRouteData) -> TopicRouteData:
-        """Return a topic's route with the addresses to use."""
+        """Return a topic's route with the overrides applied."""
         if not self._overrides:
             return route
         return replace(route, broker_datas=tuple(map(self._apply_to_broker, route.broker_datas)))
 
     def apply_to_cluster(self, cluster_info: ClusterInfo) -> ClusterInfo:
-        """Return all brokers with the addresses to use."""
+        """Return all brokers with the overrides applied."""
         if not self._overrides:
             return cluster_info
         brokers = {

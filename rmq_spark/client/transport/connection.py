@@ -1,14 +1,14 @@
-"""RemotingConnection: one socket to one address, requests matched with their answers.
+"""RemotingConnection: one socket to one address, with requests matched to their responses.
 
-    request ──> opaque (`waiters`) ──> socket (`frame_writer`, `incoming`) ──> opaque ──> waiter
+    request ──> opaque (`pending_requests`) ──> socket (`frame_writer`, `response_reader`)
+            ──> opaque ──> waiter
 
-Answers come in any order. Either a thread of the connection reads, or (``reads_itself``) the thread
-that waits does, which saves two switches of threads for each request: made for a program with one
-puller.
+Responses come in any order. Either a thread of the connection reads, or (``reads_itself``) the
+thread that waits does, which saves two thread switches for each request and suits a program with
+one puller.
 
-Every wait is bounded, and ends in an exception: on garbage, on answers that nobody asked for, and
-on the stream's end all that wait are told at once. This module knows neither routes nor what
-requests mean.
+Every wait is bounded and ends in an exception. Garbage, responses to no request, and the end of the
+stream fail all pending requests at once.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RemotingConnection:
     ) -> None:
         """Take over a connected socket.
 
-        ``on_closed`` is called once, by the thread that finds out; ``clock`` is `time.monotonic` by
+        ``on_closed`` is called once, by the thread that notices; ``clock`` is `time.monotonic` by
         default.
         """
         self.address = address
@@ -129,7 +129,7 @@ class RemotingConnection:
         timeout_ms: int = CONNECT_TIMEOUT_MS,
         tls: TlsClient | None = None,
     ) -> RemotingConnection:
-        """Connect to ``host:port``; a TLS handshake has the time that connecting leaves.
+        """Connect to ``host:port``; a TLS handshake gets the rest of the timeout.
 
         Raises:
             ConnectionFailed: No connection, or no TLS, within ``timeout_ms``.
@@ -157,7 +157,7 @@ class RemotingConnection:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since something last came from the peer."""
+        """Seconds since the peer last sent something."""
         return self.clock() - self._response_reader.received_at
 
     @property
@@ -172,12 +172,12 @@ class RemotingConnection:
 
     @property
     def pending_count(self) -> int:
-        """Number of answers that are waited for."""
+        """Number of pending requests."""
         return len(self._pending)
 
     @property
     def unwritten_bytes(self) -> int:
-        """Number of bytes of requests that the socket has yet to take."""
+        """Number of bytes of requests that are not written to the socket yet."""
         return self._writer.unwritten_bytes
 
     @property
@@ -206,7 +206,7 @@ class RemotingConnection:
             return None
 
     def memoize(self, compute: Callable[[RemotingConnection], _Found]) -> _Found:
-        """Return what ``compute`` returns for this connection; call it once, unless it fails."""
+        """Return ``compute``'s result for this connection; it is called once, unless it fails."""
         with self._memo_lock:
             if not self._memo:
                 self._memo = (compute(self),)
@@ -222,7 +222,7 @@ class RemotingConnection:
             RequestTimeout: No response came in time. If the peer has been silent for a second, the
                 connection is closed as well.
             ConnectionClosed: The stream ended first.
-            ProtocolError: The bytes that came are not a response.
+            ProtocolError: The received bytes are not a response.
         """
         answer: ResponseFuture[RemotingCommand] = self.request_async(command, timeout_ms)
         try:
@@ -242,10 +242,10 @@ class RemotingConnection:
         *,
         may_batch: bool = False,
     ) -> ResponseFuture[Any]:
-        """Send a request and return a future of the response, as ``interpret`` turns it.
+        """Send a request and return a future of the response, converted by ``interpret``.
 
         If ``interpret`` raises an error, the future fails with it. Callbacks of the future run in
-        the thread that reads: they must not wait for this connection.
+        the reading thread: they must not wait for this connection.
         """
         answer: ResponseFuture[Any] = ResponseFuture(
             self, command.code, timeout_ms, self.clock(), interpret
@@ -256,11 +256,10 @@ class RemotingConnection:
     def submit(
         self, pending: PendingRequest, command: RemotingCommand, *, may_batch: bool = False
     ) -> None:
-        """Send a request; the thread that reads tells the waiter the response.
+        """Send a request; the reading thread passes the response to the waiter.
 
-        ``may_batch`` leaves writing to a thread, which sends all that has gathered at once: many
-        times as fast for somebody who has thousands to send, and a switch of threads slower for
-        one.
+        ``may_batch`` leaves writing to a thread, which sends all gathered requests at once: many
+        times as fast for thousands of requests, and one thread switch slower for a single one.
         """
         command = command.with_opaque(self._pending.add(pending))
         try:
@@ -281,26 +280,26 @@ class RemotingConnection:
             raise
 
     def send_one_way(self, command: RemotingCommand, timeout_ms: int) -> None:
-        """Send a request that is not answered."""
+        """Send a request without a response."""
         command = command._replace(opaque=self._pending.next_opaque(), flag=command.flag | _ONE_WAY)
         self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
 
     def send(self, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
-        """Send a command as it is: an answer to a request of the broker."""
+        """Send a command unchanged: a response to a request of the broker."""
         self._pending.check_open()
         self._writer.write(command, self.clock() + timeout_ms / 1000, timeout_ms)
 
     def discard(self, pending: PendingRequest) -> None:
-        """Tell a waiter nothing, whatever comes: its answer is not wanted any more."""
+        """Discard a waiter: its response is ignored."""
         self._pending.discard(pending)
         self._writer.cancel(pending.opaque)
 
     def close(self, why: str = "it was closed here") -> None:
-        """Close the connection, and tell all that wait."""
+        """Close the connection, and fail all pending requests."""
         self._close(ConnectionClosed(self.address, why))
 
     def join(self, deadline: float) -> None:
-        """Wait until the threads of a closed connection have ended, up to a time of the clock."""
+        """Wait until the threads of a closed connection have ended, up to a deadline."""
         if self._reader.is_alive():
             self._reader.join(max(deadline - self.clock(), 0))
         self._writer.join(max(deadline - self.clock(), 0))
@@ -310,7 +309,7 @@ class RemotingConnection:
         self._pending.check_open()
 
     def detect_close(self) -> None:
-        """Find out whether the broker has closed the connection, where no thread reads."""
+        """Check whether the broker has closed the connection, if no thread reads from it."""
         if (
             self._reads_itself
             and not self.is_closed
@@ -323,9 +322,9 @@ class RemotingConnection:
     # ---- reading
 
     def read_until(self, response: ResponseFuture[Any], timeout: float | None) -> float | None:
-        """Read until the answer is there or time is over, in turns with others, if no thread does.
+        """Read until the response or the deadline, in turns with others, if no thread reads.
 
-        Return the seconds that are still to be waited for.
+        Return the seconds that are left to wait.
         """
         if not self._reads_itself:
             return timeout
@@ -459,7 +458,7 @@ class RemotingConnection:
             self._on_closed(self)
 
     def after_fork(self) -> None:
-        """Wait for nothing here; `SOCKETS` closes the copy of the parent's socket."""
+        """Drop pending requests; `SOCKETS` closes the copy of the parent's socket."""
         self._pending.after_fork()
 
 

@@ -1,11 +1,10 @@
-"""ConnectionPool: one connection to each address, dialled on demand and again after it closed.
+"""ConnectionPool: one connection to each address, dialed on demand and again after it closed.
 
-    wanted ──▶ one that is there
-         └──▶ a thread dials, and agrees with a broker; callers wait as long as they like
+    requested ──▶ an open connection
+              └──▶ a thread dials, and negotiates with a broker; each caller waits up to its timeout
 
-A broker where it took long to find nobody is remembered as silent, for callers who can ask another.
-It is dialled again in the background while somebody asks for it. Nothing here knows what
-connections are used for.
+If dialing a broker takes long and fails, the broker is marked as silent, for callers that can ask
+another. It is dialed again in the background while callers ask for it.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ class Agreement(NamedTuple):
 
 
 class NegotiatedConnection(NamedTuple):
-    """A connection, and the agreement on it; None before anybody has asked."""
+    """A connection, and the agreement on it; None before it is negotiated."""
 
     connection: RemotingConnection
     agreement: Agreement | None = None
 
 
 class ConnectionPool(ForkAware):
-    """The lines of one client. All methods may be called from any thread."""
+    """The connections of one client. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -72,10 +71,10 @@ class ConnectionPool(ForkAware):
         *,
         wait_seconds_max: float,
     ) -> None:
-        """Make lines that wait for a connection for at most ``wait_seconds_max``.
+        """Make a pool whose callers wait for a connection for at most ``wait_seconds_max``.
 
         ``connect`` takes an address, and the function to call when the connection ends.
-        ``on_ready`` is called with the address of each broker that is connected and agreed with,
+        ``on_ready`` is called with the address of each broker once its connection is negotiated,
         ``on_closed`` with that of each connection that has ended.
         """
         self._connect = connect
@@ -94,11 +93,11 @@ class ConnectionPool(ForkAware):
     # ---- what is there
 
     def get(self, address: str) -> NegotiatedConnection | None:
-        """Return the line to an address, or None."""
+        """Return the connection to an address, or None."""
         return self._connections.get(address)
 
     def is_ready(self, address: str) -> bool:
-        """Return whether a broker is connected and agreed with, so that it can be asked at once."""
+        """Return whether a broker has a negotiated connection and can be asked at once."""
         return self._get_usable(address, is_broker=True) is not None
 
     def ready_addresses(self) -> tuple[str, ...]:
@@ -108,9 +107,9 @@ class ConnectionPool(ForkAware):
         return tuple(address for address in addresses if self.is_ready(address))
 
     def is_silent(self, address: str) -> bool:
-        """Return whether a broker has fallen silent, so that another had better be asked.
+        """Return whether a broker is silent, so that it is better to ask another.
 
-        The address is dialled again in the background while this is asked.
+        Calls of this method redial the address in the background.
         """
         again_at = self._silent.get(address)
         if again_at is None:
@@ -122,7 +121,7 @@ class ConnectionPool(ForkAware):
 
     @property
     def silent_addresses(self) -> tuple[str, ...]:
-        """The addresses of brokers that have fallen silent."""
+        """The addresses of silent brokers."""
         return tuple(self._silent)
 
     def connections(self) -> tuple[RemotingConnection, ...]:
@@ -140,12 +139,12 @@ class ConnectionPool(ForkAware):
     def get_or_connect(
         self, address: str, *, is_broker: bool = True, seconds: float | None = None
     ) -> NegotiatedConnection:
-        """Return the line to an address, dialling if need be; with a broker it is agreed.
+        """Return the connection to an address, dialing if necessary; a broker's is negotiated.
 
         Raises:
-            ConnectionFailed: No broker answers, or it takes longer; dialling then goes on for
-                others.
-            ClientError: Agreeing has failed.
+            ConnectionFailed: No broker answers, or it takes longer; dialing then continues for
+                other callers.
+            ClientError: The negotiation has failed.
         """
         line = self._connections.get(address)
         if line is not None:
@@ -268,9 +267,9 @@ class ConnectionPool(ForkAware):
             self._on_closed(address)
 
     def shutdown(self, wait_ms: int = 0) -> None:
-        """Close all lines, fail those who wait for one, and make no others.
+        """Close all connections, fail the callers that wait for one, and make no others.
 
-        Their threads are waited for at most so long.
+        Wait at most so long for their threads.
         """
         with self._lock:
             self._is_shut_down = True

@@ -1,13 +1,13 @@
-"""FrameWriter: requests to a socket, at once or gathered, and never for longer than they have time.
+"""FrameWriter: writes requests to a socket, at once or gathered, never past their deadlines.
 
-    write     the asking thread writes: soonest for one
-    gather    a thread writes what has come in the meantime, a slice at a time: many times as fast
-              for thousands; or the asking thread does, at the end of its turn, without waiting
-    withdraw  what has gathered and is of no use any more is not written
+    write     the requesting thread writes: fastest for one
+    enqueue   a thread writes what has gathered meanwhile, a slice at a time: many times as fast for
+              thousands; or the requesting thread does, at the end of its turn, without waiting
+    cancel    a gathered request that is no longer needed is not written
 
-Half a request cannot be taken back. A thread that has no more time in the middle of one leaves the
-rest to the next that writes: others share the connection. It ends where a peer takes nothing of
-what has gathered for long, and where nobody knows how much was sent.
+Half a request cannot be taken back. A thread whose deadline passes in the middle of one leaves the
+rest to the next writer, because others share the connection. The connection is closed if the peer
+reads nothing of what has gathered for long, or if it is unknown how much was sent.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FrameWriter:
     ) -> None:
         """Make a writer; ``check_open`` raises once the connection is closed.
 
-        ``close_reason`` says more of why the peer may have gone.
+        ``close_reason`` adds to an error why the peer may have closed the connection.
         """
         self._socket = sock
         self._address = address
@@ -97,7 +97,7 @@ class FrameWriter:
         """Write a request now.
 
         Raises:
-            RequestTimeout: The peer takes nothing, or not all of it.
+            RequestTimeout: The peer reads nothing, or not all of it.
             ConnectionClosed: The connection has ended.
         """
         writing = self._write_lock
@@ -116,11 +116,11 @@ class FrameWriter:
                 pass
 
     def enqueue(self, command: RemotingCommand, call_soon: CallSoon | None = None) -> None:
-        """Have a request written soon, with those that gather until then.
+        """Write a request soon, together with those that gather until then.
 
-        By ``call_soon`` this thread writes what the socket takes at once, and the writer's own
-        thread what is left: no switch of threads is needed. That thread looks whether it comes to
-        that in time.
+        With ``call_soon`` this thread writes what the socket accepts at once, and the writer's own
+        thread the rest, which saves a thread switch. That thread checks that the call happens in
+        time.
         """
         pieces = _encode_frame(command)
         with self._mutex:
@@ -143,7 +143,7 @@ class FrameWriter:
             call_soon(self.flush_nonblocking)
 
     def flush_nonblocking(self) -> None:
-        """Write what has gathered, as far as the socket takes it without waiting."""
+        """Write the gathered requests, as far as the socket accepts them without blocking."""
         writing = self._write_lock
         if is_owned(writing):  # a signal's handler, in the midst of a request
             return
@@ -203,9 +203,9 @@ class FrameWriter:
         return True
 
     def cancel(self, opaque: int, on_released: Callable[[], object] | None = None) -> None:
-        """Write a gathered request no more, unless it is begun.
+        """Cancel a gathered request, unless its writing has begun.
 
-        ``on_released`` is called when none of its bytes is kept: now, or by the thread that writes.
+        ``on_released`` is called when none of its bytes is kept: now, or by the writing thread.
         """
         with self._mutex:
             pieces = self._queued.pop(opaque, ())
@@ -219,21 +219,21 @@ class FrameWriter:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Number of bytes that the socket has yet to take."""
+        """Number of bytes that are not written to the socket yet."""
         return self._queued_bytes + self._unsent_bytes
 
     @property
     def thread_count(self) -> int:
-        """Number of threads that write: one, once anything has gathered."""
+        """Number of writing threads: one, once anything was gathered."""
         return int(self._thread is not None and self._thread.is_alive())
 
     def join(self, seconds: float) -> None:
-        """Wait until the thread has ended, at most so long; `close` comes first."""
+        """Wait at most so long until the thread has ended; call `close` first."""
         if self._thread is not None:
             self._thread.join(seconds)
 
     def close(self) -> None:
-        """Write nothing more, and let the thread end."""
+        """Stop writing, and let the thread end."""
         self._is_closed = True
         with self._mutex:
             self._queued.clear()

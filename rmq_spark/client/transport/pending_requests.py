@@ -1,10 +1,10 @@
 """PendingRequests: the requests of one connection that await responses, by opaque.
 
-    add ──> take, when the answer is there
-        ├─> give up, when time is over: an answer that comes all the same is passed over
-        └─> end, with all others: the connection is no more
+    add ──> resolve, when the response arrives
+        ├─> expire, at the deadline: a later response is ignored
+        └─> close, with all others: the connection has ended
 
-Each is told once, by the thread that finds out, and that never waits. This module knows no socket.
+Each request is resolved or failed once, by the thread that notices, which never waits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _Outcome = TypeVar("_Outcome")
 
 
 class RequestBuffer(Protocol):
-    """The one who keeps gathered requests until they are written."""
+    """A writer that keeps gathered requests until they are written."""
 
     def cancel(self, opaque: int, on_released: Callable[[], object] | None = None) -> None:
-        """Write a request no more; say when none of its bytes is kept."""
+        """Cancel a request's writing; call the function when none of its bytes is kept."""
 
 
 class PendingRequest:
-    """A caller that has sent a request: it is told the answer, or why there will be none."""
+    """A request that was sent: it gets the response, or the error instead of one."""
 
     opaque = 0
     buffer: RequestBuffer | None = None
@@ -56,15 +56,15 @@ class PendingRequest:
         self.deadline = started_at + timeout_ms / 1000
 
     def on_response(self, response: RemotingCommand) -> None:
-        """Take the answer; an exception raised here is passed to `failed`."""
+        """Receive the response; an exception raised here is passed to `on_error`."""
         raise NotImplementedError
 
     def on_error(self, error: Exception) -> None:
-        """Take the error: there is no answer, or it cannot be used."""
+        """Receive the error: there is no response, or it cannot be used."""
         raise NotImplementedError
 
     def cancel_write(self, action: Callable[[], object]) -> None:
-        """Have no more of the request written, and call an action when none of it is kept."""
+        """Stop writing the request, and call an action when none of its bytes is kept."""
         if self.buffer is None:
             action()
         else:
@@ -72,7 +72,7 @@ class PendingRequest:
 
 
 class ForkSafeFuture(Future[_Answer]):
-    """A future of the process that made it; a forked child gets an error instead of a vain wait."""
+    """A future of the process that made it; in a forked child it raises an error at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,23 +113,23 @@ class ForkSafeFuture(Future[_Answer]):
                     raise
 
     def check_process(self) -> None:
-        """Raise `ClientShutDown` if the result comes to another process."""
+        """Raise `ClientShutDown` if the future belongs to another process."""
         if self._process_id != os.getpid():
             raise wrong_process_error()
 
 
 class ResponseSource(Protocol):
-    """The connection that brings an answer; where no thread reads, the waiting thread does."""
+    """The connection of a response; if no thread reads from it, the waiting thread does."""
 
     def discard(self, pending: PendingRequest) -> None:
-        """Drop the answer, should it come."""
+        """Ignore the response if it arrives."""
 
     def read_until(self, response: ResponseFuture[Any], timeout: float | None) -> float | None:
-        """Read until the answer is there, if need be; return the seconds still to wait."""
+        """Read until the response arrives, if necessary; return the seconds left to wait."""
 
 
 class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
-    """A future that reads from its connection while it is waited for, where no thread does."""
+    """A future whose waiting thread reads from the connection, if no other thread does."""
 
     def __init__(
         self,
@@ -145,22 +145,22 @@ class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
         self._interpret = interpret
 
     def on_response(self, command: RemotingCommand) -> None:
-        """Interpret the answer, and resolve the future."""
+        """Interpret the response, and resolve the future."""
         value = self._interpret(command)
         if self.set_running_or_notify_cancel():
             self.set_result(value)
 
     def on_error(self, error: Exception) -> None:
-        """Let the future fail, also where there was no memory to resolve it otherwise."""
+        """Make the future fail, even if there was no memory to resolve it."""
         if self.running() or self.set_running_or_notify_cancel():
             self.set_exception(error)
 
     def abandon(self) -> None:
-        """Want the answer no more: nobody is told, and a late answer is dropped."""
+        """Discard the request: no callback runs, and a late response is ignored."""
         self._source.discard(self)
 
     def result(self, timeout: float | None = None) -> _Answer:
-        """Return the interpreted answer, or raise the error, waiting up to ``timeout`` seconds."""
+        """Return the interpreted response or raise the error, within ``timeout`` seconds."""
         self.check_process()
         return super().result(self._source.read_until(self, timeout))
 
@@ -171,7 +171,7 @@ class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
 
 
 class PendingRequests:
-    """The waiters of one connection, by opaque. All methods may be called from any thread."""
+    """The pending requests of one connection, by opaque. All methods are thread-safe."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -189,7 +189,7 @@ class PendingRequests:
         return len(self._pending)
 
     def check_open(self) -> None:
-        """Raise `ConnectionClosed` if the connection has ended, `ClientShutDown` behind a fork."""
+        """Raise `ConnectionClosed` if the connection has ended, `ClientShutDown` after a fork."""
         if isinstance(self.close_error, ClientShutDown):
             raise self.close_error
         if self.close_error is not None:
@@ -198,14 +198,14 @@ class PendingRequests:
             )
 
     def next_opaque(self) -> int:
-        """Return an opaque for a request that is not answered."""
+        """Return an opaque for a one-way request."""
         with self._lock:
             self.check_open()
             self._opaque = (self._opaque + 1) & _OPAQUE_MAX
             return self._opaque
 
     def add(self, pending: PendingRequest) -> int:
-        """Add a waiter, and return the opaque by which its answer will be known."""
+        """Add a request, and return the opaque that its response will have."""
         with self._lock:
             self.check_open()
             self._opaque = pending.opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
@@ -214,19 +214,19 @@ class PendingRequests:
         return opaque
 
     def remove(self, pending: PendingRequest) -> bool:
-        """Remove a waiter whose request was not sent; return whether it was still there."""
+        """Remove a request that was not sent; return whether it was still pending."""
         with self._lock:
             return self._pending.pop(pending.opaque, None) is not None
 
     def is_pending(self, pending: PendingRequest) -> bool:
-        """Return whether a waiter is still to be told."""
+        """Return whether a request is still pending."""
         return pending.opaque in self._pending
 
     def resolve(self, response: RemotingCommand) -> None:
-        """Tell the waiter that an answer is for.
+        """Pass a response to its request.
 
         Raises:
-            ProtocolError: There were too many answers that are for no waiter.
+            ProtocolError: There were too many responses to no request.
         """
         with self._lock:
             waiter = self._pending.pop(response.opaque, None)
@@ -250,7 +250,7 @@ class PendingRequests:
             raise ProtocolError(self._address, why)
 
     def overdue(self, now: float) -> list[PendingRequest]:
-        """Return the waiters whose time is over."""
+        """Return the requests whose deadline has passed."""
         with self._lock:
             waiters = self._pending.values()
             self.next_deadline = min(
@@ -259,7 +259,7 @@ class PendingRequests:
             return [waiter for waiter in waiters if waiter.deadline <= now]
 
     def expire(self, pending: PendingRequest, error: ClientError) -> bool:
-        """Tell a waiter that nothing came in time; return whether it was still waiting."""
+        """Fail a request that got no response in time; return whether it was still pending."""
         with self._lock:
             if pending.opaque not in self._pending:
                 return False
@@ -274,7 +274,7 @@ class PendingRequests:
         return True
 
     def discard(self, pending: PendingRequest) -> None:
-        """Tell a waiter nothing; an answer that comes all the same is dropped."""
+        """Discard a request without calling it; a late response is ignored."""
         with self._lock:
             if self._pending.pop(pending.opaque, None) is not None:
                 self._ignore_late_response(pending)
@@ -285,7 +285,7 @@ class PendingRequests:
             del self._expired_opaques[next(iter(self._expired_opaques))]
 
     def close(self, error: ClientError) -> list[PendingRequest] | None:
-        """End, and return the waiters to tell; None if the end had come before."""
+        """Close, and return the requests to fail; None if it was closed before."""
         with self._lock:
             if self.close_error is not None:
                 return None
@@ -294,21 +294,21 @@ class PendingRequests:
         return waiters
 
     def after_fork(self) -> None:
-        """Forget all waiters without a word: they wait in the parent process."""
+        """Discard all requests without calling them: they are pending in the parent process."""
         self._lock = mutex()
         self._pending = {}
         self.close_error = wrong_process_error()
 
 
 def wrong_process_error() -> ClientShutDown:
-    """Return the error of a call that a signal's handler forked in; nobody tries it again."""
+    """Return the error of a call during which a signal handler forked; it is not retried."""
     return ClientShutDown(
         "this answer comes to the process that asked, from which this one was forked"
     )
 
 
 def fail_each(requests: Iterable[PendingRequest], error: ClientError) -> None:
-    """Tell waiters that there is no answer, each by an error of its own if there is memory."""
+    """Fail several requests, each with an error of its own if there is memory."""
     for waiter in requests:
         try:
             waiter.on_error(type(error)(*error.args))

@@ -1,9 +1,9 @@
-"""RemotingClient: requests to an address, over the pool's one connection to it.
+"""RemotingClient: sends requests to an address, over the pool's one connection to it.
 
-Requests are signed, where the client has credentials, and go in the best header that the peer
-reads. Which that is, and what else a rocketpoll broker offers, is asked once on each connection,
-before the first request to a broker; a RocketMQ broker does not know the question, and is spoken to
-in its own binary header from then on. This module knows neither routes nor what requests mean.
+Requests are signed if the client has credentials, and use the best header codec that the peer
+reads. That codec, and a rocketpoll broker's other extensions, are negotiated once on each
+connection, before the first request to a broker. A RocketMQ broker does not know the request, and
+gets its own binary header from then on.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Credentials:
         security_token: Token sent along with temporary keys.
 
     Raises:
-        MessageRejected: A key has no form in UTF-8.
+        MessageRejected: A key cannot be encoded in UTF-8.
         TypeError: A key is not a str.
     """
 
@@ -90,12 +90,12 @@ class RemotingClient:
         credentials: Keys that requests are signed with.
         tls: TLS settings of all connections.
         on_request: Called with each request that a broker makes of this client.
-        on_ready: Called with the address of each broker that is connected and agreed with.
+        on_ready: Called with the address of each broker once its connection is negotiated.
         on_closed: Called with the address of each connection that has ended.
-        extensions: Extensions that brokers are asked for.
+        extensions: Extensions to negotiate with brokers.
         reads_itself: Whether the threads that wait for responses also read them.
         connect_timeout_ms: Milliseconds to wait for a connection.
-        negotiation_timeout_ms: Milliseconds to wait for what a broker says of its extensions.
+        negotiation_timeout_ms: Milliseconds to wait for a broker's response about its extensions.
 
     Raises:
         TlsRejected: The TLS settings cannot work.
@@ -146,13 +146,13 @@ class RemotingClient:
         *,
         is_broker: bool = True,
     ) -> RemotingCommand:
-        """Send a request, connecting first if need be; return the response, whatever its code.
+        """Send a request, connecting first if necessary; return the response, with any code.
 
         Args:
             address: The peer, as ``host:port``.
             command: The request.
             timeout_ms: Milliseconds to wait for the response, not counting the time to connect.
-            is_broker: False for a name server, with which there is nothing to agree on.
+            is_broker: False for a name server, with which nothing is negotiated.
 
         Raises:
             ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError: No response came.
@@ -170,13 +170,13 @@ class RemotingClient:
         may_batch: bool = False,
         connection_only: RemotingConnection | None = None,
     ) -> ResponseFuture[Any]:
-        """Send a request to a broker, connecting first if need be, and return its response to come.
+        """Send a request to a broker, connecting if necessary; return a future of its response.
 
         Args:
             address: The broker, as ``host:port``.
             command: The request.
             timeout_ms: Milliseconds to wait for the response.
-            interpret: Turns the response into the result, or raises an error instead.
+            interpret: Converts the response to the result, or raises an error instead.
             may_batch: Whether the request may wait to be written together with others.
             connection_only: The only connection that the request may go over; any by default.
         """
@@ -186,51 +186,51 @@ class RemotingClient:
         return connection.request_async(command, timeout_ms, interpret, may_batch=may_batch)
 
     def submit(self, address: str, pending: PendingRequest, command: RemotingCommand) -> None:
-        """Send a request to a broker, gathered with others; a reading thread tells the waiter."""
+        """Send a request to a broker, gathered with others; the reading thread calls the waiter."""
         connection, command = self._prepare(address, command)
         connection.submit(pending, command, may_batch=True)
 
     def send_one_way(
         self, address: str, command: RemotingCommand, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> None:
-        """Send a request to a broker that is not answered."""
+        """Send a request without a response to a broker."""
         connection, command = self._prepare(address, command)
         connection.send_one_way(command, timeout_ms)
 
     def connect(self, address: str, timeout_ms: int) -> None:
-        """Connect to a broker and agree with it, if need be, within a time in milliseconds.
+        """Connect to a broker and negotiate, if necessary, within a timeout in milliseconds.
 
         Raises:
-            ConnectionFailed: No broker answers, or it takes longer; connecting then goes on for
-                others.
+            ConnectionFailed: No broker answers, or it takes longer; connecting then continues for
+                other callers.
         """
         self._pool.get_or_connect(address, seconds=timeout_ms / 1000)
 
     def agreement(self, address: str) -> Agreement:
-        """Return the features that a broker and this client agree on, connecting if need be."""
+        """Return the features agreed with a broker, connecting if necessary."""
         return self._pool.get_or_connect(address).agreement or Agreement()
 
     def negotiated_connection(self, address: str) -> NegotiatedConnection:
-        """Return the connection to a broker and the agreement on it, connecting if need be."""
+        """Return the negotiated connection to a broker, connecting if necessary."""
         return self._pool.get_or_connect(address)
 
     def log_place(self, connection: RemotingConnection, nonce: str) -> LogLocation | None:
-        """Have a broker write a proof with a nonce; return where its files are, or None."""
+        """Ask a broker to write a proof with a nonce; return where its files are, or None."""
         header = self._query_extensions(connection, nonce)
         return None if header is None else header.log_location
 
     def known_agreement(self, address: str) -> Agreement:
-        """Return the features agreed on with a connected broker; none with one that is not."""
+        """Return the features agreed with a connected broker; none if it is not connected."""
         line = self._pool.get(address)
         return (line.agreement if line is not None else None) or Agreement()
 
     def peer_version(self, address: str) -> int:
-        """Return the version that a peer last gave as its own; 0 if it has sent nothing yet."""
+        """Return the version in a peer's last response; 0 if it has sent nothing yet."""
         line = self._pool.get(address)
         return line.connection.peer_version if line is not None else 0
 
     def local_address(self, address: str) -> str:
-        """Return this machine's own address on the way to a peer, connecting if need be."""
+        """Return this machine's address on the connection to a peer, connecting if necessary."""
         return self._pool.get_or_connect(address, is_broker=False).connection.local_address
 
     def close(self, address: str, why: str = "it was closed here") -> None:
@@ -240,16 +240,16 @@ class RemotingClient:
             line.connection.close(why)
 
     def idle_seconds(self, address: str) -> float:
-        """Return for how long nothing has come from a peer; 0.0 if it is not connected."""
+        """Return the seconds since a peer last sent something; 0.0 if it is not connected."""
         line = self._pool.get(address)
         return line.connection.idle_seconds if line is not None else 0.0
 
     def is_ready(self, address: str) -> bool:
-        """Return whether a broker is connected and agreed with, so that it can be asked at once."""
+        """Return whether a broker has a negotiated connection and can be asked at once."""
         return self._pool.is_ready(address)
 
     def is_silent(self, address: str) -> bool:
-        """Return whether a broker has fallen silent; while this is asked, it is dialled again."""
+        """Return whether a broker is silent; calls of this method redial it."""
         return self._pool.is_silent(address)
 
     @property
@@ -259,7 +259,7 @@ class RemotingClient:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Number of bytes of requests that wait for sockets to take them."""
+        """Number of bytes of requests that are not written to sockets yet."""
         return sum(each.unwritten_bytes for each in self._pool.connections())
 
     @property
@@ -275,7 +275,7 @@ class RemotingClient:
     def shutdown(self, wait_ms: int = 0) -> None:
         """Close all connections; pending and later requests raise an error.
 
-        Threads that have nothing to do any more are waited for at most so long.
+        Wait at most so long for threads that have nothing left to do.
         """
         self._pool.shutdown(wait_ms)
 

@@ -1,11 +1,10 @@
-"""ResponseReader: the commands that come by a socket, and why no more do.
+"""ResponseReader: reads commands from a socket, and explains why no more come.
 
     socket ──▶ FrameReader ──▶ command, command, ...
-       └──────────┴── its end, an error, garbage ──▶ the error for all that wait
+       └──────────┴── its end, an error, garbage ──▶ the error for all pending requests
 
-A large answer is received into its place. Brokers do not always say why they end a connection:
-where one has never answered anything, the error asks about TLS. Who waits for what is not known
-here, nor whose turn it is to read.
+The body of a large response is received into its final buffer. Brokers do not always say why they
+close a connection: if one has never answered, the error asks about TLS.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def uninitialized_buffer(size: int) -> memoryview:
-    """Return memory of this many bytes, with anything in it."""
+    """Return uninitialized memory of this many bytes."""
     empty = getattr(sys.modules.get("numpy"), "empty", None)
     if empty is None:  # not loaded, or not yet
         return memoryview(bytearray(size))
@@ -41,7 +40,7 @@ _READ_BYTES = 1 << 18
 
 
 class ResponseReader:
-    """Commands of one peer. One thread reads them at a time."""
+    """Reads the commands of one peer; one thread at a time."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class ResponseReader:
         clock: Callable[[], float],
         frame_bytes_max: int,
     ) -> None:
-        """Take a connected socket, and a clock of seconds."""
+        """Read from a connected socket; ``clock`` is in seconds."""
         self._socket = sock
         self._address = address
         self._clock = clock
@@ -64,14 +63,14 @@ class ResponseReader:
     def read(
         self, seconds: float | None, on_command: Callable[[RemotingCommand], object]
     ) -> ClientError | None:
-        """Hand over the commands that are here, or come within this time.
+        """Pass on the commands that have arrived, or that arrive within a timeout.
 
         Args:
             seconds: Seconds to wait; None is for the socket's own timeout.
             on_command: Called with each command, in their order.
 
         Returns:
-            The error that ends the connection; None if it goes on.
+            The error that ends the connection; None if it continues.
         """
         try:
             if seconds is not None:

@@ -1,9 +1,9 @@
-"""Sockets of this process, known from before they connect: a fork leaves all to the parent.
+"""SocketRegistry: makes and registers all sockets, so that a forked child can close its copies.
 
-A child has copies of all descriptors. One that nobody closes there keeps a broker from noticing
-that the parent has died, for as long as the child lives; those that another thread is just dialling
-with belong to no connection yet, by which they could be found. So sockets are made here alone, and
-no fork comes between the making of one and its being known. This module knows no protocol.
+A child has copies of all descriptors. A copy that stays open keeps a broker from noticing, for as
+long as the child lives, that the parent has died. A socket that another thread is still connecting
+belongs to no connection yet that could close it. So sockets are made only here, and no fork comes
+between making a socket and registering it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmq_spark.client.concurrency.fork_locks import fork_lock
 
 
 class SocketRegistry(ForkAware):
-    """The sockets of one process that are in use. Methods may be called from any thread."""
+    """The open sockets of one process. Methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._creation_lock = fork_lock()
@@ -30,7 +30,8 @@ class SocketRegistry(ForkAware):
         """Return a socket that is connected to a host's first address that answers in this time.
 
         Raises:
-            OSError: None does, or the host is not known; the error is that of the last address.
+            OSError: No address answers, or the host is unknown; the error is that of the last
+                address.
         """
         failure = OSError(f"{host} has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(
@@ -61,7 +62,7 @@ class SocketRegistry(ForkAware):
         return sock
 
     def register(self, sock: socket.socket) -> None:
-        """Know a socket that has taken over the descriptor of one that was made here."""
+        """Register a socket that has taken over the descriptor of one made here."""
         self._sockets.add(sock)
 
     def _after_fork(self) -> None:
@@ -90,7 +91,7 @@ _KEEPALIVE_OPTIONS: Final = {
 
 
 def enable_keepalive(sock: socket.socket) -> None:
-    """Have the system end a connection to a peer that has been silent for a minute or so."""
+    """Let the system close a connection whose peer has been silent for about a minute."""
     for name, value in _KEEPALIVE_OPTIONS.items():
         option = getattr(socket, name, None)  # not every system has all of them
         if option is not None:

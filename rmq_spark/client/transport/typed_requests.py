@@ -1,7 +1,6 @@
-"""TypedRequests: sends typed headers and bodies; any response but success is an exception.
+"""TypedRequests: sends typed headers and bodies; any response but success raises an exception.
 
-Both the calls of brokers and those of name servers are made of these. This module knows no request
-by name.
+Requests to brokers and to name servers are both built on it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def build_request(code: int, header: Any = None, body: object = b"") -> Remoting
     """Return a request; ``body`` is bytes, or an instance of a body class.
 
     Raises:
-        MessageRejected: A value cannot be sent, as a number of more than 64 bits.
+        MessageRejected: A value cannot be sent, such as a number of more than 64 bits.
     """
     ext_fields: dict[str, str] = {}
     try:
@@ -48,7 +47,7 @@ def build_request(code: int, header: Any = None, body: object = b"") -> Remoting
 def check_response(
     address: str, request_code: int, response: RemotingCommand, accepted: Collection[int] = SUCCESS
 ) -> RemotingCommand:
-    """Return the answer, if its code is one of those accepted.
+    """Return the response, if its code is an accepted one.
 
     Raises:
         BrokerRefused: Its code is another; the class depends on the code.
@@ -78,10 +77,10 @@ def response_body(address: str, body_type: type[_Body], response: RemotingComman
 
 
 class TypedRequests:
-    """Typed requests to any address, over a function that asks."""
+    """Typed requests to any address, through a function that sends them."""
 
     def __init__(self, request: RequestFunction, timeout_ms: int) -> None:
-        """Make calls by ``request``, which returns the response, whatever its code is."""
+        """Send requests by ``request``, which returns the response, with any code."""
         self.request = request
         self.timeout_ms = timeout_ms
 

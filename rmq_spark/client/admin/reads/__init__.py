@@ -1,1 +1,1 @@
-"""Reading messages and topics as an operator: by key, by time, as tables."""
+"""Reading messages and topics as an operator: by key, by id, by time, as Arrow tables."""

@@ -1,11 +1,10 @@
-"""Arrow reads: what a topic holds, as one Arrow table, at bulk speed.
+"""Arrow reads: read a range of a topic as one Arrow table, at bulk speed.
 
-    spans of offsets (`read_bounds`) ──> bulk pulls ──> readable chunks
+    offset ranges (`read_bounds`) ──> bulk pulls ──> readable chunks
         ──> record batches ──> a table
 
-The columns are those of the Spark source, by the same code. A broker of ours gives megabytes at a
-time, a RocketMQ broker 32 messages, several times at once. This module must not know what a table
-is for.
+The columns are those of the Spark source, made by the same code. Our broker returns megabytes per
+pull, a RocketMQ broker 32 messages; several pulls are in flight at once.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def read_topic_table(
     tags: str | None,
     on_bad_record: str,
 ) -> pa.Table:
-    """Read a topic; what `Admin.read_table` does."""
+    """Read a topic, as `Admin.read_table` does."""
     schema = build_schema(DEFAULT_COLUMNS if columns is None else check_columns(columns))
     if tags is not None:
         tags = check_text("tags", tags, "created || paid")
@@ -110,10 +109,10 @@ def _read_range(
 def check_no_missing(
     instance: ClientInstance, read_range: ReadRange, ranges: Iterable[tuple[int, int]]
 ) -> None:
-    """Raise an error if a broker has left out messages that it has not deleted of old age.
+    """Raise an error if a broker omits messages that its retention has not deleted.
 
     Raises:
-        ProtocolError: It has, as they cannot be read.
+        ProtocolError: It has, because they cannot be read.
     """
     for first, last in without_rolled_back(
         instance.api, read_range.address, read_range.queue, ranges
@@ -128,7 +127,7 @@ def check_no_missing(
 
 
 def check_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of columns, if there are such columns.
+    """Return column names, after checking that the columns exist.
 
     Raises:
         MessageRejected: One is unknown, or named twice, or there are none.
@@ -178,7 +177,7 @@ def _bulk_pull(instance: ClientInstance, read_range: ReadRange, rules: PullRules
 
 
 class _TableBadRecords:
-    """Ends a read with the first message that cannot be read, or names it in a warning."""
+    """Fails a read at the first message that cannot be read, or logs it as a warning."""
 
     def __init__(self, address: str, action: str) -> None:
         self._address = address
@@ -186,7 +185,7 @@ class _TableBadRecords:
         self.keeps_rows = action == "null"
 
     def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Raise MessageUnreadable, or log what becomes of the message."""
+        """Raise MessageUnreadable, or log whether the message is nulled or skipped."""
         place = f"offset {queue_offset} of queue {queue.queue_id} of {queue.topic} on "
         why = f"the message at {place}{queue.broker_name} cannot be read: {problem}"
         if self._action == "fail":

@@ -1,10 +1,9 @@
-"""Committed reads: the rows of a topic that sinks have committed, as one Arrow table.
+"""Committed reads: read the rows of a topic that Spark sinks have committed, as one Arrow table.
 
-    commits topic (`load_manifest`) ──> manifests that count ──> their spans ──> bulk pulls
+    commits topic (`load_manifest`) ──> counted manifests ──> their spans ──> bulk pulls
         ──> are these the rows that were committed? ──> record batches ──> a table
 
-The Spark source reads the same rows with ``isolation=committed``. This module must not know what a
-table is for.
+The Spark source reads the same rows with ``isolation=committed``.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ class SinkBatch(NamedTuple):
     Attributes:
         id: The query and batch, or the batch write.
         row_count: Number of rows.
-        body_bytes: Bytes of their bodies; None if that takes reading the parts of its manifest.
+        body_bytes: Bytes of their bodies; None if its manifest has parts, which are not read.
         stored_ms: Milliseconds since the epoch at which the manifest was stored.
-        is_counted: False for a repeat, which readers pass over.
+        is_counted: False for a repeat, which readers ignore.
     """
 
     id: ManifestId
@@ -101,7 +100,7 @@ def read_committed_table(
     columns: Iterable[str] | None,
     tags: str | None,
 ) -> pa.Table:
-    """Read the committed rows of a topic; what `Admin.read_committed` does."""
+    """Read the committed rows of a topic, as `Admin.read_committed` does."""
     schema = build_schema(DEFAULT_COLUMNS if columns is None else check_columns(columns))
     if tags is not None:
         tags = check_text("tags", tags, "created || paid")
@@ -144,7 +143,7 @@ def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> lis
     begins: dict[MessageQueue, int] = {}
 
     def is_begun(manifest: CommitManifest) -> bool:
-        """Return whether retention has taken rows of a batch."""
+        """Return whether retention has deleted rows of a batch."""
         return any(
             span.queue_offset < _min_offset(instance, span.queue, begins) for span in manifest.spans
         )
@@ -221,12 +220,12 @@ def _read_span(
 
 
 class _FailOnBadRecord:
-    """Ends a read with the first message of committed rows that cannot be read."""
+    """Fails a read at the first message of committed rows that cannot be read."""
 
     keeps_rows = False
 
     def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """End the read with the name of the message."""
+        """Raise an error that names the message."""
         raise ManifestError(
             f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
             f"cannot be read: {problem}; so these rows are damaged, or are others by now"

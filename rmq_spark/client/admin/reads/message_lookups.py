@@ -1,7 +1,6 @@
-"""MessageLookups: messages of a topic by key or id, or all as a table, of all brokers that have it.
+"""MessageLookups: find messages of a topic by key, id or offset, or read them all as a table.
 
-`Admin` adds to this what an operator does with topics and groups. No consumer group takes
-part, and nothing is changed; this module must not know offsets of groups.
+Lookups ask all brokers that have the topic. They involve no consumer group and change nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ QUERY_MESSAGES_MAX: Final = 64
 
 
 class MessageLookups:
-    """Looks up messages, in all brokers that have a topic."""
+    """Lookups of messages, at all brokers that have a topic."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
@@ -64,7 +63,7 @@ class MessageLookups:
             key: One of the message's keys.
             begin_ms: Earliest store time, in milliseconds since the epoch.
             end_ms: Latest store time, in milliseconds since the epoch.
-            messages_max: Most messages to return of each broker.
+            messages_max: Most messages to return from each broker.
 
         Raises:
             RouteNotFound: No name server knows the topic, or none of its brokers has a master.
@@ -90,7 +89,7 @@ class MessageLookups:
         return tuple(message for message in found if key in message.keys)
 
     def messages_by_unique_id(self, topic: str, message_id: str) -> tuple[MessageExt, ...]:
-        """Return the messages with an id given by their producer; several, if one was resent.
+        """Return the messages with a producer's message id; several, if one was sent again.
 
         A message that cannot be read has a ``fault``, and its body as it is stored.
 
@@ -179,15 +178,15 @@ class MessageLookups:
                 since 1970) from which messages were stored, or ``{queue: offset}``, which also says
                 which queues are read.
             end: A bound of the same kinds, before which to end. Brokers are asked for ``"latest"``
-                once, when the read begins: so it ends on a topic that others write to.
-            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
-                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+                once, when the read begins: so the read ends even if others keep writing.
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
+                topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
-            on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
-                ``"null"`` gives a row without its body, ``"skip"`` leaves it out. The last two log
-                a warning with its place. Of a broken record nothing but the place is known, and
-                its other columns are null.
+            on_bad_record: Handling of a message that cannot be read: ``"fail"`` ends the read,
+                ``"null"`` returns a row without its body, ``"skip"`` omits it. The last two log a
+                warning with its place. Of a broken record only the place is known, and its other
+                columns are null.
 
         Raises:
             RouteNotFound: There is no such topic.
@@ -196,7 +195,7 @@ class MessageLookups:
             OffsetMoved: The broker has deleted messages before they were read.
             MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``; the
                 error has its place.
-            ProtocolError: The broker leaves out messages that it should hold.
+            ProtocolError: The broker omits messages that it should hold.
         """
         from rmq_spark.client.admin.reads.arrow_reads import read_topic_table  # noqa: PLC0415  # brings pyarrow
 
@@ -213,17 +212,17 @@ class MessageLookups:
     ) -> pa.Table:
         """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
 
-        Each row of a batch that was written with ``delivery=exactly_once`` is there once; rows of
-        other producers, and of batches that do not count, are left out.
+        Each row of a batch that was written with ``delivery=exactly_once`` appears once. Rows of
+        other producers, and of batches that do not count, are omitted.
 
         Args:
             topic: The topic to read.
             start: ``"earliest"``, ``"latest"`` or a time (a datetime with a zone, or milliseconds
-                since 1970), from which batches were committed. Batches at the beginning of which
-                retention has taken rows are left out.
+                since 1970), from which batches were committed. Leading batches from which retention
+                has deleted rows are omitted.
             end: A bound of the same kinds, before which to end.
-            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
-                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
+                topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
 

@@ -1,9 +1,8 @@
-"""Shown: what messages, lag and a broker look like in a notebook's cell and at a prompt.
+"""Table display: shows messages, lag and broker figures in a notebook cell and at a prompt.
 
     rows of values ──> the first of them, cut short ──> a text in columns, or a table in HTML
 
-Everything in HTML is escaped: bodies and names come from others.
-This module must not know a broker.
+All HTML is escaped, because bodies and names come from other programs.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Requests of a group member to its brokers, and decoding of what they answer."""
+"""Requests of a group member to its brokers, and decoding of the pulled records."""

@@ -1,7 +1,7 @@
-"""GroupBrokerClient: the requests of a group member to brokers, by queue instead of address.
+"""GroupBrokerClient: a group member's requests to brokers, by queue instead of address.
 
-A broker that no route names (any more) is looked for once more at the name servers. Whatever goes
-wrong is raised, or handed to the one who waits for a pull: nothing here is tried twice.
+If no known route names a broker, its route is looked up once more at the name servers. Errors are
+raised, or passed to the callback of a pull; nothing is retried here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Found = TypeVar("_Found")
 
 
 class PullSpec(NamedTuple):
-    """One pull to make: a queue and an offset, and how long the broker may hold it."""
+    """A pull to make: a queue and an offset, and how long the broker may hold it."""
 
     queue: MessageQueue
     queue_offset: int
@@ -59,10 +59,10 @@ class PullSpec(NamedTuple):
 
 
 class DecodedPull(NamedTuple):
-    """Result of a pull: the messages that were wanted, and where to go on.
+    """Result of a pull: the selected messages, and the offset to resume at.
 
-    Those that are ``unreadable`` have their bodies as they are stored. It ``may_be_recreated``
-    queue if the broker holds a pull on while its topic is deleted and made again, as RocketMQ's do.
+    Those in ``unreadable`` have their bodies as stored. ``may_be_recreated`` is set if the broker
+    keeps holding a pull while its topic is deleted and recreated, as RocketMQ's brokers do.
     """
 
     status: PullStatus
@@ -74,9 +74,9 @@ class DecodedPull(NamedTuple):
     may_be_recreated: bool = False
 
     def legal_offset(self, requested: int) -> int:
-        """Return the offset to go on at after OFFSET_ILLEGAL: the broker's, or else the nearest.
+        """Return the offset to resume at after OFFSET_ILLEGAL: the broker's, or else the nearest.
 
-        A slave may answer with the very offset that it has just refused.
+        A slave may return the very offset that it has just refused.
         """
         if (
             self.next_begin_offset != requested
@@ -103,7 +103,7 @@ class GroupClient(Protocol):
 
 
 class GroupBrokerClient:
-    """Brokers, as one member of one group sees them. Methods may be called from any thread."""
+    """A group member's requests to brokers. Methods may be called from any thread."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class GroupBrokerClient:
         group: str,
         subscription_of: Callable[[str], SubscriptionData | None],
     ) -> None:
-        """Take a function that returns the subscription to a topic as it is now, if there is one.
+        """Make a client; ``subscription_of`` returns a topic's present subscription, if any.
 
-        An answer by one that was replaced meanwhile counts as none: the broker has passed over
-        messages that are wanted now.
+        A response to a subscription that was replaced meanwhile is ignored, because the broker has
+        skipped messages that are selected now.
         """
         self._client = client  # its id is read when needed: it changes with a fork
         self._subscription_of = subscription_of
@@ -132,7 +132,7 @@ class GroupBrokerClient:
     # ---- pulling
 
     def is_ready(self, queue: MessageQueue) -> bool:
-        """Return whether `pull` would ask at once, without looking for the broker or connecting."""
+        """Return whether `pull` can send at once, without looking up the broker or connecting."""
         broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
         try:
             address = self._routes.address_for_read(queue.broker_name, broker_id)
@@ -145,7 +145,7 @@ class GroupBrokerClient:
     ) -> Callable[[], None]:
         """Ask for messages and return a function that abandons the pull.
 
-        ``callback`` is called with the outcome, on the thread that reads, or on this one.
+        ``callback`` is called with the outcome, in the reading thread or in this one.
         """
         queue = spec.queue
         broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
@@ -262,8 +262,8 @@ class GroupBrokerClient:
         """Return the message at an offset, whatever its tags, if it is there.
 
         Raises:
-            OffsetMoved: The queue has that offset, and the group is to go on at another. RocketMQ 5
-                tells that once, in answer to whichever pull of the group comes first.
+            OffsetMoved: The queue has that offset, and the group was moved to another. RocketMQ 5
+                says so once, in response to the first pull of the group.
         """
         broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
         address = self._lookup_with_refresh(
@@ -327,7 +327,7 @@ class GroupBrokerClient:
             return True
 
     def may_be_at(self, broker_name: str, address: str) -> bool:
-        """Return whether the master of a broker is at an address, or at one that is not known."""
+        """Return whether a broker's master has this address, or its address is unknown."""
         try:
             return self._routes.master_address(broker_name) == address
         except BrokerNotFound:
@@ -336,7 +336,7 @@ class GroupBrokerClient:
     def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Lock queues, to consume them in order; return those that are locked now.
 
-        Queues of a broker that does not answer are not.
+        Queues of a broker that does not answer are omitted.
         """
         held: frozenset[MessageQueue] = frozenset()
         for own in group_by_broker(queues).values():
@@ -348,16 +348,16 @@ class GroupBrokerClient:
         return held
 
     def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Unlock queues at their brokers, and wait until that is done.
+        """Unlock queues at their brokers, and wait until they are unlocked.
 
-        One that arrived later would take the lock from the next consumer of this process.
+        A late unlock would take the lock from the next consumer of this process.
         """
         for broker_name, own in group_by_broker(queues).items():
             address = self._routes.master_address(broker_name)
             self._api.unlock(address, self._group, self.client_id, own)
 
     def send_back(self, message: MessageExt, delay_level: int, max_reconsume_times: int) -> None:
-        """Have a message delivered again later, or put among the dead letters."""
+        """Send a message back, to be redelivered later or made a dead letter."""
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.commit_log_offset,
             group=self._group,
@@ -370,7 +370,7 @@ class GroupBrokerClient:
         self._api.send_back(self._master_address(message.queue), header)
 
     def send_dead_letter(self, message: MessageExt) -> None:
-        """Send what came of a damaged message to the group's dead letters, at its own broker."""
+        """Send the rest of a damaged message to the group's dead-letter topic, at its broker."""
         origin = {
             "RETRY_TOPIC": message.real_topic,
             "ORIGIN_MESSAGE_ID": message.message_id,
@@ -396,7 +396,7 @@ class GroupBrokerClient:
         )
 
     def check_subscription(self, subscription: SubscriptionData) -> None:
-        """Raise an error if the brokers of a topic cannot filter like that; all can by tags."""
+        """Raise an error if a topic's brokers do not support the filter; all support tags."""
         if subscription.expression_type == TAG_EXPRESSION:
             return
         body = CheckClientRequestBody(
@@ -428,7 +428,7 @@ class GroupBrokerClient:
 
 
 def restore_original_topics(messages: list[MessageExt], topic: str) -> list[MessageExt]:
-    """Give messages that came by the group's retry topic the topic they were first sent to."""
+    """Restore the original topic of messages that came through the group's retry topic."""
     if not topic.startswith(RETRY_PREFIX):
         return messages
     return [replace(message, topic=message.real_topic) for message in messages]
@@ -449,16 +449,16 @@ _BROKER_WIDE_ERRORS = (*CONNECTION_FAULTS, BrokerNotFound)
 
 
 class OutageLog:
-    """The failures of one kind of request of a consumer. Methods may be called from any thread."""
+    """The log of one kind of failing request of a consumer. All methods are thread-safe."""
 
     def __init__(self, what: str) -> None:
-        """Make a record; ``what`` names the failure in the log, as "cannot be pulled"."""
+        """Make it; ``what`` names the failure in the log, such as "cannot be pulled"."""
         self._what = what
         self._mutex = mutex()
         self._reported: dict[MessageQueue | str, object] = {}
 
     def record_failure(self, queue: MessageQueue, error: BaseException) -> None:
-        """Log that a queue's request has failed, as a warning unless that is known."""
+        """Log that a queue's request has failed; as a warning if the outage is new."""
         key, kind = _outage_key(queue, error)
         with self._mutex:
             is_known = self._reported.get(key) == kind

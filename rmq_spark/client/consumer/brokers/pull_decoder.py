@@ -1,19 +1,19 @@
-"""Decoding of a pull, record by record: messages, unreadable ones, and the offset to go on at.
+"""Pull decoder: decodes a pull into messages, unreadable messages, and the next offset.
 
     a body that cannot be inflated    unreadable: its sender damaged it, or it inflates to more than
                                       `max_body_bytes`; asking again is no use
-    a record that is damaged          asked for again, if it happened on its way; then unreadable
-    one of another queue              the same: its answer, or its queue, is not what it was
+    a record that is damaged          pulled again, in case transport damaged it; then unreadable
+    one of another queue              the same: the answer, or the queue, is not what it was
     one without a record's magic      the same, if its size leads to another record or to the end
     one with an impossible offset     unreadable: offsets grow, and lie in the range that was pulled
-    one out of order                  asked for again, as no other record has its offset
-    a copy in place of another        an error: no damage makes a copy, so that the answer is wrong
-    one whose size makes no sense     an error, as nobody knows where the next one begins
+    one out of order                  pulled again, as no other record has its offset
+    a copy in place of another        an error: no damage makes a copy, so the answer is wrong
+    one whose size makes no sense     an error: where the next record begins is unknown
 
-To ask again, the messages before a damaged record are taken, and the next pull begins with it; one
-that begins an answer fails it, unless it is the one that has failed the last (`doubted`). One such
-message keeps none of the others from being consumed. Bodies are inflated up to `PULLED_BYTES_MAX`;
-the next pull begins behind them. Nothing here knows a broker.
+To pull a damaged record again, the messages before it are returned and the next pull begins with
+it. If an answer begins with a damaged record, it fails with `SuspectRecord`, unless that record was
+the `suspect` of the last answer. So one such message does not keep the others from being consumed.
+Bodies are inflated up to `PULLED_BYTES_MAX` in all; the next pull begins after them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DecodedRecords(NamedTuple):
 
 
 class SuspectRecord(RecordError):
-    """The first record of an answer is damaged, which may have happened on its way."""
+    """The first record of an answer is damaged; transport may have damaged it."""
 
     def __init__(self, record: bytes, queue: MessageQueue, offset: int) -> None:
         super().__init__(
@@ -76,13 +76,13 @@ def decode_pull(
     Args:
         records: The answer of a broker.
         queue: The queue that was pulled.
-        begin: Offset that was asked for.
-        end: Offset that the broker says to go on at, behind the last of them.
+        begin: The requested offset.
+        end: Offset at which the broker says to resume, past the last of them.
         suspect: The record for which the last answer was `SuspectRecord`.
         max_body_bytes: Most bytes that a compressed body may inflate to.
 
     Raises:
-        Doubtful: The first one is damaged, and is not the one that was in doubt already.
+        SuspectRecord: The first one is damaged, and is not the suspect already.
         WireError: The first one is not a record, or no codec is installed for its body.
     """
     found = _decode_sound(records, queue, begin, end, max_body_bytes)

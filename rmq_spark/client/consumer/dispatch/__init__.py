@@ -1,1 +1,1 @@
-"""Handing messages to listeners, and what becomes of those that fail."""
+"""Dispatch of messages to listeners, and redelivery of the messages that fail."""

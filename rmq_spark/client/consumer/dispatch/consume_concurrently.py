@@ -1,8 +1,8 @@
-"""ConsumeMessageConcurrentlyService: many threads call the listener, in no order.
+"""ConsumeMessageConcurrentlyService: calls the listener from many threads, in no order.
 
-Messages that it could not consume, or has had for too long, are given back to the broker; where no
-broker takes them they stay here and are tried again. The offset that is committed is that of the
-first message not yet dealt with.
+Messages that the listener failed to consume, or has had for too long, are sent back to the broker.
+If no broker accepts them, they stay in this process and are retried. The committed offset is that
+of the first message that is not finished.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AcknowledgeFunction(Protocol):
 
 
 class ConsumeMessageConcurrentlyService:
-    """Calls a concurrent listener, and gives back to the brokers what it could not consume."""
+    """Calls a concurrent listener, and sends back to brokers what it could not consume."""
 
     is_orderly = False
 
@@ -57,9 +57,9 @@ class ConsumeMessageConcurrentlyService:
         acknowledge: AcknowledgeFunction,
         batch_size: int,
     ) -> None:
-        """Send messages back through ``broker_schedulers``, so that no listener waits for that.
+        """Send messages back in the executors of ``broker_schedulers``, so that no listener waits.
 
-        Without ``retries`` (BROADCASTING) what fails is logged, and not tried again.
+        Without ``retries`` (BROADCASTING) what fails is logged and not retried.
         """
         self._listener = listener
         self._threads = threads
@@ -69,7 +69,7 @@ class ConsumeMessageConcurrentlyService:
         self._batch_size = batch_size
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt]) -> None:
-        """Have messages consumed, in batches."""
+        """Submit messages to the listener, in batches."""
         for start in range(0, len(messages), self._batch_size):
             self._submit_batch(request, messages[start : start + self._batch_size], 0)
 
@@ -143,7 +143,7 @@ class ConsumeMessageConcurrentlyService:
         return [each for each in waiting if not self._retries.send_back(each[1], delay_level)]
 
     def clean_expired(self, requests: Sequence[PullRequest], timeout_ms: int) -> None:
-        """Give back what listeners have had for too long: it keeps the offset from moving."""
+        """Send back what listeners have had for too long, because it holds the offset back."""
         for request in requests:
             late = request.process_queue.pop_expired(timeout_ms)
             for message in late:

@@ -1,8 +1,8 @@
-"""ConsumeMessageOrderlyService: each queue's messages one after the other, several queues at once.
+"""ConsumeMessageOrderlyService: consumes each queue in order, and several queues at once.
 
-In CLUSTERING a queue is consumed only while its broker has locked it for this consumer. What fails
-is tried again in place, and nothing behind it comes before it; after enough times it goes to the
-dead letters.
+In CLUSTERING a queue is consumed only while its broker has locked it for this consumer. A message
+that fails is retried in place, and no later message of the queue overtakes it. After the maximum
+number of retries it becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class ConsumeMessageOrderlyService:
         batch_size: int,
         suspend_ms: int,
     ) -> None:
-        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it tries forever.
+        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it retries forever.
 
-        ``on_listener_done`` is told of a queue that is given up when no listener is at it any more.
+        ``on_listener_done`` is called with a revoked queue once no listener uses it any more.
         """
         self._listener = listener
         self._threads = threads
@@ -76,7 +76,7 @@ class ConsumeMessageOrderlyService:
         self._suspend_ms = suspend_ms
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
-        """Have waiting messages consumed, but not before its time where the queue is suspended."""
+        """Submit waiting messages to the listener; a suspended queue waits for its time."""
         if not request.is_suspended:
             self._threads.schedule(lambda: self._consume_queue(request))
 

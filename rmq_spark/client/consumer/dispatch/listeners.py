@@ -1,8 +1,7 @@
 """Listeners of a push consumer: their statuses, their contexts, and how they are called.
 
-A listener that returns nothing, or its SUCCESS, has succeeded. Whatever else it returns or raises
-means that the messages were not processed: what nobody can understand must never count as a
-success.
+A listener succeeds if it returns None or its SUCCESS. Any other value or exception means that the
+messages were not processed: a result that cannot be understood must never count as success.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class ConsumeConcurrentlyStatus(Enum):
 
     Attributes:
         CONSUME_SUCCESS: The messages were processed.
-        RECONSUME_LATER: They were not, and are to come again later.
+        RECONSUME_LATER: They were not, and are redelivered later.
     """
 
     CONSUME_SUCCESS = 0
@@ -40,7 +39,7 @@ class ConsumeOrderlyStatus(Enum):
 
     Attributes:
         SUCCESS: The messages were processed.
-        SUSPEND_CURRENT_QUEUE_A_MOMENT: They were not, and are to be tried again in a moment.
+        SUSPEND_CURRENT_QUEUE_A_MOMENT: They were not, and are retried in a moment.
     """
 
     SUCCESS = 0
@@ -54,8 +53,8 @@ class ConsumeConcurrentlyContext:
     Attributes:
         queue: The queue of the messages.
         delay_level_when_next_consume: Delay of messages that failed. 0, the default, leaves it to
-            the broker, later each time; -1 makes dead letters of them at once; other numbers are
-            delay levels.
+            the broker, which delays longer each time; -1 makes dead letters of them at once; other
+            numbers are delay levels.
         ack_index: Index of the last message that succeeded, from 0, if not all did; -1 if none did.
             None, the default, stands for all.
     """
@@ -101,7 +100,7 @@ _COROUTINE_FUNCTION = "a coroutine function (async def)"
 def check_listener(
     name: str, listener: object, *parameters: str, allows_coroutine: bool = False
 ) -> None:
-    """Raise an error if a listener does not take these parameters, or its body would not run.
+    """Raise an error if a listener does not accept these parameters, or its body would not run.
 
     With ``allows_coroutine``, it may be a coroutine function.
 
@@ -175,7 +174,7 @@ def _parse_status(
 
 
 def clamp_listener_value(name: str, found: object, default: int, minimum: int, maximum: int) -> int:
-    """Return a number that a listener has set, moved to within limits; log any other value."""
+    """Return a number that a listener has set, clamped to limits; log any other value."""
     try:
         if isinstance(found, int) and not isinstance(found, bool):
             return int(max(minimum, min(found, maximum)))
@@ -191,7 +190,7 @@ def restore_properties(
 ) -> list[MessageExt]:
     """Return messages with the properties that they had before a listener got them.
 
-    A listener may write into those that it gets, also what no broker takes.
+    A listener may change its messages' properties, even to values that no broker accepts.
     """
     return [
         replace(message, properties=before)

@@ -1,11 +1,12 @@
 """BrokerQueueLocks: acquires, renews and releases the brokers' locks of an orderly member.
 
-    asked for    before the first pull of a queue, all queues of a broker at once; again each second
+    acquired     before the first pull of a queue, all queues of a broker at once; retried each
+                 second
     renewed      every 20 s; a lock counts for 30 s here, and for 60 s at the broker
-    given back   behind the offset, when no listener has messages of the queue any more
+    released     after the offset is stored, when no listener has messages of the queue any more
 
-Brokers are asked in their lanes. A queue that a member of this process has had before is asked for
-when that one's listener is through with it. This module knows neither pulls nor listeners.
+Requests run in the brokers' executors. If another member of this process had the queue before, its
+lock is requested only after that member's listener has finished.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class BrokerQueueLocks:
     ) -> None:
         """Take what returns a member's queues now.
 
-        ``persist`` stores offsets: the next owners begin there. ``on_unlocked`` is told of queues
-        that brokers were asked to unlock, whatever came of it; ``prefetch_offsets``, of those of
-        one broker that are locked and begin now.
+        ``persist`` stores offsets, where the next owners begin. ``on_unlocked`` is called with
+        queues after their unlock request, whatever its outcome; ``prefetch_offsets`` with the
+        queues of one broker that are locked and begin now.
         """
         self._brokers = brokers
         self._executor = executor
@@ -55,7 +56,7 @@ class BrokerQueueLocks:
         self._prefetch_offsets = prefetch_offsets
 
     def lock_all(self) -> None:
-        """Lock all queues, or prolong their locks."""
+        """Lock all queues, or renew their locks."""
         queues = [request.queue for request in self._requests()]
         self._executor.run_for_each(group_by_broker(queues), self._lock, _LOCK_WAIT_MS)
 
@@ -81,7 +82,7 @@ class BrokerQueueLocks:
         )
 
     def ensure_locked(self, request: PullRequest) -> bool:
-        """Return whether a queue is locked; its broker is asked first, now and then."""
+        """Return whether a queue is locked; now and then, request the lock first."""
         queue, asked_at_ms = request.process_queue, request.lock_requested_at_ms
         if queue.is_locked:
             return True
@@ -90,7 +91,7 @@ class BrokerQueueLocks:
         return queue.is_locked
 
     def check_locked(self, request: PullRequest) -> bool:
-        """Return whether a queue is locked; if not, have its broker asked in its lane."""
+        """Return whether a queue is locked; if not, request the lock in its broker's executor."""
         if not request.process_queue.is_locked:
             self._executor.for_broker(request.queue.broker_name).schedule(
                 lambda: self.ensure_locked(request)
@@ -98,9 +99,9 @@ class BrokerQueueLocks:
         return request.process_queue.is_locked
 
     def invalidate(self, address: str) -> None:
-        """Have the queues of the broker at ``address`` locked again, before more is consumed there.
+        """Invalidate the locks of the broker at ``address``; its queues must be locked again.
 
-        A broker that is started again knows of no locks, and may give them to others.
+        A restarted broker has no locks, and may grant them to others.
         """
         for request in self._requests():
             if self._brokers.may_be_at(request.queue.broker_name, address):
@@ -108,7 +109,7 @@ class BrokerQueueLocks:
                 request.lock_requested_at_ms = None
 
     def unlock(self, requests: Iterable[PullRequest]) -> None:
-        """Unlock queues that are given up, after all earlier requests to their brokers."""
+        """Unlock revoked queues, after all earlier requests to their brokers."""
         given_up = {request.queue: request for request in requests}
         for broker_name, queues in group_by_broker(given_up).items():
             own = [given_up[queue] for queue in queues]

@@ -1,15 +1,16 @@
-"""Redelivery: messages that a listener could not consume come again.
+"""Redelivery: delivers messages again that a listener could not consume.
 
-    concurrent   given back to their broker (CONSUMER_SEND_MSG_BACK), which delivers them again by
-                 the group's retry topic, later each time, and after enough times puts them among
-                 the dead letters; where the broker does not take them back, sent to the retry topic
-                 of any broker
-    orderly      tried again in place; after enough times sent to the retry topic as used up, which
-                 makes dead letters of them; what is too large for that, with what is added to it,
-                 is given back to its broker, which makes a dead letter of the stored record
+    concurrent   sent back to their broker (CONSUMER_SEND_MSG_BACK), which redelivers them through
+                 the group's retry topic, later each time, and makes dead letters of them after the
+                 maximum number of times; if the broker does not accept them, they are sent to the
+                 retry topic of any broker
+    orderly      retried in place; after the maximum number of times sent to the retry topic as used
+                 up, which makes dead letters of them; a message that is too large for that, with
+                 the properties that are added, is sent back to its broker, which makes a dead
+                 letter of the stored record
 
-Nothing is given up here, whatever is raised on the way: a message that no broker takes stays with
-its consumer. One that was forgotten would keep its queue's offset where it is for ever.
+No error makes this module drop a message: one that no broker accepts stays with its consumer. A
+dropped message would hold its queue's offset back forever.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _DROPPED_PROPERTIES = ("TRAN_MSG", "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFS
 
 @dataclass(frozen=True, slots=True)
 class Redelivery:
-    """Gives the failed messages of one group back to brokers."""
+    """Sends the failed messages of one group back to brokers."""
 
     group: str
     brokers: GroupBrokerClient
@@ -57,7 +58,7 @@ class Redelivery:
     max_reconsume_times: int
 
     def send_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Have a message delivered again; return whether any broker has taken it."""
+        """Send a message back for redelivery; return whether any broker has accepted it."""
         try:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
         except Exception as error:  # noqa: BLE001  # as above
@@ -67,7 +68,7 @@ class Redelivery:
         return True
 
     def send_to_retry_topic(self, message: MessageExt) -> bool:
-        """Send a message to the group's retry topic; return whether any broker has taken it."""
+        """Send a message to the group's retry topic; return whether any broker has accepted it."""
         try:
             self._send(message)
         except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
@@ -78,7 +79,7 @@ class Redelivery:
         return True
 
     def send_to_dlq(self, message: MessageExt) -> bool:
-        """Make a dead letter of a used-up message; return whether any broker has taken it."""
+        """Make a dead letter of a used-up message; return whether any broker has accepted it."""
         try:
             try:
                 self._send(message)
@@ -163,7 +164,7 @@ SENT_MAX = 10_000
 
 
 class DeadLetterQueue:
-    """Buries the unreadable messages of one consumer."""
+    """Sends the unreadable messages of one consumer to the dead-letter topic."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Offsets of a group: where it begins, what it has consumed, what is stored."""
+"""Offsets of a group: where it begins, what it has consumed, and what is stored."""

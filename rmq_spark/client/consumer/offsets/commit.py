@@ -1,8 +1,7 @@
-"""Commits: offsets of a member stored at once, where the queues are still the ones that were read.
+"""Commit: stores a member's offsets at once, for queues that are still the ones that were read.
 
-A queue that is another one now, as its topic was made again, has had none of what was read: an
-offset of the old one would pass over as many of its messages. What is stored now and then is not
-decided here.
+If a topic was recreated, none of its new messages was read, and an offset of the old queue would
+skip as many of them. `offset_manager` does the periodic persisting.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class AutoCommit:
-    """The messages that one consumer has returned lately. Methods may be called from any thread."""
+    """Tracks the messages that one consumer has returned. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -41,13 +40,13 @@ class AutoCommit:
         self._pending: dict[AssignedQueue, None] = {}
 
     def record_returned(self, assigned: AssignedQueue) -> None:
-        """Note that `poll` returns messages of a queue, or that one was made a dead letter."""
+        """Note that `poll` returns messages of a queue, or that a message became a dead letter."""
         if self._is_enabled:
             with self._mutex:
                 self._pending[assigned] = None
 
     def confirm_returned(self) -> None:
-        """Count what was returned before as consumed, as the caller of `poll` says."""
+        """Count the earlier returned messages as consumed, as the caller of `poll` confirms."""
         if not self._is_enabled:
             return
         with self._mutex:
@@ -64,7 +63,7 @@ class AutoCommit:
                     assigned.publish_consumed(update)
 
     def release(self, assigned: AssignedQueue) -> None:
-        """Give a queue up, and have the offset that it has come to stored with the last ones."""
+        """Release a revoked queue, and store its final offset with the next ones."""
         consumed = assigned.drop()
         if self._is_enabled and consumed is not None:
             self._store.update_offset(assigned.queue, consumed, increase_only=False)
@@ -87,7 +86,7 @@ class CommitRequest(NamedTuple):
 
     @classmethod
     def from_returned(cls, all_assigned: Iterable[AssignedQueue]) -> CommitRequest:
-        """Return how far each queue has come with all that was returned, which is dealt with."""
+        """Return the offset of each queue past all returned messages, which count as consumed."""
         offsets: dict[MessageQueue, int] = {}
         moves = {assigned.queue: assigned.reset_count for assigned in all_assigned}
         for assigned in all_assigned:
@@ -96,7 +95,7 @@ class CommitRequest(NamedTuple):
         return cls(offsets, moves)
 
     def current_offsets(self, all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
-        """Return the offsets of queues but for those that an operator has moved since."""
+        """Return the offsets, without those of queues that an operator has moved since."""
         moved = {
             each.queue
             for each in all_assigned
@@ -112,21 +111,21 @@ def store_offsets(
     reset_count_of: Callable[[MessageQueue], int],
     is_same_queue: Callable[[MessageQueue], bool],
 ) -> None:
-    """Wait until all brokers have the offsets; one that fails keeps none from the others.
+    """Wait until all brokers have the offsets; a failing broker does not stop the others.
 
-    They are remembered by the store already. Where an operator moves a queue meanwhile, while its
-    broker is waited for, what he has the store remember is told behind it, as it may have been
-    undone just now. Any other change does not matter: it is stored with the next offsets.
+    The store holds them in memory already. If an operator moves a queue while its broker is storing
+    the offset, the operator's offset is sent after it, because this commit may have overwritten it.
+    Any other change does not matter: it is stored with the next offsets.
 
-    Brokers are told at once, and of each some queues at a time, as its network may take
-    milliseconds for each.
+    Brokers get their requests in parallel, and several queues of a broker at a time, because each
+    request may take milliseconds.
 
     Args:
         store: Where offsets are kept.
-        commit: What was asked for.
+        commit: The requested commit.
         offsets: Those of its offsets that are still wanted.
         reset_count_of: Returns how often operators have moved a queue by now.
-        is_same_queue: Returns whether a queue is still the one that was read, after a look at it.
+        is_same_queue: Checks whether a queue is still the one that was read.
 
     Raises:
         RocketPollError: A broker has not answered. Its offsets are remembered, and stored later.

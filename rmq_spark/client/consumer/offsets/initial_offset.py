@@ -1,7 +1,7 @@
-"""InitialOffsetRule: where a queue begins: at the group's offset, or at the given start.
+"""InitialOffsetRule: chooses where to begin a queue: at the group's offset, or at a configured one.
 
-An error is raised, never taken for "nothing stored": a group that has come far would begin again at
-the start, or skip all.
+An error is raised and never counts as "nothing stored": a group that has consumed much would start
+over, or skip everything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PREFETCH_MS_MAX: Final = 1_000
 
 
 class OffsetPrefetcher:
-    """First offsets of one member's queues. Methods may be called from any thread."""
+    """Looks up where a member's queues begin, several at once. All methods are thread-safe."""
 
     def __init__(self, fetch: Callable[[MessageQueue], StartPosition], clock: Clock) -> None:
         """Take the function that asks a queue's broker, for one queue, and waits for it."""
@@ -43,14 +43,14 @@ class OffsetPrefetcher:
         ] = {}  # and since when, in ms
 
     def schedule(self, queues: Iterable[MessageQueue]) -> None:
-        """Note that these queues begin soon, so that they may be asked for with others."""
+        """Note that these queues begin soon, so that they can be looked up together."""
         with self._mutex:
             for queue in queues:
                 self._discard(queue)
                 self._scheduled[queue] = None
 
     def discard(self, queue: MessageQueue) -> None:
-        """Note that a queue was given up."""
+        """Note that a queue was revoked."""
         with self._mutex:
             self._discard(queue)
 
@@ -59,7 +59,7 @@ class OffsetPrefetcher:
             each.pop(queue, None)
 
     def get(self, queue: MessageQueue) -> StartPosition:
-        """Return the place where a queue begins; raise an error if it cannot be found out."""
+        """Return the position where a queue begins; raise an error if the lookup fails."""
         me = object()
         with self._mutex:
             outcome, queues = self._pop_prefetched(queue), [queue]

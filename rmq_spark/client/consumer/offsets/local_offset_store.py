@@ -1,20 +1,21 @@
-"""LocalFileOffsetStore: offsets in a file of this machine, for consumers in BROADCASTING.
+"""LocalFileOffsetStore: keeps offsets in a file of this machine, for consumers in BROADCASTING.
 
     ~/.rocketmq_offsets/<lasting id>/<group>/offsets.json     {"offsetTable":{{"brokerName":...}:1},
                                                                "lastMessages":{{...}:{...}}}
                                              offsets.json.bak the state before that
 
-Java's consumers read the same file, and write it, without the last messages: by these a topic that
-was deleted and made again while nobody consumed it here is told from the one that it was.
+Java's consumers read and write the same file, without the last messages. These show whether a topic
+was deleted and recreated while no consumer ran here.
 
-Each write goes to a new file, which takes the old one's place when it is on the disk: whenever the
-power fails, one of the two is whole. If both are damaged that is an error: without it, everything
-would quietly be consumed again, or nothing. While a file cannot be written, consuming goes on, and
-the next time says the same or more. Several consumers may have the same file, as processes of one
-machine and group have: each writes a new file of its own name, so that what is read is whole, and
-the last one's. A new file that was left by one that was killed is taken away by the next one that
-starts while nobody writes: who writes holds a lock of the directory, shared with the others, which
-ends with the process.
+Each write makes a new file, which replaces the old one once it is on disk: if the power fails, one
+of the two is whole. If both are damaged, loading raises an error, because otherwise everything
+would silently be consumed again, or nothing. If the file cannot be written, consuming continues,
+and the next write stores the same offsets or later ones.
+
+Several processes of one machine and group may share the file. Each writes a new file with a name of
+its own, so that readers see a whole file, the last one written. A writer holds a shared lock of the
+directory, which ends with its process. A consumer that starts while nobody writes removes the new
+files that killed writers left.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSerializeWrapper:
-    """Content of the file, as Java writes it, and what it passes over."""
+    """Content of the file, as Java writes it, with the part that Java ignores."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
     last_messages: Mapping[MessageQueue, LastMessage] | None = None
@@ -71,7 +72,7 @@ class LocalFileOffsetStore:
     def __init__(
         self, path: Callable[[], Path], *, former_path: Callable[[], Path] | None = None
     ) -> None:
-        """Make a store; ``path`` is called each time, as its result may change after a fork.
+        """Make a store; ``path`` is called each time, because a fork may change its result.
 
         Offsets are read from the file ``former_path`` where ``path`` does not exist yet.
         """
@@ -84,9 +85,9 @@ class LocalFileOffsetStore:
         self._is_failing = False
 
     def load(self) -> None:
-        """Take over the offsets of the file; a missing file counts as an empty one.
+        """Load the offsets of the file; a missing file counts as empty.
 
-        What writers that were killed have left beside it is removed.
+        Files that killed writers have left beside it are removed.
 
         Raises:
             OffsetFileDamaged: Neither the file nor its backup holds offsets.
@@ -110,7 +111,7 @@ class LocalFileOffsetStore:
         self._offset_table.update(queue, offset, increase_only=increase_only)
 
     def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Remember where a queue begins, unless its offset is known by now."""
+        """Set where a queue begins, unless its offset is known."""
         self._offset_table.set_initial_offset(queue, offset)
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
@@ -125,7 +126,7 @@ class LocalFileOffsetStore:
         return self._read().offset_table.get(queue)
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
-        """Write the file, if there is anything new; log it once if that fails."""
+        """Write the file, if anything has changed; log a failure once."""
         try:
             self._save()
             self._is_failing = False
@@ -135,7 +136,7 @@ class LocalFileOffsetStore:
             self._is_failing = True
 
     def persist(self, queue: MessageQueue, offset: int) -> None:
-        """Remember an offset and write the file, if there is anything new.
+        """Set an offset and write the file, if anything has changed.
 
         Raises:
             OffsetFileFailed: The file cannot be written.
@@ -171,19 +172,19 @@ class LocalFileOffsetStore:
                 self._last_written = content
 
     def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
-        """Remember the last message that came of a queue: it is written with the next offsets."""
+        """Set the last message pulled from a queue: it is written with the next offsets."""
         if message is not None:
             self._last_messages[queue] = message
 
     def last_message(self, queue: MessageQueue) -> LastMessage | None:
-        """Return the last message that came of a queue, from memory, where the file's are, too."""
+        """Return the last message pulled from a queue; those of the file are in memory, too."""
         return self._last_messages.get(queue)
 
     def stop_overwriting(self) -> None:
-        """Do nothing: nobody else moves these offsets."""
+        """Do nothing, because nobody else moves these offsets."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Do nothing: in BROADCASTING a queue comes back to the consumer that had it."""
+        """Do nothing, because in BROADCASTING a queue returns to the same consumer."""
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets of a topic that are in memory."""

@@ -1,10 +1,9 @@
-"""OffsetManager: how a member stores the offsets of its queues, and where it begins a queue.
+"""OffsetManager: stores the offsets of a member's queues, and finds where to begin a queue.
 
-    consumed ──> offset store ──> a lane for each broker ──> UPDATE_CONSUMER_OFFSET
+    consumed ──> offset store ──> an executor for each broker ──> UPDATE_CONSUMER_OFFSET
 
-What is known of a queue is looked at before its offset is stored: by now it may be another queue of
-that name (see `fingerprint`). A broker that cannot be reached keeps no other waiting. Which
-queues the member has, and what of them counts as consumed, is not known here.
+Before an offset is stored, the queue's fingerprint (`queue_identity`) is checked, because the topic
+may have been recreated. A broker that cannot be reached delays no other.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ LATE_NOTICE_MS = 5_000
 
 
 class _RecentQueues:
-    """Queues of the last `LATE_NOTICE_MS`, and an offset of each; methods are for any thread."""
+    """Queues of the last `LATE_NOTICE_MS`, with an offset each. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = mutex()
@@ -50,7 +49,7 @@ class _RecentQueues:
         ] = {}  # until when, earliest first
 
     def add(self, queue: MessageQueue, offset: int | None = None) -> None:
-        """Note a queue, with an offset or without; forget those that were noted too long ago."""
+        """Add a queue, with or without an offset; drop those that were added too long ago."""
         now = monotonic_ms()
         with self._mutex:
             self._entries.pop(queue, None)
@@ -62,7 +61,7 @@ class _RecentQueues:
         return monotonic_ms() < self._entries.get(queue, (None, 0))[1]
 
     def pop(self, queue: MessageQueue) -> int | None:
-        """Return the offset that was noted for a queue, once; None if that was too long ago."""
+        """Return a queue's offset once; None if it was added too long ago."""
         with self._mutex:
             offset, until_ms = self._entries.pop(queue, (None, 0))
         return offset if monotonic_ms() < until_ms else None
@@ -80,9 +79,9 @@ class OffsetManager:
         fingerprints: Callable[[], Mapping[MessageQueue, QueueFingerprint]],
         message_at: Callable[[MessageQueue, int], MessageExt | None],
     ) -> None:
-        """Take what stores them; ``fingerprints`` returns what is known of each queue now.
+        """Use an offset store; ``fingerprints`` returns the present fingerprint of each queue.
 
-        ``message_at`` is the member's own: what it hears beside a message is not lost.
+        ``message_at`` is the member's own, which also handles an operator's move in the answer.
         """
         self._store = store
         self._brokers = brokers
@@ -100,14 +99,14 @@ class OffsetManager:
         ] = {}  # of which what was consumed is not to be stored
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Store offsets: each broker is told in its lane, and waited for a moment."""
+        """Store offsets in the brokers' executors, and wait for them for a moment."""
         of_broker = group_by_broker(queues)
         self._executor.run_for_each(
             of_broker, lambda broker: self.persist_now(of_broker[broker]), PERSIST_WAIT_MS
         )
 
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
-        """Store the offsets of those queues that are still the ones that were pulled."""
+        """Store the offsets of the queues that are unchanged since they were pulled."""
         all_known = self._fingerprints()
         known = {queue: all_known[queue] for queue in queues if queue in all_known}
         self._persist_unchanged(known)
@@ -136,7 +135,7 @@ class OffsetManager:
             )
 
     def save_last_messages(self, fingerprints: Mapping[MessageQueue, QueueFingerprint]) -> None:
-        """Have the store keep by which messages these queues are known, if offsets stay with it."""
+        """Save the last messages of these queues, if the store keeps offsets itself."""
         for queue, last_known in fingerprints.items():
             self._store.set_last_message(queue, last_known.last_message)
 
@@ -145,7 +144,7 @@ class OffsetManager:
         self._executor.for_broker(queue.broker_name).schedule(lambda: self.persist_now((queue,)))
 
     def release(self, queue: MessageQueue, fingerprint: QueueFingerprint) -> None:
-        """Store the offset of a queue that is given up, and then forget it here."""
+        """Store the offset of a revoked queue, and then drop it here."""
         self._prefetcher.discard(queue)
         self._releasing.add(queue)
 
@@ -162,15 +161,15 @@ class OffsetManager:
         return queue in self._releasing or queue in self._recently_released
 
     def store_reset(self, queue: MessageQueue, offset: int) -> None:
-        """Store where an operator has moved a queue, or how far it was consumed from there on."""
+        """Store an operator's offset of a queue, or how far it was consumed from there on."""
         reached = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
         self._store.store_offset(queue, offset if reached is None else reached)
 
     def store_released_reset(self, queue: MessageQueue, offset: int) -> None:
-        """Store where an operator moves a queue, if that was given up just now, in its lane.
+        """Store an operator's offset of a queue that was revoked just now, in its executor.
 
-        Any other queue may be this member's before the one that had it has stored the offset: it
-        is begun there then.
+        Any other queue may be assigned to this member before its previous owner has stored the
+        offset: then it begins at the operator's.
         """
         if not self._is_recently_released(queue):
             self._recently_reset.add(queue, offset)
@@ -190,10 +189,10 @@ class OffsetManager:
         self._executor.for_broker(queue.broker_name).schedule(store)
 
     def store_reset_while_leaving(self, queue: MessageQueue, offset: int) -> bool:
-        """Store the offset to which an operator moves a queue while this member leaves the group.
+        """Store an operator's offset of a queue while this member leaves the group.
 
-        What listeners still finish of the queue moves it no more. Return False if the queue is not
-        this member's, nor was it just now.
+        Messages that listeners still finish no longer move it. Return False if the queue neither is
+        nor was just now this member's.
         """
         if queue not in self._fingerprints() and not self._is_recently_released(queue):
             return False
@@ -202,41 +201,41 @@ class OffsetManager:
         return True
 
     def stop_overwriting(self) -> None:
-        """Note that the group is left: brokers tell this member no more where a queue is moved."""
+        """Note that this member has left: brokers no longer notify it of moved queues."""
         self._store.stop_overwriting()
 
     def move_back(self, queue: MessageQueue, offset: int) -> None:
-        """Move the group's offset in a queue that is another one now back to an offset of that."""
+        """Move the group's offset back to an offset of a queue that was recreated."""
         known = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
         if known is not None and offset < known:
             self._store.update_offset(queue, offset, increase_only=False)
             self.schedule_persist(queue)
 
     def record_start(self, queue: MessageQueue, offset: int) -> None:
-        """Note what is there where a queue goes on: its topic may be made again before a pull."""
+        """Note the message where a queue resumes: its topic may be recreated before a pull."""
         last_known = self._fingerprints().get(queue)
         if last_known is not None:
             last_known.record_start(queue, offset, self._message_at)
 
     def schedule_prefetch(self, queues: Iterable[MessageQueue]) -> None:
-        """Have brokers asked at once where these queues begin, as soon as one of them does.
+        """Look up where these queues begin, in parallel, as soon as one of them begins.
 
-        They are expected behind what was given up before: that is stored first.
+        Offsets of queues that were revoked before are stored first.
         """
         for broker, own in group_by_broker(queues).items():
             self._executor.for_broker(broker).schedule(partial(self.prefetch, own))
 
     def prefetch(self, queues: Iterable[MessageQueue]) -> None:
-        """Note in the lane of a broker that these queues of it begin soon."""
+        """Note in a broker's executor that these queues of it begin soon."""
         self._prefetcher.schedule(queues)
 
     def start_position(self, queue: MessageQueue) -> StartPosition:
-        """Return the place to begin a queue at; its offset is the group's from now on.
+        """Return the position at which to begin a queue; it is the group's offset from now on.
 
-        Else a member that leaves before its first message would leave what comes after that to
-        nobody: the next one would begin at the end once more. What an operator or the user has
-        stored while the broker was asked counts above that. While the member does not begin the
-        queue, as it is paused, nothing is stored of it: nobody would look whether it is another.
+        Otherwise, if a member left before its first message, the next one would begin at the end
+        again and skip what arrived in between. An offset that an operator or the user has stored
+        meanwhile takes precedence. While a queue is paused before it begins, nothing is stored for
+        it, because nothing would check whether it was recreated.
         """
         place = self._prefetcher.get(queue)
         told = self._recently_reset.pop(queue)

@@ -1,7 +1,6 @@
-"""Offsets of a group by queue, in memory; and the methods that all offset stores have.
+"""OffsetStore: the interface of all offset stores; OffsetTable: offsets by queue, in memory.
 
-A table moves forward unless it is told explicitly to go back. This module knows no broker and no
-file.
+An offset in a table moves forward only, unless the caller asks explicitly for a move back.
 """
 
 from __future__ import annotations
@@ -27,41 +26,41 @@ class OffsetStore(Protocol):
     """Keeps a group's offsets. Errors are raised: an error is never an offset."""
 
     def load(self) -> None:
-        """Read the offsets that were kept, if they are kept here."""
+        """Load the persisted offsets, if this store keeps them itself."""
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Remember an offset; with ``increase_only``, ignore one that is not greater."""
 
     def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Remember where a queue begins, unless its offset is known by now."""
+        """Set where a queue begins, unless its offset is known."""
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
         """Return the group's offset in a queue, or None if it has none."""
 
     def stored_offset(self, queue: MessageQueue) -> int | None:
-        """Return the offset that is kept for good, or None; nothing remembered here changes."""
+        """Return the persisted offset, or None; the offsets in memory do not change."""
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Keep the offsets of these queues for good; a failure of one does not stop the others.
+        """Persist the offsets of these queues; a failure of one does not stop the others.
 
         Raises:
-            ClientShutDown: The client has ended, and with it the way to keep any.
+            ClientShutDown: The client has stopped, so that no offset can be persisted.
         """
 
     def persist(self, queue: MessageQueue, offset: int) -> None:
-        """Remember an offset, keep it for good, and wait until it is kept."""
+        """Set an offset, persist it, and wait until it is stored."""
 
     def store_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Keep an offset for good that was remembered before, and wait until it is kept."""
+        """Persist an offset that is in memory, and wait until it is stored."""
 
     def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
-        """Keep with a queue's offset the last message that came of it, if it is kept here."""
+        """Set the last message pulled from a queue, if this store keeps offsets itself."""
 
     def last_message(self, queue: MessageQueue) -> LastMessage | None:
-        """Return the last message that came of a queue whose offset is kept here, if known."""
+        """Return the last message pulled from a queue whose offset this store keeps, if known."""
 
     def stop_overwriting(self) -> None:
-        """Store nothing more where somebody else has stored another offset meanwhile."""
+        """Stop storing offsets where somebody else has stored another one meanwhile."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
         """Drop a queue's offset from memory: another member has the queue."""
@@ -89,8 +88,8 @@ class OffsetTable:
     ) -> int | None:
         """Return the offset in memory or, by ``read_stored``, the stored one, as ``kind`` says.
 
-        What is read from there is not remembered here, else it would be stored again, though the
-        queue may be another one by then.
+        A stored offset is not kept in memory, because it would be stored again, though the topic
+        may be recreated by then.
         """
         if kind is not ReadOffsetType.READ_FROM_STORE:
             known = self.get(queue)
@@ -114,7 +113,7 @@ class OffsetTable:
             self._offsets.setdefault(queue, offset)
 
     def add_missing(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Take over the offsets of queues that are not known here."""
+        """Add the offsets of queues that are not known here."""
         with self._mutex:
             self._offsets = {**offsets, **self._offsets}
 

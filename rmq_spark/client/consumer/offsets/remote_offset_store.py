@@ -1,7 +1,6 @@
-"""RemoteBrokerOffsetStore: a group's offsets, kept by the brokers, for groups in CLUSTERING.
+"""RemoteBrokerOffsetStore: keeps a group's offsets at the brokers, for groups in CLUSTERING.
 
-It is given the two questions that it asks of brokers as callables; which broker that is, it does
-not know.
+It receives its two requests to brokers, to query and to update an offset, as callables.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class UpdateOffsetFunction(Protocol):
-    """Tells a queue's broker the offset of the group."""
+    """Sends the group's offset of a queue to its broker."""
 
     def __call__(self, queue: MessageQueue, offset: int, *, one_way: bool) -> None:
         """Store the offset; with ``one_way``, nobody learns whether it has arrived."""
@@ -42,14 +41,14 @@ class RemoteBrokerOffsetStore:
         self._outage_log = OutageLog("cannot have its offset stored yet")
 
     def load(self) -> None:
-        """Do nothing: the brokers keep the offsets."""
+        """Do nothing, because the brokers keep the offsets."""
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Remember an offset until it is persisted."""
         self._offset_table.update(queue, offset, increase_only=increase_only)
 
     def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Remember where a queue begins, unless its offset is known by now."""
+        """Set where a queue begins, unless its offset is known."""
         self._offset_table.set_initial_offset(queue, offset)
 
     def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
@@ -59,7 +58,7 @@ class RemoteBrokerOffsetStore:
     def stored_offset(self, queue: MessageQueue) -> int | None:
         """Return the offset that the broker has stored, or None.
 
-        An operator's move that it shows is still noticed by `leave`.
+        `stop_overwriting` still notices an operator's move that this read has seen.
         """
         stored = self._query(queue)
         return None if stored is None or stored < 0 else stored
@@ -69,26 +68,26 @@ class RemoteBrokerOffsetStore:
         return stored
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Tell the brokers, one-way: the next time comes soon, and says the same or more.
+        """Send the offsets one-way: the next persist soon sends the same offsets or later ones.
 
         Raises:
-            ClientShutDown: There is no next time. It concerns all queues, and is logged once.
+            ClientShutDown: There is no next persist. This concerns all queues, and is logged once.
         """
         for queue, offset in self._offset_table.get_many(queues).items():
             self._send_offset(queue, offset)
 
     def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
-        """Do nothing: a broker keeps a group's offset in a queue, and nothing beside it."""
+        """Do nothing, because a broker keeps only a group's offset of a queue."""
 
     def last_message(
         self,
         queue: MessageQueue,  # noqa: ARG002  # as above
     ) -> LastMessage | None:
-        """Return None: nothing of that is kept."""
+        """Return None, because brokers do not keep it."""
         return None
 
     def stop_overwriting(self) -> None:
-        """Note that brokers will tell this member no more where an operator moves the group."""
+        """Note that brokers no longer notify this member when an operator moves the group."""
         self._is_leaving = True
 
     def _send_offset(self, queue: MessageQueue, offset: int) -> None:
@@ -107,16 +106,16 @@ class RemoteBrokerOffsetStore:
     def persist(self, queue: MessageQueue, offset: int) -> None:
         """Tell the broker, and wait until it has stored the offset.
 
-        It is told this very offset: whoever begins the queue may forget it here meanwhile.
+        It gets this very offset, which may be dropped from memory meanwhile when the queue begins.
         """
         self._offset_table.update(queue, offset, increase_only=False)
         self._update(queue, offset, one_way=False)
         self._last_stored[queue] = offset
 
     def store_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Tell the broker, and wait until it has stored the offset, whatever is remembered by now.
+        """Send this offset, and wait until the broker has stored it, whatever is in memory by now.
 
-        Whoever has moved the group meanwhile, or begins the queue, may remember something else.
+        An operator's move, or the queue's begin, may have set another offset meanwhile.
         """
         self._update(queue, offset, one_way=False)
         self._last_stored[queue] = offset

@@ -1,1 +1,1 @@
-"""Pulling: tasks, queues of pulled messages, and decoding."""
+"""Pulling: the tasks and services that pull queues, and the buffer between pulls and `poll`."""

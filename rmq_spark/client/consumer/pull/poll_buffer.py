@@ -1,7 +1,7 @@
-"""ConsumeRequestCache: pulled messages that wait for `poll`, in the order of their arrival.
+"""ConsumeRequestCache: holds pulled messages for `poll`, in the order of their arrival.
 
-Requests of queues that have gone or were sought in are passed over, those of paused queues stay.
-This module knows neither brokers nor offsets.
+Requests from before a seek, or of queues that are no longer assigned, are skipped; those of paused
+queues stay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ConsumeRequestCache:
         self._notify_change: Callable[[], object] = lambda: None
 
     def set_change_callback(self, callback: Callable[[], object]) -> None:
-        """Have a function called whenever `poll` may have another outcome; it must not wait."""
+        """Set a function to call whenever `poll` may have another outcome; it must not block."""
         self._notify_change = callback
 
     def put(self, request: ConsumeRequest) -> None:
@@ -37,18 +37,17 @@ class ConsumeRequestCache:
         self._notify_change()
 
     def put_first(self, request: ConsumeRequest) -> None:
-        """Let messages that were not returned after all come first."""
+        """Put back messages that were not returned after all, before all others."""
         with self._mutex:
             self._requests.appendleft(request)
 
     def poll(
         self, timeout_ms: int, messages_max: int | None = None, *, one_by_one: bool = False
     ) -> ConsumeRequest | None:
-        """Return the next request, waiting so long for it; None without one, or once closed.
+        """Return the next request, waiting up to a timeout; None without one, or once closed.
 
-        With ``messages_max``, one of more messages is parted: the rest stays for the next.
-        ``one_by_one`` says that its messages are not taken yet, but handed out by its queue's
-        `handout`.
+        With ``messages_max``, a larger request is split: the rest stays for the next call. With
+        ``one_by_one``, its messages are not acquired yet, but handed out by its queue's `handout`.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._mutex:
@@ -82,21 +81,21 @@ class ConsumeRequestCache:
         return found
 
     def discard_stale(self) -> None:
-        """Drop requests of queues that have gone, or from before they were sought in.
+        """Drop requests of revoked queues, and those from before a seek.
 
-        Those that a queue has brought since then stay: its next pull may be faster than the caller.
+        Requests that a queue has delivered since stay: its next pull may be faster than the caller.
         """
         with self._mutex:
             self._requests = deque(request for request in self._requests if not request.is_stale)
 
     def wake(self) -> None:
-        """Look again: a queue was resumed."""
+        """Check again, because a queue was resumed."""
         with self._mutex:
             self._state.notify_all()
         self._notify_change()
 
     def close(self) -> None:
-        """Make every `poll` return None, those that wait included."""
+        """Make every `poll` return None, including waiting ones."""
         with self._mutex:
             self._is_closed = True
             self._state.notify_all()

@@ -1,13 +1,12 @@
-"""PullMessageService: pulls for push consumers, in their brokers' lanes, one request a queue.
+"""PullMessageService: pulls for push consumers, one request per queue, in the brokers' executors.
 
-    lane ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ answer ──▶ back into lane
-                                                                          │        now or later
-                                                                          └──▶ process queue
+    executor ──▶ pull_message ──▶ locked, first offset known ──▶ broker ──▶ response ──▶ executor
+                                                                              │       now or later
+                                                                              └──▶ process queue
 
-Each queue of a consumer has one `PullRequest`, which travels in this circle until its process queue
-is retired or dropped: after NO_MATCHED_MSG and NO_NEW_MSG it goes back at once with a corrected
-offset, after a failure or with a full cache after a while. This module knows no listener: messages
-are handed to its consumer.
+Each queue of a consumer has one `PullRequest`, which goes round this circle until its process queue
+is retired or dropped. After NO_MATCHED_MSG and NO_NEW_MSG it goes on at once with a corrected
+offset, after a failure or with a full cache after a delay.
 """
 
 from __future__ import annotations
@@ -84,10 +83,10 @@ class PullServiceConsumer(Protocol):
         """True while pulling is suspended."""
 
     def may_pull(self, request: PullRequest) -> bool:
-        """Return whether the queue is locked, where that matters; its broker may be asked."""
+        """Return whether the queue is locked, where that matters; may request the lock."""
 
     def first_offset(self, request: PullRequest) -> StartPosition:
-        """Return the place at which to begin; raise an error if it cannot be found out."""
+        """Return the position at which to begin; raise an error if the lookup fails."""
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
@@ -109,17 +108,17 @@ class PullServiceConsumer(Protocol):
         """Have an unreadable message, which is in the process queue already, made a dead letter."""
 
     def correct_tags_offset(self, request: PullRequest) -> None:
-        """Count everything before the next offset as consumed: the filter passed over it."""
+        """Count everything before the next offset as consumed, because the filter skipped it."""
 
     def correct_illegal_offset(self, request: PullRequest, offset: int) -> None:
         """Begin the queue again at an offset."""
 
 
 class BrokerSchedulers(Protocol):
-    """Finds the lane of each broker."""
+    """Finds the executor of each broker."""
 
     def for_broker(self, broker: str, /) -> Scheduler:
-        """Return the lane of a broker."""
+        """Return the executor of a broker."""
 
 
 class PullMessageService:
@@ -142,24 +141,24 @@ class PullMessageService:
         self._mutex = mutex()
 
     def execute_pull_request_immediately(self, request: PullRequest) -> None:
-        """Put a request into its broker's lane."""
+        """Submit a request to its broker's executor."""
         self.execute_pull_request_later(request, 0)
 
     def execute_pull_request_later(
         self, request: PullRequest, delay_ms: int, *, is_throttled: bool = False
     ) -> None:
-        """Put a request into its broker's lane after a delay in milliseconds."""
+        """Submit a request to its broker's executor after a delay in milliseconds."""
         with self._mutex:
             self._schedule(request, delay_ms, is_throttled=is_throttled)
 
     def resume_throttled(self, request: PullRequest) -> None:
-        """Let a request go on that waits for listeners to make room."""
+        """Resume a request that waits until listeners have made room."""
         with self._mutex:
             if request.is_throttled:
                 self._schedule(request, 0, is_throttled=False)
 
     def restart_pull(self, request: PullRequest) -> None:
-        """Give up the pull that a broker holds, and pull by the subscription that is now."""
+        """Abandon the pull that a broker holds, and pull with the present subscription."""
         with self._mutex:
             if request.pull_turn is None:
                 return  # the next one looks at the subscription
@@ -186,7 +185,7 @@ class PullMessageService:
         self.pull_message(request)
 
     def pull_message(self, request: PullRequest) -> None:
-        """Pull once, or come back later."""
+        """Pull once, or try again later."""
         queue = request.process_queue
         if queue.is_dropped or queue.is_retired:
             return

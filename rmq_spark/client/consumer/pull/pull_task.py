@@ -1,14 +1,13 @@
 """PullTask: pulls one assigned queue, again and again, for a lite pull consumer.
 
-    after an answer                       at once
+    after a response                      at once
     a limit of the cache is reached       50 ms, or as soon as `poll` has made room
     the queue is paused                   1 s, or as soon as it is resumed
-    the broker asks for less              20 ms
-    anything else went wrong              1 s; 3 s if the first offset could not be found out
+    the broker asks to slow down          20 ms
+    any other failure                     1 s; 3 s if the first offset could not be found
 
-At most one pull is under way. When the queue is sought in, the pull from before is abandoned. A
-task that is cancelled asks for nothing more, and keeps nothing alive: its last answer, whenever it
-comes, is passed over.
+At most one pull is in flight. A seek abandons the pull from before it. A cancelled task pulls no
+more and keeps no object alive; its last response is ignored.
 """
 
 from __future__ import annotations
@@ -49,14 +48,13 @@ class PullLimits:
 
     Attributes:
         pull_threshold_for_all: Most messages of all queues that are not paused; 10,000 by default.
-            A `PushConsumer` does not look at it.
+            A `PushConsumer` ignores it.
         pull_threshold_for_queue: Most messages of one queue; 1,000 by default.
         pull_threshold_size_for_all_mib: Most MiB of bodies of all queues together; 512 by default.
-            A queue that has nothing cached may pull all the same.
+            A queue without cached messages may pull all the same.
         pull_threshold_size_for_queue_mib: Most MiB of bodies of one queue; 100 by default.
         consume_max_span: Greatest distance of the offsets of a queue's first and last cached
-            message; 2,000 by default. RocketMQ's consumer by push calls it
-            consumeConcurrentlyMaxSpan.
+            message; 2,000 by default. RocketMQ's push consumer calls it consumeConcurrentlyMaxSpan.
     """
 
     pull_threshold_for_all: int = 10_000
@@ -75,7 +73,7 @@ class PullSource(Protocol):
     """The part of a consumer that a pull task needs."""
 
     def first_offset(self, queue: MessageQueue) -> StartPosition:
-        """Return the place at which to begin; raise an error if it cannot be found out."""
+        """Return the position at which to begin; raise an error if the lookup fails."""
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
@@ -84,10 +82,10 @@ class PullSource(Protocol):
         """Return the message at an offset, None if it is not there; or raise an error."""
 
     def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
-        """Move the group's offset in a queue that is another one now back to an offset of that."""
+        """Move the group's offset back to an offset of a queue that was recreated."""
 
     def is_ready(self, queue: MessageQueue) -> bool:
-        """Return whether `pull` would ask at once, without waiting for anybody."""
+        """Return whether `pull` can send at once, without waiting."""
 
     def pull(
         self, queue: MessageQueue, queue_offset: int, callback: PullCallback
@@ -95,7 +93,7 @@ class PullSource(Protocol):
         """Pull from the broker; ``callback`` gets the outcome. Return a function to cancel it."""
 
     def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """Have an unreadable message put among the dead letters."""
+        """Make a dead letter of an unreadable message."""
 
     def deliver(self, request: ConsumeRequest) -> None:
         """Hand pulled messages to `poll`."""
@@ -110,7 +108,7 @@ class PullSource(Protocol):
 
 
 class PullTask:
-    """Pulls one queue: `start` it once, `wake` it when there is room, `cancel` it at the end."""
+    """Pulls one queue. `start` it once, `wake` it when there is room, `cancel` it at the end."""
 
     def __init__(
         self,
@@ -143,7 +141,7 @@ class PullTask:
         self._schedule(0)
 
     def cancel(self) -> None:
-        """Ask for nothing more, and abandon the pull that is under way."""
+        """Pull no more, and abandon the pull in flight."""
         with self._mutex:
             self._is_cancelled = True
             if self._next is not None:
@@ -153,7 +151,7 @@ class PullTask:
             abandon()
 
     def wake(self) -> None:
-        """Pull now: there is room, the queue is resumed, or it was sought in."""
+        """Pull now, because there is room, or the queue was resumed or sought in."""
         if self.is_started:
             self._schedule(0)
 
@@ -168,7 +166,7 @@ class PullTask:
     # ---- one pull
 
     def run(self) -> None:
-        """Ask for messages, or come back later."""
+        """Pull once, or try again later."""
         delay_ms = self._wait_ms()
         if delay_ms:
             self._schedule(delay_ms)

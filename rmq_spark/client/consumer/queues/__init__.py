@@ -1,1 +1,1 @@
-"""Queues of a member: what it owns, has pulled, and knows of their identity."""
+"""Queues of a member: assigned queues, their pulled messages, and their identity."""

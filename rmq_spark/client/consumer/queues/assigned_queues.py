@@ -1,13 +1,13 @@
-"""The queues that are assigned to a lite pull consumer, and how far each has come.
+"""Assigned queues: the queues of a lite pull consumer, and how far each was consumed.
 
     pull offset        where the next pull begins
-    delivered offset   behind what `poll` has taken to return it
-    returned offset    behind what it has returned; an exception, out of a signal, may cut it short
-    consume offset     behind what was returned before the last `poll`: that has been dealt with
+    delivered offset   past what `poll` has acquired in order to return it
+    returned offset    past what it has returned; an exception from a signal may cut it short
+    consume offset     past what was returned before the last `poll`: the caller has finished that
 
-A pull, and what it found, belong to one assignment and one epoch of it. A queue that is taken away,
-given back or sought in has another: whatever arrives for an earlier one is passed over, and moves
-no offset.
+A pull and its result belong to one assignment and one epoch of it. When a queue is revoked,
+reassigned or sought in, the epoch changes: results of an earlier one are ignored and move no
+offset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 class PollOutcome(Enum):
-    """Outcome of taking a request that `poll` would return."""
+    """Outcome of acquiring a request's messages for `poll`."""
 
     ACQUIRED = 0
     STALE = 1
@@ -53,7 +53,7 @@ class AssignedQueue:
 
     @property
     def process_queue(self) -> ProcessQueue[MessageExt]:
-        """The messages that were pulled and not taken yet."""
+        """The messages that were pulled and not acquired yet."""
         if self._handout is not None:
             with self._mutex:
                 self._sync_handout()
@@ -66,20 +66,20 @@ class AssignedQueue:
 
     @property
     def consume_offset(self) -> int | None:
-        """Offset before which all has been dealt with; None before any is known."""
+        """Offset before which everything was consumed; None before any is known."""
         with self._mutex:
             self._sync_handout()
             return self._consume_offset
 
     @property
     def delivered_offset(self) -> int | None:
-        """Offset behind the messages that `poll` has taken."""
+        """Offset past the messages that `poll` has acquired."""
         with self._mutex:
             self._sync_handout()
             return self._delivered_offset
 
     def is_stale(self, epoch: int) -> bool:
-        """Return whether results of that epoch are to be dropped."""
+        """Return whether results of that epoch must be dropped."""
         return epoch != self._epoch or self.is_dropped
 
     def pull_position(self) -> tuple[int, int | None]:
@@ -88,20 +88,20 @@ class AssignedQueue:
             return self._epoch, self._pull_offset
 
     def set_first_offset(self, epoch: int, start: StartPosition) -> None:
-        """Begin at a place, unless the queue was sought in, or has begun, meanwhile."""
+        """Begin at a start position, unless the queue was sought in, or has begun, meanwhile."""
         with self._mutex:
             if epoch == self._epoch and self._pull_offset is None:
                 self.fingerprint = start.fingerprint
                 self._set_offsets(start.offset)
 
     def seek(self, offset: int) -> None:
-        """Go on at an offset, and drop what was pulled from elsewhere."""
+        """Resume at an offset, and drop the messages pulled from elsewhere."""
         with self._mutex:
             self.fingerprint = QueueFingerprint()
             self._restart_at(offset)
 
     def reset(self, offset: int) -> None:
-        """Go on where an operator moves the group; commits from before count no more."""
+        """Resume where an operator moves the group; earlier commits no longer count."""
         with self._mutex:
             self.reset_count += 1
             self.seek(offset)
@@ -117,14 +117,14 @@ class AssignedQueue:
         self.returned_offset = offset
 
     def rewind_to_returned(self) -> None:
-        """Go on behind what `poll` has returned: what it took since has not reached its caller."""
+        """Resume past what `poll` has returned: later messages have not reached its caller."""
         with self._mutex:
             self._sync_handout()
             if self.returned_offset is not None:
                 self.restart_at(self._epoch, self.returned_offset)
 
     def rewind_to_delivered(self) -> None:
-        """Go on behind what `poll` has taken: what waits was chosen by another subscription."""
+        """Resume past what `poll` has acquired: the rest was selected by another subscription."""
         with self._mutex:
             self._sync_handout()
             if self._delivered_offset is not None:
@@ -133,10 +133,10 @@ class AssignedQueue:
                 self.returned_offset = returned
 
     def restart_at(self, epoch: int, offset: int) -> int:
-        """Go on at an offset of a queue that is another one now; return the epoch that has begun.
+        """Resume at an offset of a recreated queue; return the epoch that has begun.
 
-        Nothing counts as dealt with that did not before. If it was sought in meanwhile, nothing
-        changes, and ``epoch`` is returned.
+        Nothing more counts as consumed. If the queue was sought in meanwhile, nothing changes, and
+        ``epoch`` is returned.
         """
         with self._mutex:
             if epoch == self._epoch:
@@ -155,7 +155,7 @@ class AssignedQueue:
         next_offset: int,
         unreadable: Collection[MessageExt] = (),
     ) -> bool:
-        """Add the messages that a pull of that epoch has found; return False if it is stale."""
+        """Add the messages of a pull of that epoch; return False if it is stale."""
         with self._mutex:
             if epoch != self._epoch:
                 return False
@@ -173,9 +173,9 @@ class AssignedQueue:
             return True
 
     def acquire(self, request: ConsumeRequest, *, one_by_one: bool = False) -> PollOutcome:
-        """Take the messages that `poll` is about to return.
+        """Acquire the messages that `poll` is about to return.
 
-        Those that are wanted ``one_by_one`` are taken as the `handout` hands them out.
+        With ``one_by_one``, each is acquired when the `handout` hands it out.
         """
         with self._mutex:
             if self.is_stale(request.epoch):
@@ -195,7 +195,7 @@ class AssignedQueue:
         return self._handout
 
     def end_handout(self) -> ConsumeRequest | None:
-        """Hand out no more of those messages, and return the ones that are left, if any are."""
+        """End the handout, and return the messages that are left, if any."""
         with self._mutex:
             handout = self._handout
             self._end_handout()
@@ -241,7 +241,7 @@ class AssignedQueue:
         self._delivered_offset = offset
 
     def confirm_delivered(self) -> None:
-        """Count all that `poll` has returned as dealt with, as its caller says."""
+        """Count all that `poll` has returned as consumed, as its caller confirms."""
         with self._mutex:
             self._sync_handout()
             if not self.is_dropped:
@@ -250,7 +250,7 @@ class AssignedQueue:
     def publish_consumed(self, publish: Callable[[MessageQueue, int], object]) -> None:
         """Call a function with the queue and its consume offset, if that is known and counts.
 
-        Nobody seeks in the queue meanwhile: what is published then comes behind this.
+        No seek comes in between: what a seek publishes comes after this.
         """
         with self._mutex:
             self._sync_handout()
@@ -258,7 +258,7 @@ class AssignedQueue:
                 publish(self.queue, self._consume_offset)
 
     def drop(self) -> int | None:
-        """Give the queue up and return its consume offset, which nothing moves from now on."""
+        """Revoke the queue and return its consume offset, which nothing moves from now on."""
         with self._mutex:
             self._end_handout()
             self._process_queue.drop()
@@ -267,7 +267,7 @@ class AssignedQueue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsumeRequest:
-    """The messages that one pull has found, waiting for `poll`."""
+    """The messages of one pull, waiting for `poll`."""
 
     assigned: AssignedQueue
     epoch: int
@@ -275,16 +275,16 @@ class ConsumeRequest:
 
     @property
     def is_stale(self) -> bool:
-        """True if the messages are to be dropped."""
+        """True if the messages must be dropped."""
         return self.assigned.is_stale(self.epoch)
 
 
 class Handout:
     """The messages of a request that are handed out one by one, all in one thread.
 
-    That takes no lock, and moves no offset: the queue looks how far it has come whenever it has to
-    know. A message that is handed out in the midst of that counts with the next look. With
-    ``confirms_on_next``, asking for one says that those before are dealt with.
+    A handout takes no lock and moves no offset: the queue reads its progress when needed. A message
+    that is handed out during that read counts with the next one. With ``confirms_on_next``,
+    requesting a message confirms that the earlier ones were consumed.
     """
 
     __slots__ = (
@@ -305,9 +305,9 @@ class Handout:
         self.is_over = False
 
     def next(self) -> MessageExt | None:
-        """Return the next message; None behind the last, and while the queue is paused.
+        """Return the next message; None after the last, and while the queue is paused.
 
-        None comes as well if the queue was given up, or sought in.
+        Also return None if the queue was revoked, or sought in.
         """
         at = self.handed
         if at == self._count or self.is_over or self._assigned.is_paused:
@@ -360,9 +360,9 @@ class AssignedQueues:
     def replace(
         self, queues: Iterable[MessageQueue], topic: str | None = None
     ) -> tuple[list[AssignedQueue], list[AssignedQueue]]:
-        """Assign these queues, of one topic or of all; return the new ones and those now gone.
+        """Assign these queues, of one topic or of all; return the added and the revoked ones.
 
-        The caller has to `drop` those that have gone: it may want to keep their offsets.
+        The caller must `drop` the revoked ones: it may want to keep their offsets.
         """
         wanted = frozenset(queues)
         with self._mutex:

@@ -4,10 +4,10 @@
                        ▲                │                              concurrent ones acknowledge
                        └───put back─────┘                              what waits
 
-The smallest offset that is still here may be committed: everything before it is done with. Once the
-queue is dropped (it belongs to somebody else now, or starts again elsewhere) nothing that is still
-under way for it moves an offset. One that is retired before begins nothing more, but ends what is
-under way. Each method is safe in any thread. This module knows neither brokers nor listeners.
+The smallest offset that is still here may be committed: everything before it is finished. Once the
+queue is dropped (another member has it, or it restarts elsewhere), messages that are still being
+consumed move no offset. A queue that is retired first begins nothing more, but finishes what has
+begun. All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ProcessQueue(Generic[Message]):
 
     @property
     def commit_offset(self) -> int | None:
-        """Offset before which all is acknowledged; None if nothing ever came."""
+        """Offset before which all is acknowledged; None if nothing was ever pulled."""
         with self._mutex:
             firsts = [*self._waiting_offsets[:1], *self._taken]
             return min(firsts) if firsts else self._end_offset
@@ -109,15 +109,16 @@ class ProcessQueue(Generic[Message]):
     # ---- coming and going
 
     def set_initial_offset(self, offset: int) -> None:
-        """Set the offset that may be committed before any message has come."""
+        """Set the offset that may be committed before any message was pulled."""
         with self._mutex:
             if self._end_offset is None:
                 self._end_offset = offset
 
     def put_messages(self, messages: Sequence[Message], unreadable: Sequence[Message] = ()) -> bool:
-        """Add the messages that a pull has found; return False if the queue was dropped.
+        """Add the messages of a pull; return False if the queue was dropped.
 
-        Unreadable ones count as taken: no listener gets them, and burying acknowledges them.
+        Unreadable ones count as taken: no listener gets them. They are acknowledged once they are
+        dead letters.
         """
         with self._mutex:
             if self._is_dropped:
@@ -160,7 +161,7 @@ class ProcessQueue(Generic[Message]):
         self._bytes += len(message.body)
 
     def acknowledge(self, messages: Sequence[Message], publish: Callable[[int], object]) -> bool:
-        """Remove messages that are done with; return False if the queue was dropped.
+        """Remove messages that are finished; return False if the queue was dropped.
 
         ``publish`` is called with the offset to commit, unless the queue was dropped.
         """
@@ -212,7 +213,7 @@ class ProcessQueue(Generic[Message]):
             return taken
 
     def put_back(self, messages: Collection[Message]) -> None:
-        """Let taken messages wait again, in their old places."""
+        """Return taken messages to the waiting ones, in their old places."""
         with self._mutex:
             for message in messages:
                 if self._taken.pop(message.queue_offset, None) is not None:
@@ -220,7 +221,7 @@ class ProcessQueue(Generic[Message]):
                     self._waiting[message.queue_offset] = message
 
     def replace_messages(self, messages: Sequence[tuple[Message, Message]]) -> None:
-        """Replace messages that listeners have done with, each by the other of its pair."""
+        """Replace messages that listeners have finished, each by the other of its pair."""
         with self._mutex:
             for before, after in messages:
                 at = before.queue_offset
@@ -229,7 +230,7 @@ class ProcessQueue(Generic[Message]):
                     self._started_ms.pop(at, None)
 
     def clear(self) -> None:
-        """Drop all messages, as if none had ever come."""
+        """Drop all messages, as if none was ever pulled."""
         with self._mutex:
             for each in (self._waiting, self._taken, self._started_ms, self._waiting_offsets):
                 each.clear()
@@ -239,12 +240,12 @@ class ProcessQueue(Generic[Message]):
     # ---- listeners that take too long
 
     def start_consuming(self, messages: Collection[Message]) -> None:
-        """Note that a listener has these messages from now on."""
+        """Note that a listener begins to consume these messages."""
         with self._mutex:
             self._started_ms.update((message.queue_offset, self._clock()) for message in messages)
 
     def pop_expired(self, timeout_ms: int) -> list[Message]:
-        """Return messages that a listener has had for too long: they hold the commit offset back.
+        """Return messages that a listener has had for too long; they hold the commit offset back.
 
         Each is returned once, unless it is started again.
         """
@@ -260,20 +261,20 @@ class ProcessQueue(Generic[Message]):
 
     @property
     def is_dropped(self) -> bool:
-        """True if the queue was given up, so that nothing moves its offset."""
+        """True if the queue was dropped, so that nothing moves its offset."""
         return self._is_dropped
 
     @property
     def is_retired(self) -> bool:
-        """True if the queue is to be given up: nothing more of it is begun."""
+        """True if the queue is being revoked: nothing more of it is begun."""
         return self._is_retired
 
     def retire(self) -> None:
-        """Begin nothing from now on; what is under way ends, and moves the offset."""
+        """Begin nothing from now on; what has begun finishes, and moves the offset."""
         self._is_retired = True
 
     def drop(self) -> None:
-        """Add nothing from now on, and let nothing move the offset."""
+        """Accept no messages from now on, and let nothing move the offset."""
         with self._mutex:
             self._is_dropped = True
 
@@ -286,7 +287,7 @@ class ProcessQueue(Generic[Message]):
     def is_locked(self) -> bool:
         """True if a broker has granted the lock of this queue, and may still know of it.
 
-        A lock of too long ago does not count.
+        A lock that was granted too long ago does not count.
         """
         locked_at, lost_at = self._locked_at_ms, self._lock_invalidated_at_ms
         if locked_at is None or (lost_at is not None and locked_at <= lost_at):
@@ -294,13 +295,13 @@ class ProcessQueue(Generic[Message]):
         return self._clock() - locked_at <= LOCK_EXPIRES_MS
 
     def set_locked(self, requested_at_ms: int, *, locked: bool) -> None:
-        """Note whether the broker granted the lock that it was asked for at that time."""
+        """Note whether the broker granted the lock that was requested at that time."""
         self._locked_at_ms = requested_at_ms if locked else None
 
     def invalidate_lock(self) -> None:
         """Note that the broker may have forgotten the lock.
 
-        What it was asked for before counts no more.
+        Locks that were requested before no longer count.
         """
         self._lock_invalidated_at_ms = self._clock()
 

@@ -1,28 +1,30 @@
-"""QueueFingerprint: the last message that came of a queue, by whose time the queue is found again.
+"""QueueFingerprint: tells by its last message whether a queue is still the one that was read.
 
-    nothing has come yet                         the message before the place to begin counts
-    the broker says that the topic is gone       it may be made again: lost
-    the queue ends before what was asked for     made again, or its end is lost: lost
-    a pull failed, or none was made for a while  in doubt: the last message is looked at again
+A topic may be deleted and recreated under its name; offsets of the old queue mean nothing in the
+new one. "Lost" below means that the consumer has to find its place again.
+
+    nothing was pulled yet                       the message before the first offset counts
+    the broker says that the topic is gone       it may be recreated: lost
+    the queue ends before the requested offset   recreated, or its end is lost: lost
+    a pull failed, or none was made for a while  in doubt: the last message is checked again
     a pull was held for a while by a broker that
     holds it on whatever becomes of the topic    in doubt, before its answer counts
-    another message stands in its place          made again, or an older copy: lost
+    another message has the last one's offset    recreated, or an older copy: lost
     the queue was left, and is begun again at an
     offset that stayed here; and its last message
     is not there                                 lost
-    messages come                                not lost (any more)
+    messages arrive                              not lost (any more)
 
-It is another message if two of these differ: when it was stored, where it is in the log, and what
-it is. Only one may be an answer that was damaged on its way, and moves nobody.
+It is another message if two of these differ: its store time, its position in the log, and its
+content. If one differs, transport may have damaged the answer, and nothing moves.
 
-Nor is an offset stored that may be of another queue (`unchanged_queues`): a member that begins
-there would pass over what has come before it in the new one.
+`unchanged_queues` also protects stored offsets: if an offset may belong to another queue, it is not
+stored, because a member that begins there would skip earlier messages of the new queue.
 
-Who is lost goes on with the first message stored at the time of the last one, or later, and never
-further on than before: that time may be damaged, too. Without it that is not known: at the first
-message if the topic was gone, or if what ends before the place may be a new queue; else where the
-broker says. Who chooses an offset, a user or an operator, begins with a `QueueFingerprint` of its
-own. This module asks nobody by itself.
+A lost consumer resumes at the first message stored at the time of its last one or later, and never
+past its old offset, because that time may be damaged, too. Without a last message, it resumes at
+the first message if the topic was gone, or if the queue that ends early may be new; otherwise where
+the broker says. When a user or an operator chooses an offset, a new `QueueFingerprint` begins.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class LastMessage:
         )
 
     def differs_from(self, message: MessageExt) -> bool:
-        """Return whether a message is not the one of these marks, whichever of them is damaged."""
+        """Return whether a message differs in two of these marks or more; one may be damaged."""
         pairs = zip(self._marks, LastMessage.from_message(message)._marks, strict=True)
         return sum(own != its for own, its in pairs) > 1
 
@@ -92,7 +94,7 @@ MessageAt = Callable[[MessageQueue, int], MessageExt | None]
 
 
 class QueueFingerprint:
-    """Knowledge of one queue, for one pull at a time."""
+    """The known identity of one queue, for one pull at a time."""
 
     def __init__(
         self, clock: Clock = monotonic_ms, last_message: LastMessage | None = None
@@ -108,30 +110,30 @@ class QueueFingerprint:
 
     @property
     def last_message(self) -> LastMessage | None:
-        """The last message that came, or was there where the queue begins; None without any."""
+        """The last message that was pulled, or the one at the start position; None without any."""
         return self._last_message
 
     @property
     def must_relocate(self) -> bool:
-        """True while `find` is to tell where the queue goes on."""
+        """True while `relocate` must find where to resume."""
         return self._must_relocate
 
     @property
     def may_be_recreated(self) -> bool:
-        """True if the last look did not find the last message: no offset may be stored yet."""
+        """True if the last check did not find the last message: no offset may be stored yet."""
         return self._must_relocate or (self._is_missing and self._offset is not None)
 
     @property
     def is_unverified(self) -> bool:
-        """True if `look` would ask whether the last message is still where it was."""
+        """True if `verify` would check that the last message is still at its offset."""
         is_late = self._is_suspect or self._clock() - self._verified_at_ms >= UNVERIFIED_MS_MAX
         return self._offset is not None and is_late
 
     def record_start(self, queue: MessageQueue, offset: int, message_at: MessageAt) -> None:
-        """Note what is there where the queue begins, or goes on: nothing has come by which to know.
+        """Note the message at the start position, as long as no message was pulled.
 
-        That is the message before; where this is gone, the one at the offset. If the broker does
-        not tell, the queue is not known until messages come.
+        It is the message before the offset, or, if that is gone, the one at the offset. If the
+        broker does not answer, the queue has no fingerprint until messages arrive.
         """
         if not offset:
             return  # whatever queue it is, it begins at its first message
@@ -144,9 +146,9 @@ class QueueFingerprint:
             self._remember(found)
 
     def verify_start(self, queue: MessageQueue, message_at: MessageAt) -> None:
-        """Look for the last message where a queue is begun at an offset of some time ago.
+        """Check for the last message when a queue begins at an offset stored some time ago.
 
-        Where it is not there, the queue may have been made again, and be further on by now.
+        If it is not there, the queue may have been recreated and have grown past that offset.
         """
         self._is_suspect = True
         self._must_relocate = not self.is_same_queue(queue, message_at)
@@ -157,14 +159,14 @@ class QueueFingerprint:
         self._is_missing = False
 
     def observe(self, messages: Sequence[MessageExt]) -> None:
-        """Note the answer to a pull, with or without messages: the queue is the one that it was."""
+        """Note a pull's answer, with or without messages: the queue is unchanged."""
         self._must_relocate = self._is_suspect = self._is_missing = False
         self._verified_at_ms = self._clock()
         if messages:
             self._remember(messages[-1])
 
     def record_pause(self) -> None:
-        """Note that nothing is asked for: nobody would be told if the topic was made again."""
+        """Note that no pull is made: a recreated topic would go unnoticed."""
         self._is_suspect = True
 
     def record_failure(self, error: BaseException) -> None:
@@ -174,9 +176,9 @@ class QueueFingerprint:
             self._must_relocate = True
 
     def needs_verification(self, outcome: DecodedPull | BaseException) -> bool:
-        """Return whether an answer counts only behind a look, as its pull was held for a while.
+        """Return whether an answer needs a check first, because its pull was held for a while.
 
-        The broker may have held it on while the topic was made again, with as many messages.
+        The broker may have kept holding it while the topic was recreated, with as many messages.
         """
         may_be_of_another = isinstance(outcome, DecodedPull) and outcome.may_be_recreated
         return may_be_of_another and self.is_unverified
@@ -184,9 +186,9 @@ class QueueFingerprint:
     def verify_outcome(
         self, queue: MessageQueue, message_at: MessageAt, outcome: DecodedPull | BaseException
     ) -> DecodedPull | BaseException:
-        """Look whether the queue is the one that it was; return the outcome, or why there was none.
+        """Check that the queue is unchanged; return the outcome, or the error of the check.
 
-        If it is another one, it `must_relocate`, and the answer is none of those asked for.
+        If it is another one, it `must_relocate`, and the answer does not count.
         """
         try:
             self.verify(queue, message_at)
@@ -195,10 +197,10 @@ class QueueFingerprint:
         return outcome
 
     def verify(self, queue: MessageQueue, message_at: MessageAt) -> None:
-        """Find out whether the queue is the one that it was, if that is in doubt.
+        """Check that the queue is unchanged, if that is in doubt.
 
-        Where the last message is not there, nothing is known until the next answer to a pull: it
-        may have been old enough to go.
+        If the last message is not there, nothing is known until the next answer to a pull:
+        retention may have deleted it.
         """
         if self._offset is None or self._last_message is None or not self.is_unverified:
             return
@@ -210,9 +212,9 @@ class QueueFingerprint:
             self._must_relocate = True
 
     def is_same_queue(self, queue: MessageQueue, message_at: MessageAt) -> bool:
-        """Return whether the queue is the one whose messages came, without settling any doubt.
+        """Return whether the queue is the one that was pulled, without settling any doubt.
 
-        Unlike `look`, this takes a message that is not there for that of another queue.
+        Unlike `verify`, this treats a missing message as a sign of another queue.
         """
         if self.may_be_recreated:
             return False
@@ -223,7 +225,7 @@ class QueueFingerprint:
         return found is not None and not last_message.differs_from(found)
 
     def legal_offset(self, queue: MessageQueue, requested: int, outcome: DecodedPull) -> int | None:
-        """Return the offset to go on at after OFFSET_ILLEGAL; None if the queue must be found."""
+        """Return the offset to resume at after OFFSET_ILLEGAL; None if it must be relocated."""
         self._offset = None
         # Where nothing is known, a queue that still has its first message may be a new one.
         if requested > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
@@ -256,7 +258,7 @@ class QueueFingerprint:
 
 
 class StartPosition(NamedTuple):
-    """An offset at which a queue begins, and what is known of the queue there."""
+    """An offset at which a queue begins, and the queue's fingerprint there."""
 
     offset: int
     fingerprint: QueueFingerprint
@@ -269,9 +271,9 @@ class StartPosition(NamedTuple):
         message_at: MessageAt,
         last_message: LastMessage | None = None,
     ) -> StartPosition:
-        """Return an offset that was found just now, with what its broker tells of the queue.
+        """Return a start position at an offset, with the fingerprint that its broker supplies.
 
-        ``last_message`` is the last one of that queue that came before it was left.
+        ``last_message`` is the last one pulled before the queue was left.
         """
         last_known = QueueFingerprint(last_message=last_message)
         if last_message is None:
@@ -284,9 +286,9 @@ class StartPosition(NamedTuple):
 def unchanged_queues(
     queues: Mapping[MessageQueue, QueueFingerprint], message_at: MessageAt
 ) -> Iterator[MessageQueue]:
-    """Yield the queues that are still the ones they were; where in doubt, after a look at them.
+    """Yield the queues that are unchanged; those in doubt are checked first.
 
-    Those in doubt come last: if their broker cannot be asked, they are left out.
+    Those in doubt come last; if their broker cannot be asked, they are omitted.
     """
     for queue in sorted(queues, key=lambda queue: queues[queue].is_unverified):
         try:

@@ -1,10 +1,10 @@
 """OwnershipRegistry: which member of this process owns an orderly queue, and if it is in use.
 
-A broker locks a queue for a client, whichever member of it asks. One that is made where another of
-the same group has just been shut down gets the lock at once, though a listener of the first may
-still be busy. So the members of a process agree here: a queue is taken over when no listener is at
-it, and who has lost it to another unlocks it no more. A fork leaves all of that to the parent. This
-module knows neither brokers nor members.
+A broker locks a queue for a client, whichever member of it asks. If a member is made where another
+of the same group has just been shut down, it gets the lock at once, though a listener of the first
+may still be busy. So the members of a process coordinate here: a member acquires a queue only when
+no listener uses it, and a member that has lost a queue to another no longer unlocks it. A forked
+child starts with an empty registry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class QueueOwnership:
         self._owner: object = None
 
     def acquire(self, member: object) -> bool:
-        """Have a member hold the queue; return False while a listener of another is at it."""
+        """Make a member the owner; return False while another member's listener uses the queue."""
         if self._owner is not member:
             if not self.listener_lock.acquire(blocking=False):
                 return False
@@ -37,12 +37,12 @@ class QueueOwnership:
         return True
 
     def is_owned_by(self, member: object) -> bool:
-        """Return whether the member holds the queue, so that a listener at it is the member's."""
+        """Return whether the member owns the queue, so that a listener that uses it is its own."""
         return self._owner is member
 
     @contextmanager
     def pin(self, member: object) -> Iterator[bool]:
-        """Keep all others from taking the queue meanwhile; yield False if another has it."""
+        """Keep others from acquiring the queue meanwhile; yield False if another owns it."""
         if self._owner is not member:
             yield False
             return
@@ -51,14 +51,14 @@ class QueueOwnership:
 
 
 class OwnershipRegistry(ForkAware):
-    """The holdings of a process, each for as long as anybody needs it."""
+    """The queue ownerships of a process, each kept as long as it is referenced."""
 
     def __init__(self) -> None:
         self._after_fork()
         ForkAware.__init__(self)
 
     def get(self, key: Hashable) -> QueueOwnership:
-        """Return what members of this process share of a queue; ``key`` stands for that alone."""
+        """Return a queue's ownership, shared by this process's members; ``key`` identifies it."""
         with self._lock:
             return self._ownerships.setdefault(key, QueueOwnership())
 

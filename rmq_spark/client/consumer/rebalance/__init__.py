@@ -1,1 +1,1 @@
-"""Rebalancing: each member of a group computes its share of the queues, and the shares fit."""
+"""Rebalancing: each member of a group computes its own share of the queues."""

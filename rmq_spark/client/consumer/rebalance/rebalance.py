@@ -1,6 +1,6 @@
-"""Rebalance: a member's share of a topic's queues, from the topic's route and the group's members.
+"""Rebalance: computes a member's share of a topic's queues from the route and the group's members.
 
-The brokers know the members; the consumer decides what to do with its share.
+The brokers supply the list of members.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GroupView(Protocol):
 
 
 class TopicAssignment(NamedTuple):
-    """All queues of a topic, and this member's; ``is_registered``: brokers know the member."""
+    """All queues of a topic, and this member's; ``is_registered`` if brokers know the member."""
 
     all_queues: tuple[MessageQueue, ...]
     own: tuple[MessageQueue, ...]
@@ -49,9 +49,9 @@ class Rebalance(NamedTuple):
     strategy: AllocateMessageQueueStrategy
 
     def allocate(self, topic: str, view: GroupView) -> TopicAssignment | None:
-        """Return this member's share; None if brokers know no member at all, as after a restart.
+        """Return this member's share; None if brokers know no member, as after a restart.
 
-        A member that is missing among known ones has no queues: the others have them.
+        A member that is missing from the list has no queues, because the others have them.
 
         Raises:
             TypeError: The strategy has returned something else than queues of the topic.

@@ -1,13 +1,13 @@
-"""RebalanceService: rounds in which a member finds out its share of each topic, and takes it over.
+"""RebalanceService: rounds in which a member computes and applies its share of each topic.
 
-    topics that are subscribed to, or still held
-        └──▶ routes, at once ──▶ members, once for all ──▶ share ──▶ taken over by the member
+    topics that are subscribed to, or still assigned
+        └──▶ routes, in parallel ──▶ members, once for all ──▶ share ──▶ applied by the member
                      │                    │                  │
                      └────────────────────┴──────────────────┴── failed: its queues stay as they are
 
-A topic that fails keeps no other from being shared out, nor does a strategy of the user's. A
-failure is a warning once, for all topics that it concerns, until it is over. When the rounds take
-place is not decided here, only that the next must come soon.
+Neither a topic that fails nor a user's strategy that raises keeps other topics from being
+rebalanced. A failure is logged once, as a warning, for all topics that it concerns, until it is
+over. The caller schedules the rounds; a round only says when the next must come early.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rmq_spark.wire.names import RETRY_PREFIX
 
 
 class BrokerGroupView(GroupView, Protocol):
-    """A group and its topics, and where these are."""
+    """A group, its topics, and the topics' brokers."""
 
     def broker_names(self, topic: str) -> frozenset[str]:
         """Return the names of a topic's brokers."""
@@ -41,7 +41,7 @@ class BrokerGroupView(GroupView, Protocol):
 
 
 class RebalanceRound:
-    """A `GroupView` that remembers what brokers have said of members. For use by one thread."""
+    """A `GroupView` that caches the brokers' lists of members. For use by one thread."""
 
     def __init__(self, group: BrokerGroupView) -> None:
         self._group = group
@@ -75,7 +75,7 @@ class RebalanceRound:
         return said
 
     def reset(self) -> None:
-        """Forget what brokers have said: they have been told of a member meanwhile."""
+        """Drop the cached lists, because brokers have learned of a member meanwhile."""
         self._member_ids.clear()
 
 
@@ -95,7 +95,7 @@ MEMBERS_MAX: Final = 100
 
 
 class SubscriptionCheck:
-    """Looks of one member at the topics of the others."""
+    """Checks whether the members of a group subscribe to the same topics."""
 
     def __init__(
         self,
@@ -165,10 +165,10 @@ class RebalancedConsumer(Protocol):
         """The topics that are subscribed to."""
 
     def assigned_topics(self) -> Iterable[str]:
-        """Return the topics of queues to give up, should they not be subscribed to any more."""
+        """Return the topics of queues to revoke if they are no longer subscribed to."""
 
     def apply_assignment(self, topic: str, assignment: TopicAssignment) -> bool:
-        """Have these queues of a topic, and no others; return False to be called again soon."""
+        """Apply these queues of a topic, and no others; return False to be called again soon."""
 
 
 class RebalanceClient(Protocol):
@@ -183,7 +183,7 @@ class RebalanceClient(Protocol):
         """True if the instance has ended, for all of its users."""
 
     def heartbeat(self) -> None:
-        """Tell all brokers now that the member is there."""
+        """Send a heartbeat to all brokers now."""
 
 
 class RebalanceService:
@@ -204,9 +204,9 @@ class RebalanceService:
         self._failures: dict[str, object] = {}  # the kind of each topic's, since it was shared out
 
     def do_rebalance(self) -> int | None:
-        """Have the member take over its share of each topic.
+        """Apply the member's share of each topic.
 
-        Return the milliseconds until the next round, if it must come sooner than usual.
+        Return the milliseconds until the next round, if it must come earlier than usual.
         """
         subscribed, routes = self._member.topics, self._instance.routes
         for topic in self._failures.keys() - subscribed:

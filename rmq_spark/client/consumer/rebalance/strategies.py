@@ -1,11 +1,9 @@
-"""Strategies that share the queues of a topic among the members of a group.
+"""Strategies: divide the queues of a topic among the members of a group.
 
-Every member computes its own share from the same two lists, in the same order: the shares fit
-together only if all use the same strategy, with the same result to the last queue. So these are
-RocketMQ's, and a group may have Java's members too. Order is that of Java's strings, by UTF-16 code
-units.
-
-A strategy knows names and numbers, no broker: finding the members is left to `rebalance`.
+Every member computes its own share from the same two lists, in the same order. The shares fit
+together only if all members use the same strategy with exactly the same result. So these are
+RocketMQ's, and a group may mix Python and Java members. Lists are ordered as Java orders strings,
+by UTF-16 code units.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ _ROOM_SEPARATOR = "@"
 
 
 class AllocateMessageQueueStrategy(Protocol):
-    """A way of sharing; all lists are in order (`in_queue_order`, `in_java_order`)."""
+    """An allocation rule; all lists are in order (`in_queue_order`, `in_java_order`)."""
 
     @property
     def name(self) -> str:
@@ -57,7 +55,7 @@ class AllocateMessageQueueAveragely(NamedTuple):
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the member's stretch of the queues."""
+        """Return the member's range of the queues."""
         if my_id not in client_ids:
             return []
         mine = client_ids.index(my_id)
@@ -105,7 +103,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the member's stretch of these rooms' queues, and one of those left over."""
+        """Return the member's range of these rooms' queues, and one of the remainder."""
         if my_id not in client_ids:
             return []
         mine = client_ids.index(my_id)
@@ -123,7 +121,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
 
 
 class AllocateMachineRoomNearby(NamedTuple):
-    """Gives queues to members in their room; those of rooms without members go to everybody."""
+    """Gives queues to members in their room; those of rooms without members go to all."""
 
     strategy: AllocateMessageQueueStrategy
     broker_room: Callable[[MessageQueue], Room]
@@ -168,7 +166,7 @@ def _check_room(room: Room, of: object) -> Room:
 class AllocateMessageQueueConsistentHash(NamedTuple):
     """Puts members and queues on a ring; a queue belongs to the member at the next point.
 
-    So a member that joins or leaves moves few queues, but the shares may be uneven.
+    A member that joins or leaves moves few queues, but the shares may be uneven.
     """
 
     virtual_nodes: int = 10

@@ -1,1 +1,1 @@
-"""Sending Arrow tables and data frames in bulk."""
+"""Sending Arrow tables and data frames in bulk, as messages or as staged batches."""

@@ -1,11 +1,11 @@
-"""Arrow frames: what users hold tables in, as record batches with the types of messages.
+"""Arrow input: converts users' tables and data frames to record batches with message columns.
 
     Arrow table, record batch, reader ─┐
     polars, DuckDB and others (__arrow_c_stream__) ─┼──> record batches ──> columns in their types
     pandas DataFrame, without its index ─┘
 
-Neither pandas nor polars is imported. A column of a type that cannot be meant is refused by its
-name, before anything is sent of its batch. This module must not know how rows travel.
+Neither pandas nor polars is imported. A column whose type cannot be meant is refused by name,
+before anything of its batch is sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def normalize_tables(tables: Iterable[Any]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of tables, frames and record batches, with columns in the types of messages.
 
     Raises:
-        TypeError: Something is no table, or a column cannot be what its name says.
+        TypeError: A value is not a table, or a column's type does not fit its name.
     """
     for rows in tables:
         for batch in _to_batches(rows):
@@ -123,7 +123,7 @@ def _is_list_of_pairs(kind: pa.DataType) -> bool:
 
 
 class _ColumnType(NamedTuple):
-    """The type of a column, and what else is taken for it."""
+    """The type of a column, and the types that are converted to it."""
 
     type: pa.DataType
     accepts: Any

@@ -1,4 +1,4 @@
-"""Rows of Arrow tables, cut into requests, as records or as messages.
+"""Arrow rows: cut tables into requests, and encode their rows as records or messages.
 
     body             the payload; binary or text, never empty
     topic            the topic, unless one is given for all rows
@@ -7,7 +7,7 @@
     flag             a 32-bit number
     bornTimestamp    when the message was made; now, if it is not given
 
-What no broker would take is refused before any of its piece is sent. This module knows no broker.
+Rows that no broker would accept are refused before anything of their request is sent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STORE_V6: Final = MessageSysFlag.STORE_HOST_V6.value
 
 
 class RequestRows(NamedTuple):
-    """Rows of one topic that go out in one request."""
+    """Rows of one topic that are sent in one request."""
 
     topic: str
     rows: pa.RecordBatch
@@ -50,7 +50,7 @@ class RequestRows(NamedTuple):
 def split_rows(
     rows: pa.RecordBatch, topic: str | None, bytes_max: int, rows_max: Callable[[str], int]
 ) -> Iterator[RequestRows]:
-    """Yield rows by topic, in the sizes in which they travel."""
+    """Yield rows by topic, in the sizes of requests."""
     _check_columns(rows)
     if topic is not None:
         check_text("topic", topic, "orders")
@@ -132,7 +132,7 @@ def encode_sized_records(
 
 
 def to_message(rows: pa.RecordBatch, topic: str) -> Message:
-    """Return the message that a single row is."""
+    """Return a single row as a message."""
     (row,) = rows.to_pylist()
     body = row["body"]
     return Message(
@@ -157,7 +157,7 @@ def translate_record_errors() -> Iterator[None]:
 def record_columns(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
 ) -> dict[str, Any]:
-    """Return the columns that the chunk codec makes records of."""
+    """Return the columns that the chunk codec encodes as records."""
     columns = {name: _fill_defaults(rows, name) for name in rows.schema.names if name != "topic"}
     columns.setdefault("bornTimestamp", pa.scalar(now_ms(), TIMESTAMP))
     sys_flag = _BORN_V6 if parse_host(born_host).is_v6 else 0
@@ -173,7 +173,7 @@ def record_columns(
 
 
 def message_columns(rows: pa.RecordBatch) -> dict[str, Any]:
-    """Return the columns of a batch; the broker gives all its messages the same born timestamp."""
+    """Return the columns of a batch, to all messages of which the broker gives one born time."""
     return {
         name: _fill_defaults(rows, name)
         for name in rows.schema.names

@@ -1,10 +1,10 @@
-"""Arrow tables sent at bulk speed: a row is a message (`arrow_rows`).
+"""Arrow sender: sends Arrow tables at bulk speed; each row is a message (`arrow_rows`).
 
-A broker of ours takes megabytes of ready-encoded records at a time (APPEND_CHUNK), a RocketMQ
-broker batches. Several requests are under way at once, each to the next of the topic's queues. Rows
-of one request stay in their order; all rows do, if they are given a queue. Bodies are sent as they
-are, uncompressed, as RocketMQ does with batches; messages that go as chunks have no UNIQ_KEY, and
-are known by their offset message ids.
+Our broker takes megabytes of ready-encoded records per request (APPEND_CHUNK), a RocketMQ broker
+takes batches. Several requests are in flight at once, each to the next of the topic's queues. The
+rows of one request keep their order; if a queue is given, all rows do. Bodies are sent
+uncompressed, as RocketMQ sends those of batches. Messages sent as chunks have no UNIQ_KEY and are
+identified by their offset message ids.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class BulkResult(NamedTuple):
 
 @dataclass
 class _TableRequest:
-    """One piece that is under way: its queue, its answer, and the tries that failed."""
+    """One request in flight: its queue, its response, and the tries that failed."""
 
     topic: str
     rows: pa.RecordBatch
@@ -119,20 +119,20 @@ def send_batches(
     """Send all rows of tables, record batches or DataFrames; see `Producer.send_batches`.
 
     Args:
-        sender: Makes messages ready, and chooses their queues.
+        sender: Prepares messages, and chooses their queues.
         retries: Number of times that a request which fails is sent again.
         batches: Tables or record batches; `arrow_rows` lists their columns.
         topic: The topic of all rows; by default each row names its own.
-        queue: Keeps all rows in order in one queue: then one request at a time is under way,
-            whatever ``in_flight`` says, and none is tried again.
-        in_flight: Most requests under way at once.
+        queue: Keeps all rows in order in one queue: then one request at a time is in flight,
+            whatever ``in_flight`` says, and none is retried.
+        in_flight: Most requests in flight at once.
         chunk_bytes: Most bytes of one request.
         timeout_ms: Milliseconds to wait for each response.
 
     Raises:
         MessageRejected: A column is unknown, or a row cannot be a message. What was sent before
             stays sent.
-        TypeError: Something is no table, or a column is of a type that its name cannot have.
+        TypeError: A value is not a table, or a column is of a type that its name cannot have.
         PartlySent: A request failed for good; ``results`` are the spans that are stored.
         SendFailed: The first request failed for good.
     """
@@ -180,7 +180,7 @@ class _TableSend:
         self.sent_count = 0
 
     def rows_max(self, topic: str) -> int:
-        """Return the rows of one request: fewer if any of the brokers takes batches only."""
+        """Return the rows of one request: fewer if any of the brokers accepts only batches."""
         for name in sorted({queue.broker_name for queue in self._sender.publish_queues(topic)}):
             if not self._supports_chunks(name):
                 return BATCH_MESSAGES_MAX
@@ -196,7 +196,7 @@ class _TableSend:
         return Extension.APPEND_CHUNK in agreement.extensions
 
     def send(self, request: _TableRequest) -> None:
-        """Send a request to the next queue, without waiting for the answer."""
+        """Send a request to the next queue, without waiting for the response."""
         sender = self._sender
         failed = request.queue.broker_name if request.queue is not None else None
         queue = self._queue or sender.queue_selector.select(
@@ -222,7 +222,7 @@ class _TableSend:
             request.response.set_exception(error)
 
     def await_response(self, request: _TableRequest) -> None:
-        """Wait for the answer; send the request again where it may do better, while others wait."""
+        """Wait for the response; if that may help, retry the request while others wait."""
         while (error := self._record_outcome(request)) is not None:
             request.errors.append(error)
             may_do_better = isinstance(

@@ -1,13 +1,12 @@
-"""Staged sends: rows on the way to a broker that shows them when their batch is committed.
+"""Staged sender: sends rows to a broker that makes them visible when their batch is committed.
 
-    rows ──> pieces ──> records, once, for one queue ──> chunk 0, chunk 1, ...   several under way
+    rows ──> pieces ──> records, once, for one queue ──> chunk 0, chunk 1, ...   several in flight
                                                            │
                      the same bytes under the same number ─┘  until the broker has them
 
-All of it is one attempt: what it has staged is named by its number of chunks, its rows, and a CRC
-over the bytes of all chunks, and it counts if a commit names it. So a chunk that is sent again has
-to be the one that was sent before: the broker may have both. This module must not know what a batch
-is to its sink, who commits it, nor when a try is one too many.
+All chunks form one attempt. A commit names an attempt by its number of chunks, its rows, and a CRC
+over the bytes of all chunks. So a chunk that is sent again must have the same bytes as before: the
+broker may have both. `RetryPolicy` decides when to stop retrying.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ class RetryPolicy(Protocol):
     """The pauses between the tries of a request, and their end."""
 
     def wait_or_raise(self, error: ClientError, topic: str) -> object:
-        """Wait before the next try for a topic; raise if there is to be none."""
+        """Wait before the next try for a topic; raise if there must be none."""
 
     def reset(self) -> object:
-        """Take note that a try has succeeded."""
+        """Note that a try has succeeded."""
 
 
 @dataclass
 class _StagedChunk:
-    """A chunk that is under way."""
+    """A chunk in flight."""
 
     number: int
     queue: MessageQueue
@@ -64,8 +63,8 @@ class _StagedChunk:
 class StagedSender:
     """The chunks of one attempt at rows of a batch. Its methods are called from one thread.
 
-    ``is_committed`` is True when the broker has said that the batch is committed already: what is
-    staged from then on is left out.
+    ``is_committed`` is True once the broker says that the batch is committed already: later rows
+    are not staged.
     """
 
     def __init__(
@@ -85,12 +84,12 @@ class StagedSender:
         Args:
             sender: Chooses queues, and reaches brokers.
             batch: The batch that the rows are of.
-            attempt: The name of the attempt, which no other has.
+            attempt: The unique name of the attempt.
             queues_of: Returns the queues of a topic, all of them on one broker.
-            retry_policy: Told of each try's outcome; it says when there is to be no other.
-            in_flight: Most chunks under way at once.
+            retry_policy: Decides, after each failed try, whether there is another.
+            in_flight: Most chunks in flight at once.
             chunk_bytes: Most bytes of one chunk.
-            timeout_ms: Milliseconds to wait for each answer.
+            timeout_ms: Milliseconds to wait for each response.
         """
         self.is_committed = False
         self._sender = sender
@@ -106,11 +105,11 @@ class StagedSender:
         self.staged_bytes = 0
 
     def stage(self, rows: pa.RecordBatch, topic: str, queue: MessageQueue | None = None) -> None:
-        """Send rows to be staged for a queue; by default the topic's queues take turns.
+        """Stage rows for a queue; by default the topic's queues take turns.
 
         Raises:
             MessageRejected: A row cannot be a message.
-            Exception: Whatever ``tries`` raises.
+            Exception: Whatever ``retry_policy`` raises.
         """
         for batch in normalize_tables([rows]):
             for piece in split_rows(batch, topic, self._bytes_max, lambda _: CHUNK_ROWS):
@@ -122,7 +121,7 @@ class StagedSender:
                 self._add(piece.rows, target)
 
     def finish(self) -> StagedAttempt:
-        """Wait until all is staged, and return what the commit is to name."""
+        """Wait until all is staged, and return the attempt for the commit to name."""
         while self._pending:
             self._await_response(self._pending.popleft())
         return StagedAttempt(
@@ -130,7 +129,7 @@ class StagedSender:
         )
 
     def drain(self) -> None:
-        """Wait for the answers that are under way, whatever they are."""
+        """Wait for the pending responses, and ignore their outcomes."""
         while self._pending:
             with suppress(ClientError):
                 self._pending.popleft().response.result()

@@ -1,1 +1,1 @@
-"""TLS on connections: its settings, and the client side of it."""
+"""TLS on connections: its settings, and the client side of the handshake."""

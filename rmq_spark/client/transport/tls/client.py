@@ -1,8 +1,7 @@
-"""TlsClient: TLS settings as OpenSSL wants them, and the handshake with a broker.
+"""TlsClient: converts TLS settings for OpenSSL, and does the handshake with a broker.
 
-It is made once for all connections of a client. Faults of the settings are found when it is made;
-errors with a broker say how to mend them. This module imports OpenSSL: a client without TLS does
-not import it.
+A client makes one for all its connections. Faults of the settings are found then; handshake errors
+say how to fix them. Only clients with TLS import this module, and with it OpenSSL.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def explain_handshake_error(error: OSError) -> str:
 
 
 def explain_tls_error(error: OSError) -> str:
-    """Return the explanation of an error behind the handshake.
+    """Return the explanation of an error after the handshake.
 
     A server may still refuse a client there.
     """
@@ -136,7 +135,7 @@ _Done = TypeVar("_Done")
 
 
 class TlsSocket:
-    """A socket under TLS for one thread that reads and others that write, after its handshake."""
+    """A TLS socket for one thread that reads and others that write, after its handshake."""
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         sock.settimeout(0)
@@ -150,10 +149,10 @@ class TlsSocket:
         self._timeout = seconds
 
     def handshake(self) -> None:
-        """Agree on keys with the other side, in the time of one call.
+        """Do the handshake, within the timeout of one call.
 
         Raises:
-            OSError: That failed; with the error of OpenSSL as it is, or out of time.
+            OSError: It failed, with OpenSSL's error unchanged, or timed out.
         """
         self._retry_until_ready(self._socket.do_handshake, None)
 
@@ -186,7 +185,7 @@ class TlsSocket:
         return found
 
     def shutdown(self, how: int) -> None:
-        """Announce the end, without waiting for the answer, and wake the threads that wait."""
+        """Send the closing alert without waiting for the peer's, and wake the waiting threads."""
         with self._lock:
             if not self._is_shut_down:
                 self._is_shut_down = True
@@ -201,7 +200,7 @@ class TlsSocket:
             self._socket.close()
 
     def fileno(self) -> int:
-        """Return the descriptor, to poll for the other side's end, but not for data to read."""
+        """Return the descriptor, for polling the peer's close, but not for data to read."""
         return self._socket.fileno()
 
     def getsockname(self) -> tuple[str, int]:
@@ -267,7 +266,7 @@ class TlsClient:
     """TLS for all connections of one client. Methods may be called from any thread."""
 
     def __init__(self, settings: TlsSettings) -> None:
-        """Raise the errors of `context_of`, and log a warning if certificates are not verified."""
+        """Raise the errors of `ssl_context`, and log a warning if certificates are not verified."""
         self._lock = fork_lock()
         with self._lock:
             self._context = ssl_context(settings)
@@ -279,10 +278,10 @@ class TlsClient:
             )
 
     def handshake(self, sock: socket.socket, address: str, host: str, seconds: float) -> TlsSocket:
-        """Return the socket under TLS, within this many seconds; close it if that fails.
+        """Return the TLS socket, within this many seconds; close the socket if that fails.
 
         Raises:
-            TlsFailed: The handshake failed; the message says how to mend that.
+            TlsFailed: The handshake failed; the message says how to fix that.
         """
         name = self._server_name or host.partition("%")[0]
         try:
@@ -313,7 +312,7 @@ class TlsClient:
 
 
 def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the settings as OpenSSL wants them.
+    """Return the settings as an OpenSSL context.
 
     Raises:
         TlsRejected: A file does not hold what it should, or the password does not open the key.

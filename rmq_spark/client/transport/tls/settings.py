@@ -1,8 +1,7 @@
-"""TlsSettings: the certificates that a client trusts and presents, where brokers speak TLS.
+"""TlsSettings: the certificates that a client trusts and presents, for brokers that use TLS.
 
-Files are read when the settings are made, and their content is kept: the value is the same in every
-process that it travels to, also on a machine that has no such files. This module connects to
-nothing and does not import OpenSSL.
+Files are read when the settings are made, and their content is kept: the settings work unchanged in
+every process that they are sent to, even on a machine without these files.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Pem:
 
     @classmethod
     def read(cls, setting: str, path: str | os.PathLike[str]) -> Pem:
-        """Read the PEM blocks of a file, and leave out all else.
+        """Read the PEM blocks of a file, and omit all else.
 
         Args:
             setting: Name of the setting that errors blame.
@@ -45,7 +44,7 @@ class Pem:
 
         Raises:
             TlsRejected: The file cannot be read.
-            TypeError: The path is none.
+            TypeError: The path is not a path.
         """
         needed, example = "the path of a PEM file (str)", "'/etc/rocketmq/ca.pem'"
         check_kind(setting, path, (str, os.PathLike), needed, example)
@@ -85,11 +84,11 @@ class TlsSettings:
             ...
 
     Attributes:
-        ca: Certificates of the authorities to trust; None for those of the system.
+        ca: Certificates of the authorities to trust; None trusts those of the system.
         certificate: Certificate that the client presents to brokers which ask for one.
         key: Private key of that certificate; None if it is in the certificate's file.
         key_password: Password of the private key.
-        verify: Whether to check the brokers' certificates. Without, anybody can pose as a broker.
+        verify: Whether to check the brokers' certificates. If False, anyone can pose as a broker.
         server_name: Name that the brokers' certificates must have, if it is not the address that
             the client connects to.
 
