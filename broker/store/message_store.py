@@ -344,7 +344,9 @@ class MessageStore:
         message_filter: MessageFilter | None = None,
         wants_offsets_only: OffsetsOnlyPredicate | None = None,
     ) -> GetMessageResult:
-        """Return messages, by default as many as RocketMQ would; see `MessageReader.get_message`.
+        """Return messages of a queue from an offset on, by default as many as RocketMQ would.
+
+        If ``wants_offsets_only`` accepts the places and sizes of the records, return these instead.
 
         Raises:
             UnreadableFile: The disk does not give them.
