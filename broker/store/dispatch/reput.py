@@ -5,11 +5,12 @@ confirm offset, so that no consumer sees a message that a crash could still take
 the listener once for each queue.
 
 - A record that has become inconsistent since it was written, as by a flipped bit, counts as a hole
-and is skipped: nothing after it waits. - So does a record that recovery found and the disk no
-longer returns. For later records, reput waits, as it does after any transient error. - The index
-follows at its own pace, in larger runs, because queries are rare; it catches up before each query.
-It gets a chunk from memory, in steps, before more is dispatched: reading and decoding it again
-costs three times as much.
+  and is skipped: nothing after it waits.
+- So does a record that recovery found and the disk no longer returns. For later records, reput
+  waits, as it does after any transient error.
+- The index follows at its own pace, in larger runs, because queries are rare; it catches up before
+  each query. It gets a chunk from memory, in steps, before more is dispatched: reading and decoding
+  it again costs three times as much.
 """
 
 from __future__ import annotations

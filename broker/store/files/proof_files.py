@@ -49,7 +49,7 @@ class ProofFiles:
     def write(
         self, connection: object, nonce: str, broker: Host, client: Host
     ) -> LogLocation | None:
-        """Write the proof of a connection, in place of its last one; return the log's directory.
+        """Write the proof of a connection, in place of its last one; return the log's location.
 
         ``broker`` and ``client`` are the ends of the connection. None if the client has to pull:
         the log lies elsewhere, there are too many proofs, or the disk refuses the file.

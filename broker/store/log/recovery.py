@@ -1,21 +1,21 @@
-"""LogRecovery: what the log holds after a stop or a crash: where it ends, where it has holes.
+"""LogRecovery: finds the end and the holes of the log after a stop or a crash.
 
-Records are followed and checked: size, magic, place, body CRC, the checksum of the whole. Where one
-is wrong, what is behind it decides what that means:
+Recovery follows the records and checks size, magic, position, body CRC, and the checksum of the
+whole. Where one is wrong, what follows it decides:
 
-- nothing: the end. What is left there of a record that was never acknowledged is to be wiped
-  (`wipe_behind`), so that no later, shorter append brings a stale record back to life behind it;
-- a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk.
-  What is behind it stays; the hole is kept as it is, and reported. A whole record within the bytes
-  that the damaged one claims counts only if records lead from there out of it, one after the other:
-  then its size is what is damaged. Else it is a part of a body, which its sender chose.
+- nothing: this is the end. The rest of a record that was never acknowledged has to be wiped
+  (`wipe_after`), so that a later, shorter append does not make a stale record past it valid again;
+- a whole record, or the offset up to which all was once on the disk: a hole, made by a bad disk.
+  What follows it stays; the hole is kept as it is, and reported. A whole record within the bytes
+  that the damaged one claims counts only if successive records lead from there out of it: then the
+  size of the damaged one is wrong. Otherwise it is part of a body, which its sender chose.
 
-What the disk does not give is a hole if that can be told, as it may give it again one day. If
-nothing is found behind it, nobody knows where the log ends: then there is no start, and nothing is
-changed. It may give it a moment later, too: where something was refused, one more look decides, and
-no place is taken for the end before a look at it that nothing was refused to.
+What the disk does not return counts as a hole if records follow, because the disk may return it
+again one day. If nothing is found past it, the end of the log is unknown: then the start fails, and
+nothing is changed. The disk may also return it a moment later: so a refused read is repeated once,
+and an offset counts as the end only once it was scanned without a refused read.
 
-Looking changes nothing; wiping writes zeros, behind the end only; nothing is ever deleted.
+Scanning changes nothing; wiping writes zeros past the end only; nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MAGICS = tuple(
 
 
 class RecoveredLog(NamedTuple):
-    """The end of the log, its store times, its holes, and what lies behind its blanks."""
+    """The end of the log, its store times, its holes, and what follows its blank records."""
 
     end_offset: PhysicalOffset
     timeline: StoreTimeline
@@ -77,10 +77,10 @@ def reliable_checkpoint(
 
 
 class LogRecovery:
-    """One look at a log that nobody writes to.
+    """One scan of a log that nobody writes to.
 
-    Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on, all records have
-    checksums.
+    Everything before ``safe_offset`` was once on the disk; from ``sealed_from`` on, all records
+    have checksums.
     """
 
     def __init__(
@@ -320,9 +320,9 @@ def next_record_after(
     damaged: PhysicalOffset,
     sealed_from: PhysicalOffset,
 ) -> PhysicalOffset | None:
-    """Find the first place from there on where a whole record lies that belongs there.
+    """Find the first position from an offset on that has a whole record of this log.
 
-    It is after a damaged record, at ``damaged``, if that is not whole again.
+    It is after a damaged record, at ``damaged``, unless that has become whole again.
     """
     known = Checkpoint(PhysicalOffset(files.first_offset), 0, sealed_from)
     return LogRecovery(files, known)._next_record(start, damaged)  # of this module
@@ -331,7 +331,7 @@ def next_record_after(
 def nonzero_pieces_after(
     files: MappedFileQueue, end_offset: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer]]:
-    """Yield the pieces behind the end of a log that are not all zeros, with their places."""
+    """Yield the pieces past the end of a log that are not all zeros, with their positions."""
     found = files.next_data(end_offset)
     while found is not None:
         position = max(PhysicalOffset(found), end_offset)
@@ -347,11 +347,12 @@ def rewrite_recovered(
     recovered: RecoveredLog,
     report: Callable[[int], object] = int,
 ) -> None:
-    """Write what was found behind a checkpoint once more, and flush it.
+    """Write what was found past a checkpoint once more, and flush it.
 
-    Holes are left alone; so is what lies behind blanks, which holds nothing and takes no room.
-    If a flush failed before the crash, it may be in the system's cache alone, and count as written
-    there: no later flush would bring it to the disk, and a power loss would take what was believed.
+    This skips holes, and what follows blank records, which has no content and takes no room. If a
+    flush failed before the crash, data may be in the system's cache alone and count as written
+    there: no later flush would bring it to the disk, and a power loss would take what recovery has
+    accepted.
     """
     position = checkpoint.safe_offset if checkpoint else PhysicalOffset(files.first_offset)
     if position >= recovered.end_offset:

@@ -1,9 +1,9 @@
-"""MessageReader: finds messages by queue offset, by time, by place in the log, by key.
+"""MessageReader: finds messages by queue offset, by time, by log offset, by key.
 
-What is found is handed out as it lies in the log, without decoding: as one piece where messages lie
-together, as one that was gathered where they are scattered. Nothing here writes. What cannot be
-read is an `UnreadableFile` to the caller that asks for it, and to nobody else: a get hands out what
-lies before it, and holes that are known are not read along with what is around them.
+It returns records as they lie in the log, without decoding: as one piece where messages are
+contiguous, as one gathered piece where they are scattered. What cannot be read is an
+`UnreadableFile` only for the caller that asks for it: a get returns what lies before it, and known
+holes are not read along with their surroundings.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class WrongEntrySearch:
 def halve_limits(
     scanned: int, queue: ConsumeQueue, limits: GetLimits, error: UnreadableFile
 ) -> GetLimits:
-    """Return limits of half the entries of a queue that led to what the disk does not give.
+    """Return limits of half as many entries, after the disk failed to read what they led to.
 
     Raises:
         UnreadableFile: The error itself, if there was one entry; with how to go on, where it lasts.
@@ -283,8 +283,8 @@ class MessageReader:
     ) -> GetMessageResult:
         """Return messages of a queue from an offset on: the first however large, then up to limits.
 
-        It does not look beyond the end of a consume-queue file. Where ``wants_offsets_only`` says
-        so of the places and sizes, the messages themselves are left out, and not looked at.
+        It does not read past the end of a consume-queue file. If ``wants_offsets_only`` accepts the
+        places and sizes, the messages themselves are neither read nor returned.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -347,7 +347,7 @@ class MessageReader:
     def check_end(
         self, topic: str, queue_id: int, end: QueueOffset, lower_bound: QueueOffset
     ) -> None:
-        """Refuse to tell of an end that is not one yet.
+        """Refuse to report an end that is not final yet.
 
         Raises:
             EndUnknown: The queue ends behind this.
@@ -373,9 +373,9 @@ class MessageReader:
         return bounds
 
     def owner_of(self, topic: str, queue_id: int) -> RecordOwner:
-        """Tell whose records a queue leads to.
+        """Return the owner of the records that a queue leads to.
 
-        To be asked before the queue, whose topic may just go.
+        Call this before reading the queue, whose topic may be deleted at any time.
         """
         since = self._dispatcher.deleted_topics.get(topic, LOG_START)
         return RecordOwner(topic.encode(), queue_id, since)
@@ -619,7 +619,7 @@ class MessageReader:
         return data
 
     def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
-        """Return the record that starts at a place in the log; None if none does."""
+        """Return the record that starts at a log offset; None if none does."""
         if not self._log.min_offset <= physical_offset < self._log.written_offset:
             return None
         record = self._log.read_record(physical_offset)

@@ -1,10 +1,8 @@
-"""Tells records that are what was written.
+"""Integrity: checks that records are what was written.
 
-By size, magic, place, topic, body CRC, and the checksum of the whole.
-
-A start asks before it goes on behind a log, and reput before it carries records that were read from
-the disk: a record in which a bit has changed is never shown, whoever comes to it first. This module
-knows no files; it is given what was read, and the place of that in the log.
+It compares size, magic, position, topic, body CRC, and the checksum of the whole. A start checks
+before it continues the log, and reput before it dispatches records that it read from the disk, so
+that no consumer ever sees a record with a flipped bit.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 class RecordCheck:
     """Checks of records, one by one or many at once.
 
-    All from ``sealed_from`` on have a checksum, those before may be another program's.
+    From ``sealed_from`` on all records have a checksum; earlier ones may be another program's.
     """
 
     def __init__(self, sealed_from: PhysicalOffset) -> None:
@@ -118,7 +116,7 @@ _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     """Return the sizes of the records from the start of the data, up to a blank or zeros.
 
-    ``count_max`` limits their number: to find them takes a while, record by record.
+    ``count_max`` limits their number, because they are found one by one.
     """
     sizes: list[int] = []
     add, read = sizes.append, _SIZE.unpack_from

@@ -1,26 +1,25 @@
-"""Opening a store: what a stop or a crash has left becomes one that takes and gives out messages.
+"""Opener: opens a store that a stop or a crash has left, so that it accepts and returns messages.
 
-1. ``abort`` tells whether the last one stopped in order; then it is left by this one.
-2. The log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped.
+1. ``abort`` tells whether the last broker stopped in order; this one then creates it.
+2. The log is scanned from the checkpoint to its end (`recovery`); its torn tail is wiped.
    After a crash what was found is flushed: its writer may have been killed before that.
-3. Consume queues are what the manifest says, by the names and sizes of their files alone; from
-   there on the log is dispatched again. If a file is missing, if the log has a hole or has one no
-   more, if the manifest is not the one that was saved last, or if another program wrote the
-   checkpoint, all are made again from the log; they end where their files did at least. So is the
-   index made again, if a file of it is missing.
-4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes
-   that: the last one says otherwise. Else it is what a crash would go on from once more, and the
-   next one has time.
+3. Consume queues are restored from the manifest, by the names and sizes of their files alone; from
+   there on the log is dispatched again. All queues are rebuilt from the log if a file is missing,
+   if a hole in the log appeared or disappeared, if the manifest is not the one that was saved
+   last, or if another program wrote the checkpoint; they end where their files did at least. The
+   index is also rebuilt if a file of it is missing.
+4. If queues were rebuilt, or a deletion is to count from an earlier offset, a checkpoint notes
+   that, because the last one is wrong. Otherwise the last one is still good to restart from, and
+   the next can wait.
 
-What the log has lost is said to the operator, with the file.
+The operator sees in the log what the commit log has lost, with the file.
 
-All queues of a large log take minutes to be made again. Each GiB that was carried is noted by a
-checkpoint, together with the ends that queues are to have at least: a start that is ended or killed
-meanwhile is resumed by the next one, which does only the rest, and ends with the same queues.
+Rebuilding all queues of a large log takes minutes. A checkpoint after each GiB notes the progress,
+together with the ends that queues are to have at least: if the start is ended or killed, the next
+one does only the rest, and ends with the same queues.
 
-Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as
-room, the rest of what is to be written waits: what was found can be read meanwhile, and files of
-the log can go.
+Before 3., nothing is deleted; no message is ever. During a shortage, such as of disk space, the
+remaining writes wait: recovered messages can be read meanwhile, and log files can be deleted.
 """
 
 from __future__ import annotations
@@ -89,14 +88,14 @@ class OpeningResult(NamedTuple):
 
 
 class _QueueSource(NamedTuple):
-    """The state in which the found queues were taken."""
+    """The state from which the queues were restored."""
 
     are_restored: bool
     check_result: ConsistencyResult
 
 
 class StoreOpening:
-    """One start: what it has found, and what is still to be written before messages may be put."""
+    """One start: its findings, and what is still to be written before messages are accepted."""
 
     def __init__(self, result: OpeningResult, steps: list[Callable[[], object]]) -> None:
         """Take the findings, and steps that may each be tried again."""
@@ -122,7 +121,7 @@ class StoreOpening:
 
 
 class _ProgressReporter:
-    """Reports to a watch how much of a part of the log is done."""
+    """Reports how much of a part of the log is done."""
 
     def __init__(self, on_progress: ProgressCallback, activity: str, start: int, end: int) -> None:
         self._on_progress = on_progress
@@ -131,11 +130,11 @@ class _ProgressReporter:
         self._end = end
 
     def report_and_check_stop(self, position: int) -> bool:
-        """Report a place in the log; return whether the start is to end."""
+        """Report a log offset; return whether the start is to end."""
         return self._on_progress(self._activity, position - self._start, self._end - self._start)
 
     def report(self, position: int) -> None:
-        """Report a place in the log.
+        """Report a log offset.
 
         Raises:
             StartInterrupted: The start is to end.
@@ -152,7 +151,7 @@ def open_components(
     abort_file: AbortFile,
     on_progress: ProgressCallback | None = None,
 ) -> StoreOpening:
-    """Open the parts of a store in a locked directory; what is to be written is left.
+    """Open the parts of a store in a locked directory; the caller does the remaining writes.
 
     Raises:
         StartInterrupted: ``on_progress`` has ended the start.

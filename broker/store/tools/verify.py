@@ -1,11 +1,11 @@
-"""Check that a store is as it should be: ``python -m rocketpoll.broker.store.tools.verify DIR``.
+"""Check that a store is consistent: ``python -m rocketpoll.broker.store.tools.verify DIR``.
 
-The log is followed and each record checked; then the consume queues are compared with what the log
-says they must hold, entry by entry, but for the times at which delayed messages are due: their
-delays are a setting of the broker. It changes nothing, and ends with status 0 if all is well.
+It scans the log and checks each record; then it compares the consume queues with the log, entry by
+entry, except for the times at which delayed messages are due: their delays are a setting of the
+broker. It changes nothing, and exits with status 0 if all is well.
 
-RocketMQ notes nowhere that a topic was deleted. Its queues are gone then, and it is none of the
-topics in `topics.json`; or offsets come again in the log, if it was made anew.
+RocketMQ notes nowhere that a topic was deleted. Its queues are gone then, and it is not in
+`topics.json`; or its offsets appear again in the log, if it was recreated.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class VerifyFinding(NamedTuple):
 
 
 class _Expected:
-    """The entries that queues must hold, by offset, as the log has them."""
+    """The entries that queues must have, by offset, according to the log."""
 
     def __init__(self, store: StoreInspection) -> None:
         self._store = store
@@ -71,18 +71,18 @@ class _Expected:
                 self._ends[topic, queue_id] = place + size
 
     def begin_of(self, topic: str) -> PhysicalOffset:
-        """Return the place before which records are of an earlier topic of that name."""
+        """Return the log offset before which records are of an earlier topic of that name."""
         return max(self._store.begin_of(topic), self._begins.get(topic, LOG_START))
 
     def pop(self, topic: str, queue_id: int) -> _Entries:
-        """Return what a queue must hold, and forget it."""
+        """Return what a queue must have, and forget it."""
         held, begin = self._queues.pop((topic, queue_id), {}), self.begin_of(topic)
         return {number: entry for number, entry in held.items() if entry[0] >= begin}
 
     def remaining(self) -> Iterator[tuple[QueueKey, int]]:
-        """Yield the queues that nobody has taken, each with its number of entries.
+        """Yield the queues that were not popped, each with its number of entries.
 
-        What was there before its topic was seen to be made anew is no reason for it to be there.
+        Records from before the recreation of their topic need no entries.
         """
         for topic, queue_id in sorted(self._queues):
             begin = self._recreated_at.get(topic, LOG_START)
@@ -92,7 +92,7 @@ class _Expected:
 
 
 def findings(root: Path) -> Iterator[VerifyFinding]:
-    """Yield all that is to be said of a store, one line each."""
+    """Yield all findings about a store, one line each."""
     store = StoreInspection(root)
     for start, end in store.recovered.holes:
         yield VerifyFinding(
