@@ -1,1 +1,2 @@
-"""What fast paths of sends and pulls share: header and response templates, caches by client."""
+"""Shared parts of the fast paths of sends and pulls: header and response templates, client caches.
+"""

@@ -1,7 +1,6 @@
-"""PerClientCache: what is remembered of the requests of clients, up to a number for all of them.
+"""PerClientCache: caches what was learned from the requests of clients, up to a total number.
 
-When that is too much, the client that came first starts over, which costs it little. What a plan is
-and when it holds is not known here.
+When the total is too large, the client that came first starts over, which costs it little.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ...common.channel import Channel
 
 
 class LearningBudget:
-    """The account of one client."""
+    """How many requests of one client may still be learned from."""
 
     __slots__ = ("_cost", "_debt", "_debt_max")
 
@@ -42,7 +41,7 @@ _Cached = TypeVar("_Cached", bound=Sized)
 
 
 class PerClientCache(Generic[_Cached]):
-    """The remembered plans of all clients; its length is how many these are."""
+    """The cached entries of all clients; its length is their number."""
 
     def __init__(self, count_max: int) -> None:
         """Begin with no clients; all together may have so many plans."""
