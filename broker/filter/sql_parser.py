@@ -1,4 +1,4 @@
-"""Compiles an SQL92 text to an expression, or raises a FilterError.
+"""SQL parser: compiles an SQL92 text to an expression, or raises a FilterError.
 
 The grammar is RocketMQ 5's:
 
@@ -11,9 +11,8 @@ The grammar is RocketMQ 5's:
                        | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) text }
     unary      = ("+" | "-" | NOT) unary | TRUE | FALSE | NULL | number | text | name | "(" or ")"
 
-The cost of an expression is bounded here, before it is made: bytes of text, nodes of the tree, and
-nesting, which bounds the depth of all recursion, here and in `sql_expression`. This module knows no
-messages.
+The cost of an expression is limited here, before it is built: bytes of text, nodes of the tree, and
+nesting, which limits the depth of all recursion, here and in `sql_expression`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""From what a client says it wants to a `SubscriptionData`, and from that to its filter.
+"""Subscriptions: parse a client's subscription to a `SubscriptionData`, and build its filter.
 
-Both follow RocketMQ: its `FilterAPI` for the first, its broker for the second. This module knows
-neither how tags are compared nor what an expression means.
+Both follow RocketMQ: its ``FilterAPI`` for the first, its broker for the second.
 """
 
 from __future__ import annotations

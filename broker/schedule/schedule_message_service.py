@@ -1,16 +1,17 @@
-"""ScheduleMessageService: puts delayed messages where they belong, once their time has come.
+"""ScheduleMessageService: delivers delayed messages to their real topics when they are due.
 
-    SCHEDULE_TOPIC_XXXX    queue = level - 1, in the order of time: all of a queue wait equally long
+    SCHEDULE_TOPIC_XXXX    queue = level - 1, in order of time: all of a queue wait equally long
     delayOffset.json       level -> the next message to deliver
 
-Delivery is at least once. A level goes on only when the store has taken its message, and its
-progress is saved only once the disk has these messages: after a crash some are delivered again,
+Delivery is at least once. A level advances only when the store has accepted its message, and its
+progress is saved only once these messages are on the disk: after a crash some are delivered again,
 none is left out.
 
-Delays go by the time that passes, to whatever the time of day is set: see `DelayLevel`.
+Delays use a monotonic clock, whatever the time of day is set to: see `DelayLevel`.
 
-It has no thread, no timer and no clock. `deliver_due` returns when it must be called again, at the
-latest; before, if a delayed message has `record_arrival`. One call does a bounded amount of work.
+There is no thread, timer or clock here. `deliver_due` returns when it must be called again, at the
+latest; earlier if `record_arrival` reports a delayed message. One call does a bounded amount of
+work.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ class _DeliveryBudget:
 
 
 class ScheduleMessageService:
-    """Puts delayed messages where they belong, once their time has come.
+    """Delivers delayed messages to their real topics when they are due.
 
-    All times are those of a clock that never jumps, in milliseconds.
+    All times are those of a monotonic clock, in milliseconds.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class ScheduleMessageService:
             del self._due_ms[level]
 
     def deliver_due(self, now_ms: int) -> int | None:
-        """Deliver what is due, or a part of it. Return when to call again, or None: on arrivals."""
+        """Deliver what is due, or a part; return when to call again, or None: on arrivals."""
         room = _DeliveryBudget()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
@@ -170,7 +171,7 @@ class ScheduleMessageService:
         self._has_saved_offsets = True
 
     def save(self) -> None:
-        """Make durable what was delivered, then how far each level is; in any thread.
+        """Flush what was delivered, then save the progress of each level; in any thread.
 
         Raises:
             Lacking: The disk is slow. Nothing was changed.

@@ -1,6 +1,6 @@
-"""Every setting by its key: where its value is kept in `BrokerConfig`, and what it is.
+"""Setting keys: every setting by its key, with its place in `BrokerConfig` and its description.
 
-The order is that of `conf/broker.conf`. Each is declared at its field: see `setting`.
+The order is that of `conf/broker.conf`. Each setting is declared at its field: see `setting`.
 """
 
 from __future__ import annotations

@@ -1,2 +1,1 @@
-"""Shared parts of the fast paths of sends and pulls: header and response templates, client caches.
-"""
+"""Shared parts of the fast paths of sends and pulls: templates and caches by client."""

@@ -1,4 +1,4 @@
-"""Loading and saving of the broker's tables, as far as these need to know."""
+"""Table: the interface for loading and saving the broker's tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Table(Protocol[Body]):
 
 
 class TableSaver(Generic[Body]):
-    """Saves a table if it has changed, in any thread, beside changes in the broker's own."""
+    """Saves a table if it has changed, in any thread, while the broker's thread may change it."""
 
     def __init__(
         self,
