@@ -251,7 +251,7 @@ async def _start(
 ) -> int | None:
     """Start a broker; return its port, or None if a signal has ended its start.
 
-    The loop hears of signals only when the store is open, and a start may take long until then.
+    The loop processes signals only once the store is open, and a start may take long until then.
     """
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: watch.request_stop())
@@ -284,7 +284,7 @@ def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:
 
 
 def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> None:
-    """Read the settings again, and go on with those that can change now."""
+    """Reload the settings, and apply those that can change now."""
     try:
         config = _limit_to_descriptors(load())
     except RocketPollError as error:

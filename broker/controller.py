@@ -341,10 +341,10 @@ class BrokerController:
             self._loop.call_soon_threadsafe(self.deletion_log.report, deleted)
 
     def _make_log_durable(self) -> None:
-        """Flush all that is visible now, so that no power loss takes it; in a thread that may wait.
+        """Flush all that is visible now, against power loss; in a thread that may wait.
 
         Raises:
-            Lacking, StoreError: The disk does not flush in time, or not at all.
+            TransientFailure, StoreError: The disk does not flush in time, or not at all.
         """
         visible = self.store.confirm_offset()
         state = self.store.state()
@@ -431,7 +431,7 @@ class BrokerController:
         return True
 
     def _schedule_deadline(self) -> None:
-        """Plan the one timer for the earliest deadline; ringing too early does no harm."""
+        """Schedule the one timer for the earliest deadline; firing too early does no harm."""
         next_ms = self.hold_service.next_deadline_ms
         if next_ms is not None:
             self._deadline.schedule(next_ms)

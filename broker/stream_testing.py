@@ -247,7 +247,7 @@ class StreamTest:
         self._query = None
 
     def crash(self) -> None:
-        """Stop the stream as if its driver had died behind the last batch, before it was committed.
+        """Stop the stream as if its driver had died after the last batch, before it was committed.
 
         The rows are in the sink, and the checkpoint does not know: `start` runs that batch again,
         over the same messages.
@@ -302,7 +302,7 @@ class StreamTest:
 
     @contextmanager
     def expect_failure(self, match: str = "") -> Iterator[None]:
-        """Enter a context in which the stream has to fail; it may be started in it, or behind it.
+        """Enter a context in which the stream has to fail; it may be started in it, or before it.
 
         Args:
             match: A regular expression that is to be found in the text of the failure.

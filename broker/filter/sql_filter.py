@@ -74,7 +74,7 @@ class SqlFilter:
         )
 
     def cost_of(self, chunk: RecordChunk) -> int:
-        """Return the cost of a look at all properties, in bytes that could be read instead."""
+        """Return the cost of a check of all properties, in bytes that could be read instead."""
         return self._weight * int(chunk.properties_length.sum())
 
     def matches_code(self, code: int) -> bool:  # noqa: ARG002  # the shape of a filter

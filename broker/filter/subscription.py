@@ -97,7 +97,7 @@ def message_filter(
 
 
 def tag_count(sub_string: str) -> int:
-    """Return how many tags a text of a TAG subscription has at most, without a look at each."""
+    """Return the maximum number of tags in a TAG subscription's text, without parsing it."""
     return sub_string.count(TAG_SEPARATOR) + 1
 
 

@@ -217,9 +217,9 @@ class PullRequestHoldService:
             self._start_steps()
 
     def _has_room(self, quota: HoldQuota, request: PullRequest) -> bool:
-        """Tell whether there are places enough.
+        """Return whether the quota has room for a pull.
 
-        For a pull that needs more than all, there are if no other is there.
+        A pull that needs more than the limit has room if no other pull is there.
         """
         return not quota.used or quota.used + quota.cost_of(request) <= self._limits.holds_max
 

@@ -102,7 +102,7 @@ class ConsumerLags:
             yield ConsumerLag(group, topic, messages, latency_ms)
 
     def _bounds(self, topic: str, queue_nums: int) -> Generator[None, None, dict[int, QueueBounds]]:
-        """Look at the queues of a topic; return those that have had messages, if that is known."""
+        """Read the queues of a topic; return those that have had messages, if that is known."""
         queues = {}
         for queue_id in range(queue_nums):
             yield

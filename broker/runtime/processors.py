@@ -249,7 +249,7 @@ class Processors:
         self.locks.skip_time(milliseconds)
 
     def sample_stats(self) -> None:
-        """Carry the counters into their windows."""
+        """Add the counters to their windows."""
         self._context.run_steps(self.stats.sample(self._context.now_ms()))
 
     def log_busy(self) -> None:

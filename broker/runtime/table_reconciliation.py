@@ -87,7 +87,7 @@ class TableReconciliation:
     """The reconciliation at one start."""
 
     def __init__(self, store: MessageStore, tables: StateTables, default_queue_nums: int) -> None:
-        """Take what has been opened, and how many queues a topic has that is made unasked."""
+        """Prepare with what was opened, and the number of queues of an auto-created topic."""
         self._store = store
         self._tables = tables
         self.topic_restore = TopicRestore(tables, default_queue_nums)

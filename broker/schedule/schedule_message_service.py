@@ -88,11 +88,11 @@ class ScheduleMessageService:
         recreate_topic: Callable[[str, int], int | None],
         start: StartTime,
     ) -> None:
-        """Load how far each level has been delivered; ``levels_ms`` are the delays from level 1 on.
+        """Load the progress of each level; ``levels_ms`` are the delays from level 1 on.
 
-        ``queue_nums`` of a topic is 0 if there is none, and None while nobody knows whether it
-        stays. ``recreate_topic`` makes a topic that nobody has deleted, with that many queues or
-        more, and returns what ``queue_nums`` does then.
+        ``queue_nums`` of a topic is 0 if there is none, and None while that is undecided.
+        ``recreate_topic`` creates a topic that nobody has deleted, with that many queues or more,
+        and returns what ``queue_nums`` does then.
         """
         self._store = store
         self._levels_ms = tuple(levels_ms)
@@ -160,10 +160,10 @@ class ScheduleMessageService:
         return self._saver.is_dirty
 
     def save_final(self) -> None:
-        """Save at a stop, also that nothing was delivered yet: a table that is missing means loss.
+        """Save at a stop, even if nothing was delivered yet: a missing table would mean loss.
 
         Raises:
-            Lacking, StoreError, OSError: As `save` does.
+            TransientFailure, StoreError, OSError: As `save` does.
         """
         if not self._has_saved_offsets and SCHEDULE_TOPIC in self._store.queue_nums():
             self._saver.is_dirty = True
@@ -174,7 +174,7 @@ class ScheduleMessageService:
         """Flush what was delivered, then save the progress of each level; in any thread.
 
         Raises:
-            Lacking: The disk is slow. Nothing was changed.
+            TransientFailure: The disk is slow. Nothing was changed.
             StoreError, OSError: The disk refuses. Nothing was changed.
         """
         self._saver.save()
@@ -303,10 +303,10 @@ class ScheduleMessageService:
         return False, None
 
     def _deliver(self, message: StoredMessage) -> bool:
-        """Put one message where it belongs. Return False if it cannot be put now.
+        """Deliver one message to its real topic. Return False if it cannot be put now.
 
-        A message that can never be put anywhere is passed over: it stays in the log, under the id
-        that is logged, and must not hold up those behind it.
+        A message that can never be delivered is skipped: it stays in the log, under the id that is
+        logged, and must not delay the next ones.
         """
         try:
             target = to_real_topic(message)

@@ -51,7 +51,7 @@ _INT = struct.Struct("i")
 
 
 def kernel_buffered_bytes(descriptor: int) -> int:
-    """Return the bytes given to a socket that have not arrived; 0 if the system does not tell."""
+    """Return the bytes given to a socket that have not arrived; 0 if the system has no count."""
     try:
         size: int = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))[0]
     except (OSError, ValueError):  # ValueError: the socket is closed
@@ -105,9 +105,9 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         """Prepare the protocol of one client.
 
-        ``end_turn`` is called when all requests of a turn are dispatched, before answers leave; in
-        a long turn now and then.
-        The ``fast_paths`` learn from what goes the usual way, and take what begins like that.
+        ``end_turn`` is called when all requests of a turn are dispatched, before responses are
+        sent; in a long turn now and then. The ``fast_paths`` learn from requests on the normal
+        path, and process those that begin like them.
         """
         self._loop = loop
         self._limits = limits
@@ -422,7 +422,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _dispatch_fast_path(self) -> bool:
-        """Return whether a lane has taken the next requests."""
+        """Return whether a fast path has processed the next requests."""
         if not self._fast_paths.process(self, self._reader):
             return False
         if self._buffered_bytes:
@@ -487,7 +487,7 @@ class ClientConnection(asyncio.Protocol):
         self._flush()
 
     def _hang_up(self) -> None:
-        """Close the socket, behind the write of all that was sent before."""
+        """Close the socket after all that was sent before is written."""
         if self.is_congested:
             self._transport.abort()
         else:

@@ -33,10 +33,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an exception that nobody caught, but not the constant failures to accept a client.
+    """Log an uncaught exception, but not the constant failures to accept a client.
 
-    The listener reports such failures once; uvloop does not report them at all. A lack of resources
-    is logged in one line.
+    The listener reports such failures once; uvloop does not report them at all. A shortage is
+    logged in one line.
     """
     error = context.get("exception")
     if (
@@ -74,7 +74,7 @@ class EarliestTimer:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[int], object]) -> None:
-        """Take the callback; it gets the time in milliseconds, never earlier than planned."""
+        """Store the callback; it gets the time in milliseconds, never earlier than scheduled."""
         self._loop = loop
         self._callback = callback
         self._at_ms = 0

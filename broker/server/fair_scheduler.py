@@ -89,8 +89,8 @@ class FairScheduler:
     def run(self, task: SlicedTask, now: float | None = None, *, at_once: bool = False) -> bool:
         """Work now if this turn has time, and in later turns; return whether all is done already.
 
-        Work that is begun within other work shares its time. ``now`` saves a look at the clock.
-        With ``at_once`` a first step is done even if this turn has no time.
+        Work that begins within other work shares its time. ``now`` saves a read of the clock. With
+        ``at_once`` a first step is done even if this turn has no time.
         """
         is_done = False
         if self._until is not None:
@@ -161,7 +161,7 @@ class FairScheduler:
             self._is_turn_scheduled = True
 
     def _next_turn(self) -> None:
-        """Begin a new turn: let the work in the line go on, or what needs a whole turn."""
+        """Begin a new turn: continue the queued work, or what needs a whole turn."""
         self._is_turn_scheduled = False
         is_whole, self._is_next_exclusive = self._is_next_exclusive, False
         self._remaining_seconds = NEW_WORK_SECONDS
@@ -176,7 +176,7 @@ class FairScheduler:
             self._schedule_turn()
 
     def _serve_queue(self) -> float:
-        """Let the work in the line go on; return the seconds that it took beyond its time."""
+        """Continue the queued work; return the seconds by which it exceeded its time."""
         began = now = self._time()
         for _ in range(len(self._queue)):
             go_on = self._queue.popleft()

@@ -388,7 +388,7 @@ class RemotingServer:
         self._scheduler.run_steps(self._sweep_steps(self._loop.time()))
 
     def _sweep_steps(self, now: float) -> Iterator[None]:
-        """Close clients that keep the broker waiting too long, in steps; plan the next sweep."""
+        """Close clients that keep the broker waiting too long, in steps; schedule the next."""
         try:
             lacks = [listener.poll_accept() for listener in self._listeners]
             self._log_accept_shortage(

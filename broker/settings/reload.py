@@ -42,7 +42,7 @@ class Reload(NamedTuple):
     """The changes of a new configuration.
 
     Attributes:
-        config: The configuration to go on with: the old one with what is reloadable of the new.
+        config: The configuration to continue with: the old one with what is reloadable of the new.
         reloaded: The settings that are changed in it, as ``key=value``.
         need_restart: The settings that would be changed by a restart, as ``key=value``.
     """

@@ -25,7 +25,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
 
 
 class SettingKey(NamedTuple):
-    """The description of one setting, and the place of its value."""
+    """The description of one setting, and where its value is kept."""
 
     section: str  # one of SECTIONS
     name: str

@@ -114,7 +114,7 @@ class StoreComponents:
         return self.config.store_path_root_dir
 
     def close(self) -> None:
-        """Close all files of the store; nothing is carried to its queues any more."""
+        """Close all files of the store; nothing is dispatched to its queues any more."""
         self.reput.stop()
         self.log.close()
         self.queues.close()

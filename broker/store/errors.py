@@ -175,13 +175,13 @@ class Degradation:
     """Something that fails for now and is retried; its begin and end are logged once each."""
 
     def __init__(self, what: str) -> None:
-        """Begin without a hindrance; ``what`` says what is not done."""
+        """Start without a failure; ``what`` says what is not done."""
         self._what = what
         self.text: str | None = None
         """The text of what is not done, and why; None while nothing is in the way."""
 
     def begin(self, error: BaseException) -> None:
-        """Note that something is in the way, or still is."""
+        """Note that something fails for now, or still does."""
         why = describe_error(error)
         is_new = self.text is None
         self.text = f"{self._what}: {why}"
@@ -189,7 +189,7 @@ class Degradation:
             _log_warning("%s: %s; it is tried again", self._what, why)
 
     def end(self) -> None:
-        """Note that nothing is in the way, or not any more."""
+        """Note that nothing fails, or not any more."""
         if self.text is not None:
             self.text = None
             _log_warning("it is over that %s", self._what)
@@ -203,7 +203,7 @@ class Degradations(Generic[Key]):
     """Things of one kind that fail for now, by key."""
 
     def __init__(self) -> None:
-        """Begin without hindrances."""
+        """Start without failures."""
         self._active: dict[Key, Degradation] = {}
 
     def begin(self, key: Key, what: str, error: BaseException) -> None:
@@ -211,7 +211,7 @@ class Degradations(Generic[Key]):
         self._active.setdefault(key, Degradation(what)).begin(error)
 
     def end(self, key: Key) -> None:
-        """Note that nothing is in the way of one, or not any more."""
+        """Note that nothing fails for one key, or not any more."""
         if key in self._active:
             self._active.pop(key).end()
 

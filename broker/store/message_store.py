@@ -78,9 +78,9 @@ class MessageStore:
         random_bytes: Callable[[int], bytes] = os.urandom,
         on_progress: ProgressCallback | None = None,
     ) -> None:
-        """Open a store; ``listener`` is told of later arrivals, not of what recovery finds.
+        """Open a store; ``listener`` gets later arrivals, not what recovery finds.
 
-        ``on_progress`` is told how far the opening has come, and may end it.
+        ``on_progress`` gets the progress of the opening, and may end it.
 
         ``wake_reput`` is called, in any thread, when there is something to `reput`. By default,
         that happens at once, in the thread that appended or flushed.
@@ -492,7 +492,7 @@ class MessageStore:
         self._cleaner.on_deleted = listener
 
     def _stored_ms(self, physical_offset: PhysicalOffset) -> int | None:
-        """Return when the message at a place in the log was stored; None if that is unknown."""
+        """Return when the message at a log offset was stored; None if that is unknown."""
         try:
             record = self._reader.record_at(physical_offset)
         except UnreadableFile:

@@ -79,7 +79,7 @@ async def wait_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
 
 
 async def _wait_quiet(controller: BrokerController, loop: EmbeddedLoop) -> None:
-    """Wait until nobody works, and nothing rings."""
+    """Wait until nothing works, and no timer fires."""
     while not _is_quiet(controller, loop):
         await controller.housekeeping.wait_idle()
         written_offset = controller.store.state().written_offset

@@ -58,7 +58,7 @@ class EmbeddedNetwork:
             line.set_cut_after(count)
 
     def pause_reading(self, *, is_paused: bool) -> None:
-        """Read nothing that clients send from now on, or go on with it."""
+        """Stop reading what clients send, or resume it."""
         self.is_reading_paused = is_paused
         for line in tuple(self._transports):
             line.update_reading()
@@ -260,7 +260,7 @@ class _NetworkTransport(asyncio.Transport):
         self._send_delayed(self._loop.time() + 0.001)  # the grain of the loop's timers
 
     def _send_delayed(self, until: float) -> None:
-        """Send what was held back up to a time."""
+        """Send what was delayed until a time."""
         while self._delayed and self._delayed[0][0] <= until:
             self._send(self._delayed.popleft()[1])
         if self._is_closing and not self._delayed:

@@ -28,7 +28,7 @@ class UnflushedBytes:
     """The bytes of one file that are not on the disk yet; its user has to hold a lock."""
 
     def __init__(self, written_end: int) -> None:
-        """Take up to where the file may have been written to before; behind that it is zeros."""
+        """Note up to where the file may have been written before; past that it is zeros."""
         self._written_end = self._flushed_end = written_end
         self._pages: dict[int, bytes] = {}
         self._flushing: list[_FlushUnderWay] = []

@@ -95,12 +95,11 @@ class ClientManageProcessor:
         expired_timeout_ms: int,
         max_groups_per_connection: int,
     ) -> None:
-        """Take the tables of clients and their limits.
+        """Prepare with the tables of clients and their limits.
 
         ``check_expression`` raises RequestRejected for an expression that this broker does not
-        filter by. ``now_ms`` is a clock that never jumps. ``on_join`` is told of each connection
-        that has become a member of a group. A client that is silent for ``expired_timeout_ms`` has
-        left.
+        filter by. ``now_ms`` is a monotonic clock. ``on_join`` gets each connection that has become
+        a member of a group. A client that is silent for ``expired_timeout_ms`` has left.
         """
         self._topics = topics
         self._groups = groups

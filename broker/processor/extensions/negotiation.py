@@ -41,7 +41,7 @@ class ExtensionsProcessor:
         advertised_host: Callable[[Channel], Host],
         busy_reason: Callable[[], str | None],
     ) -> None:
-        """Take what appends need; ``busy_reason`` returns why no sends are taken now, or None."""
+        """Prepare; ``busy_reason`` returns why no sends are accepted now, or None."""
         self._store = store
         self._admission = admission
         self._acknowledger = acknowledger

@@ -15,7 +15,7 @@ from ...common.channel import Channel
 
 
 class LearningBudget:
-    """How many requests of one client may still be learned from."""
+    """The number of requests of one client that may still be learned from."""
 
     __slots__ = ("_cost", "_debt", "_debt_max")
 
@@ -44,7 +44,7 @@ class PerClientCache(Generic[_Cached]):
     """The cached entries of all clients; its length is their number."""
 
     def __init__(self, count_max: int) -> None:
-        """Begin with no clients; all together may have so many plans."""
+        """Start with no clients; all together may have so many entries."""
         self._clients: dict[Channel, _Cached] = {}
         self._count_max = count_max
         self._count = 0
@@ -53,17 +53,17 @@ class PerClientCache(Generic[_Cached]):
         return self._count
 
     def get(self, connection: Channel) -> _Cached | None:
-        """Return the plans of a client, or None if nothing is remembered of it."""
+        """Return the cached entries of a client, or None if there are none."""
         return self._clients.get(connection)
 
     def discard(self, connection: Channel) -> None:
-        """Forget the plans of a client that is gone."""
+        """Discard the entries of a client that is gone."""
         plans = self._clients.pop(connection, None)
         if plans is not None:
             self._count -= len(plans)
 
     def add_count(self, change: int) -> None:
-        """Note by how many the plans of a client have become more, or fewer."""
+        """Note by how many a client's entries have become more, or fewer."""
         self._count += change
         while self._count > self._count_max:
             self.discard(next(iter(self._clients)))

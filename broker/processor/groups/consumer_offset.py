@@ -88,9 +88,9 @@ class ConsumerOffsetProcessor:
         is_in_memory: Callable[[str, int], bool],
         is_reset: Callable[[str, str, int], bool] = lambda *_: False,
     ) -> None:
-        """Take the tables; ``is_in_memory`` tells whether a queue is young: `InMemoryCheck`.
+        """Prepare; ``is_in_memory`` tells whether a queue is young: see `InMemoryCheck`.
 
-        ``is_reset`` returns whether a group, in a topic and a queue, has yet to hear of a reset.
+        ``is_reset`` returns whether a group has yet to be notified of a reset in a queue.
         """
         self._store = store
         self._topics = topics

@@ -90,7 +90,7 @@ class GroupOffsetsProcessor:
     # ---- to a time, or to an offset
 
     def reset_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Have the members of a group go on elsewhere."""
+        """Make the members of a group continue at other offsets."""
         header: headers.ResetOffsetRequestHeader = header_of(request)
         config = require_topic(self._topics, header.topic)
         targets = yield from self._targets(config, header)
@@ -113,7 +113,7 @@ class GroupOffsetsProcessor:
     def _targets(
         self, config: TopicConfig, header: headers.ResetOffsetRequestHeader
     ) -> Generator[None, None, Mapping[int, int]]:
-        """Find the offset, by queue, at which the group is to go on."""
+        """Find the offset, by queue, at which the group is to continue."""
         topic, queue_id, queue_offset = (
             header.topic,
             _optional(header.queue_id),
@@ -272,7 +272,7 @@ class GroupOffsetsProcessor:
 
 
 def _can_reset_by_pulls(group: ConsumerGroup) -> bool:
-    """Return whether all members go on at once where the answer to a pull says.
+    """Return whether all members continue at once where the response to a pull says.
 
     In BROADCASTING each member has to be moved, and a queue has the pulls of all of them.
     """

@@ -32,7 +32,7 @@ _new_header = tuple.__new__
 
 
 class CachedPull(NamedTuple):
-    """What is known of pulls of one group from one queue, and the template of their headers."""
+    """The common part of pulls of one group from one queue, and the template of their headers."""
 
     header_template: PullHeaderTemplate
     header: PullMessageRequestHeader

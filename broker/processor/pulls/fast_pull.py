@@ -62,7 +62,7 @@ class FastPull:
         groups: SubscriptionGroupManager,
         run_handler: RunHandler,
     ) -> None:
-        """Take what the usual way has, and what it has been through before it comes to pulls."""
+        """Prepare with what the normal path uses, and with what precedes it in the dispatcher."""
         self._length_max = limits.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = limits.header_bytes_max
         self._pulls = pulls
@@ -71,7 +71,7 @@ class FastPull:
         self._cache = PullCache()
 
     def connection_closed(self, connection: Channel) -> None:
-        """Forget the plans of a client that is gone."""
+        """Discard the cached pulls of a client that is gone."""
         self._cache.discard(connection)
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:

@@ -60,7 +60,7 @@ class TopicAdmission:
         """Return the queue for a message: the requested one, or any writable one if negative.
 
         Raises:
-            RequestRejected: With RocketMQ's code for what is in the way.
+            RequestRejected: With RocketMQ's code for the reason.
             TopicNotSaved: The message may go there as soon as the topic is saved.
         """
         if not self._may_write:

@@ -53,7 +53,7 @@ class BatchPuts:
         properties: PropertyRewriter,
         bytes_max: int,
     ) -> None:
-        """Take what a put needs; a batch of over ``bytes_max`` is not even taken apart."""
+        """Prepare with what a put needs; a batch of over ``bytes_max`` is not even split."""
         self._store = store
         self._cache = cache
         self._properties = properties

@@ -75,10 +75,10 @@ class MessageBackProcessor:
         busy_reason: Callable[[], str | None],
         choose_queue: Callable[[int], int] = randrange,
     ) -> None:
-        """Take what a put needs.
+        """Prepare with what a put needs.
 
-        ``busy_reason`` returns why no messages are taken now, or None; ``choose_queue`` picks one
-        of so many queues.
+        ``busy_reason`` returns why no messages are accepted now, or None; ``choose_queue`` picks
+        one of so many queues.
         """
         self._may_write = bool(config.broker_permission & _WRITE)
         self._delay_levels = len(config.store.message_delay_level_ms)
@@ -198,11 +198,11 @@ class MessageBackProcessor:
 
 
 def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> bool:
-    """Return whether a message is the one that a consumer gives back, as far as it says which.
+    """Return whether a message is the one that a consumer sends back, as far as it says which.
 
-    After an older copy of the store was put back, another one may be at its place. Clients name a
-    message by its unique id or, those of some languages always, by its place; and its topic without
-    a namespace, or for a retry the one that it first came from.
+    After an older copy of the store was restored, another one may be at its offset. Clients name a
+    message by its unique id or, those of some languages always, by its offset; and its topic
+    without a namespace, or for a retry the one that it first came from.
     """
     message_id, topic = header.origin_msg_id, header.origin_topic
     if message_id:

@@ -77,7 +77,7 @@ class SendMessageProcessor:
         advertised_host: Callable[[Channel], Host],
         busy_reason: Callable[[], str | None],
     ) -> None:
-        """Take what a put needs; ``busy_reason`` returns why no sends are taken now, or None."""
+        """Prepare; ``busy_reason`` returns why no sends are accepted now, or None."""
         self._store = store
         self._retries = retries
         self._acknowledger = acknowledger
@@ -118,7 +118,7 @@ class SendMessageProcessor:
         }
 
     def connection_closed(self, connection: Channel) -> None:
-        """Forget the plans of a client that is gone."""
+        """Discard the cached sends of a client that is gone."""
         self._cache.discard(connection)
 
     def send_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:

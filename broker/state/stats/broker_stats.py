@@ -257,7 +257,7 @@ class BrokerStats:
     # ---- every ten seconds
 
     def sample(self, now_ms: int) -> Iterator[None]:
-        """Close the sums since the last sample, and carry them into the windows, in steps."""
+        """Close the sums since the last sample, and add them to the windows, in steps."""
         elapsed_ms = now_ms - self._sampled_ms
         if not 0 <= elapsed_ms <= _ELAPSED_MS_MAX:
             elapsed_ms = SAMPLE_INTERVAL_MS

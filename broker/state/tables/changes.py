@@ -62,7 +62,7 @@ class PendingChanges(Generic[Name, Value]):
 
     @contextmanager
     def begin(self) -> Iterator[Change[Name, Value]]:
-        """Begin a change; if this block raises, what it has changed stays, as nobody decides it."""
+        """Begin a change; if this block raises, its changes stay, because nobody decides them."""
         change = Change(self)
         try:
             yield change

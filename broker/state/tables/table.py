@@ -28,9 +28,9 @@ class TableSaver(Generic[Body]):
         wrapper: Callable[[], Body],
         on_saved: Callable[[Body], object] = lambda _: None,
     ) -> None:
-        """Take the functions, both called in the thread that saves.
+        """Store the functions, both called in the thread that saves.
 
-        ``wrapper`` copies the whole table, and ``on_saved`` is told what is on the disk now.
+        ``wrapper`` copies the whole table, and ``on_saved`` gets what is on the disk now.
         """
         self._table = table
         self._wrapper = wrapper

@@ -100,7 +100,7 @@ class TopicConfigManager:
         self._set_schedule_topic(delay_levels)
 
     def _repair(self, name: str, config: TopicConfig) -> None:
-        """Correct what only somebody's hand writes into the table, and nothing here could serve."""
+        """Correct what only a manual edit writes into the table, and no broker could serve."""
         if config.topic_name != name:
             _log.warning(
                 "topics.json had a topic %s under the name %s: it is %s now",

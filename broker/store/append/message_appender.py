@@ -81,7 +81,7 @@ class MessageAppender:
     ) -> None:
         """Prepare the only writer of a log.
 
-        ``refusal_reason`` returns why the store takes no messages now, or None; ``recent_writes``
+        ``refusal_reason`` returns why the store accepts no messages now, or None; ``recent_writes``
         gets what is written.
         """
         self.message_bytes_max = message_bytes_max
@@ -231,9 +231,9 @@ class MessageAppender:
         return results
 
     def _write_buffered(self) -> None:
-        """Write all messages that were put later, or none; then their offsets are free again.
+        """Write all buffered messages, or none; then their offsets are free again.
 
-        The results are ready before the write, so that a lack of memory cannot lose them.
+        The results are ready before the write, so that a shortage of memory cannot lose them.
         """
         if not self._buffered:
             return

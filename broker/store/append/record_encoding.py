@@ -328,9 +328,9 @@ class FixedSizeBatch:
         ending: bytes,
         born_timestamp: int,
     ) -> None:
-        """Take one message or more; all ``message_properties`` get the same ending.
+        """Store at least one message; all ``message_properties`` get the same ending.
 
-        Behind that they end with a separator, or none of them does.
+        They all end with a separator after that, or none of them does.
         """
         self.queue = template.queue
         self._template = template

@@ -125,11 +125,11 @@ class StagedBatches:
         fail: Callable[[StoreError], object],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Take the writer of the log, and what follows an append; ``clock`` measures holds.
+        """Prepare with the writer of the log, and what follows an append; ``clock`` measures holds.
 
-        ``refusal_reason`` returns why nothing is taken now, or None.
-        ``flush_future`` returns a future of what is on the disk, ``wake`` has messages carried to
-        their queues, and ``fail`` is told of a failure that only a restart can mend.
+        ``refusal_reason`` returns why nothing is accepted now, or None. ``flush_future`` returns a
+        future of what is on the disk, ``wake`` starts the dispatch of messages to their queues, and
+        ``fail`` gets a failure that only a restart can solve.
         """
         self._log, self._reput = components.log, components.reput
         self._table, self._staging_area, self._queues = (
@@ -208,7 +208,7 @@ class StagedBatches:
 
         Raises:
             BatchRefused: They could not be appended, or no file can have such a name.
-            Lacking, OSError: There is no room.
+            TransientFailure, OSError: There is no room.
         """
         name.check()
         checked = yield from self._check(records, sizes)
@@ -232,7 +232,7 @@ class StagedBatches:
 
         Raises:
             BatchRefused: What is staged is not what is named.
-            Lacking, OSError: There is no room; nothing of it is seen.
+            TransientFailure, OSError: There is no room; nothing of it is seen.
             StoreFailed: The disk has failed; a restart decides.
             StoreError: Nothing is taken now.
         """
@@ -350,7 +350,7 @@ class StagedBatches:
         executor: JobExecutor,
         pause: Callable[[], Future[None]],
     ) -> Steps[None]:
-        """Copy the batch and commit it, or roll it back and raise what was in the way."""
+        """Copy the batch and commit it, or roll it back and raise the reason."""
         put: list[_CopiedRows] = []
         try:
             end_offset = yield from self._copy(batch, names, put, admit, executor)
@@ -376,7 +376,7 @@ class StagedBatches:
         executor: JobExecutor,
         pause: Callable[[], Future[None]],
     ) -> Steps[None]:
-        """Roll back a batch that cannot be committed, and let others go on.
+        """Roll back a batch that cannot be committed, and let others continue.
 
         Raises:
             StoreFailed: A flush has failed.
@@ -448,7 +448,7 @@ class StagedBatches:
         return end_offset
 
     def _is_topic_deleted(self, copied: _CopiedRows) -> bool:
-        """Return whether a topic was deleted since rows were appended: nobody will see these."""
+        """Return whether a topic was deleted since rows were appended, so that they stay unseen."""
         return copied.place < self._dispatcher.deleted_topics.get(copied.span.topic, LOG_START)
 
     def _read(self, name: StagedName) -> CheckedChunk:
@@ -481,7 +481,7 @@ class StagedBatches:
         pause: Callable[[], Future[None]],
         attempts: int | None = None,
     ) -> Steps[None]:
-        """Do what must not be left half done, again if something is lacking for it.
+        """Run a job that must not be left half done; retry it after a shortage.
 
         Raises:
             StoreFailed: Nobody knows what is on the disk by now.

@@ -102,7 +102,7 @@ def _chunks_after(
 
 
 def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) -> RecordChunk | None:
-    """Return good records that lie back to back from a place on, or None if there is none."""
+    """Return good contiguous records from a position on, or None if there is none."""
     stop = min(log.written_offset - position, log.files.space_left(position), _PIECE_BYTES)
     data = log.files.read_available(position, stop)
     sizes = record_sizes(data, _PIECE_RECORDS)

@@ -74,7 +74,7 @@ def keys_of_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
 
 
 def _shape_of(batch: FixedSizeRun) -> tuple[str, int]:
-    """Return what batches have in common that are looked at together."""
+    """Return what batches that are processed together have in common."""
     return batch.queue[0], len(batch.message_properties) // batch.rows
 
 

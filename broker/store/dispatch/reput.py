@@ -153,7 +153,7 @@ class ReputMessageService:
         confirm_offset: Callable[[], PhysicalOffset],
         recent_writes: RecentWrites,
     ) -> None:
-        """Prepare; what is in ``recent_writes`` is not read again. Nobody is told before `tell`."""
+        """Prepare; ``recent_writes`` are not read again. There is no listener at first."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -286,7 +286,7 @@ class ReputMessageService:
 
     @property
     def _next_offset(self) -> PhysicalOffset:
-        """The place in the log behind all that was carried, or gathered to come at once."""
+        """The log offset past all that was dispatched, or gathered to become visible at once."""
         return max(self.reput_from_offset, self._hidden_until)
 
     def discard_hidden(self) -> None:
@@ -338,14 +338,14 @@ class ReputMessageService:
             self._dispatched_chunk = KeyedChunk(chunk, start)
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
-        """Carry entries to their queues; those that are to come at once wait for the last."""
+        """Dispatch entries to their queues; those to become visible at once wait for the last."""
         if self._next_offset < self._atomic_until:
             self._dispatch_hidden(runs, next_offset)
         else:
             self._dispatch_now(runs, next_offset)
 
     def _dispatch_hidden(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
-        """Write entries where nobody sees them yet; the last ones show all, in one step."""
+        """Write hidden entries; the last ones publish all, in one step."""
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             key = topic, queue_id
             queue = self._queues.get_or_create(*key)
@@ -453,7 +453,7 @@ class ReputMessageService:
             self._dispatched_chunk = carried
 
     def _is_next(self, chunk: KeyedChunk, end: PhysicalOffset) -> bool:
-        """Return whether the index comes to what was carried next, and all that is in its queue."""
+        """Return whether the index has reached what was dispatched next, and all that is queued."""
         start = self.index_from_offset
         return chunk.start_offset == start >= self._log.min_offset and chunk.end_offset <= end
 
@@ -516,7 +516,7 @@ class ReputMessageService:
     def _next_records(
         self, start: PhysicalOffset, end: PhysicalOffset, count_max: int | None = None
     ) -> tuple[Buffer, list[int], PhysicalOffset]:
-        """Return records from a place in the log on, within one file, and the place behind them."""
+        """Return records from a log offset on, within one file, and the offset past them."""
         stop, first = end, self._log.min_offset
         if start < first:
             return b"", [], min(first, end)

@@ -187,10 +187,10 @@ class Disk(Protocol):
         """Return the usage of the file system that holds a directory."""
 
     def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
-        """Lock a file, which is made if it is missing, against other processes and this one.
+        """Lock a file, which is created if missing, against other processes and this one.
 
-        With it, its directory is locked, and those ``subdirectories``, as far as they exist: links
-        may lead to one of these from elsewhere.
+        This also locks its directory, and those of ``subdirectories`` that exist, because links may
+        lead to one of these from elsewhere.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -298,7 +298,7 @@ class LocalDisk:
         return [each for part in found for each in part]
 
     def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Do all jobs; many are shared out among threads, as far as these can be started."""
+        """Do all jobs; many are shared among threads, as far as these can be started."""
         run_in_parallel(jobs, _JOB_THREADS_MAX if len(jobs) > _SEQUENTIAL_JOBS_MAX else 1, "Flush")
 
     def size_of(self, path: Path) -> int | None:

@@ -47,9 +47,9 @@ class FileLock:
     """A lock that is held from its construction until `release`."""
 
     def __init__(self, path: Path, subdirectories: Sequence[Path] = ()) -> None:
-        """Lock a file, which is made if it is missing, in a directory that exists.
+        """Lock a file, which is created if missing, in a directory that exists.
 
-        With it, directories ``subdirectories`` are locked, as far as they exist.
+        This also locks those of the directories ``subdirectories`` that exist.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -82,7 +82,7 @@ class FileLock:
         return self.descriptor >= 0
 
     def check_directory(self) -> None:
-        """Make sure that the directory of the file is the one that was locked.
+        """Check that the directory of the file is the one that was locked.
 
         Raises:
             OSError: It was moved away or deleted, or another one is in its place.
@@ -177,7 +177,7 @@ def _unlock_directory(key: _DirectoryIdentity) -> None:
 
 
 def _release_in_child() -> None:
-    """Let go of directories in a child, which would keep them locked beyond its parent's end."""
+    """Release directories in a child, which would keep them locked beyond its parent's end."""
     for descriptor, _ in _locked_directories.values():
         os.close(descriptor)
     _locked_directories.clear()

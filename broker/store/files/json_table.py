@@ -204,7 +204,7 @@ class JsonTable(Generic[Body]):
             )
 
     def _quarantine(self, damage: str) -> QuarantinedFile:
-        """Give the damaged file an unused name: what was put aside before stays, too."""
+        """Rename the damaged file to an unused name: earlier quarantined files stay, too."""
         taken = self._disk.names(self._path.parent)
         name = f"{self._path.name}.corrupt"
         number = 1

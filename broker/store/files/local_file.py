@@ -225,7 +225,7 @@ class LocalFile:
         return self._map.resident_view(position, size)
 
     def _read_rest(self, data: bytes, position: int, size: int) -> bytes:
-        """Read on behind what one call gave: at most 2 GiB, and less where the file ends."""
+        """Continue a short read: one call returns at most 2 GiB, or less at the file's end."""
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), position + len(data))
             if not more:

@@ -49,8 +49,8 @@ class MappedFileQueue:
     ) -> None:
         """Prepare without touching the disk, until the files are loaded or written to.
 
-        ``may_miss_files``: a power loss may take the name of a file and leave that of the next one,
-        so that nobody waits for the first when the next one is made.
+        ``may_miss_files``: a power loss may take the name of a file and keep that of the next one,
+        so creating the next one does not wait for the first.
         """
         self._group = group
         self._directory = directory
@@ -351,7 +351,7 @@ class MappedFileQueue:
             self._group.disk.delete(mapped.file.path)
 
     def set_directory(self, directory: Path) -> None:
-        """Go on with the same files in another directory, to which they were moved."""
+        """Continue with the same files in another directory, to which they were moved."""
         self._group.discard_names(self._directory)
         self._directory = directory
         for mapped in self._files:

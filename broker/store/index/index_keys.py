@@ -107,7 +107,7 @@ def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> dict[str, Any]:
 
 
 def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
-    """Cut many records down to the first of them, before their properties are looked into."""
+    """Cut many records down to the first of them, before their properties are read."""
     ends = chunk.properties_length.cumsum()
     if len(chunk) <= 1 or ends[-1] <= _PROPERTY_BYTES_MAX:
         return chunk

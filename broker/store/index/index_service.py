@@ -80,7 +80,7 @@ def hash_messages(messages: Iterable[KeyedMessage]) -> HashedKeys:
 
 
 def _is_appendable(file: IndexFile) -> bool:
-    """Return whether dispatch can go on behind a file's entries: it is neither torn nor refused."""
+    """Return whether dispatch can continue after a file's entries: not torn, and readable."""
     try:
         file.count_last(file.header.end_physical_offset)  # as dispatch asks when that comes again
         return file.is_full or (not file.is_empty and file.prepare_append())
@@ -111,7 +111,7 @@ class IndexService:
     ) -> None:
         """Prepare an index; the default sizes are RocketMQ's, and files of other sizes are refused.
 
-        A query looks at ``hops_max`` entries, as somebody might give one hash to all keys.
+        A query examines ``hops_max`` entries, because an attacker might give one hash to all keys.
         """
         self._disk = pool.disk
         self._group = FileGroup(pool)
@@ -398,7 +398,7 @@ class IndexService:
                 file.flush()
 
     def close(self) -> None:
-        """Flush and add nothing more. Queries go on."""
+        """Flush and add nothing more. Queries still work."""
         self._is_closed = True
         try:
             self.flush()

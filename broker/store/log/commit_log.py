@@ -357,7 +357,7 @@ class CommitLog:
         self._files.close()
 
     def _next_position(self, size: int) -> PhysicalOffset:
-        """Return the place for records of this size."""
+        """Return the position for records of this size."""
         if self._buffered:
             raise RuntimeError("what waits must be written first")
         if self.failure is not None:
@@ -370,7 +370,7 @@ class CommitLog:
         return written + self._files.space_left(written)
 
     def _next_timestamp(self, position: PhysicalOffset) -> int:
-        """Return the time of records that are about to be written to a place."""
+        """Return the time of records that are about to be written to a position."""
         times, now_ms = self.timeline, self._now_ms()
         if now_ms == times.last_ms:
             return now_ms
@@ -403,7 +403,7 @@ class CommitLog:
     def _write(
         self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
     ) -> AppendedRange:
-        """Write records to their place, once what keeps them from going there is out of the way."""
+        """Write records at their position, once nothing prevents that any more."""
         self._buffered_limit = LOG_START
         placed = position, position + size, timestamp
         if self._unwiped_range is not None:
@@ -426,9 +426,9 @@ class CommitLog:
         return placed
 
     def _check_file_in_place(self, interval_ms: int) -> None:
-        """Make sure that the file that was written to last is in its place, after so long a time.
+        """Check that the file that was last written is in its place, after so long a time.
 
-        If not, nothing is taken until a flush finds it there.
+        If not, nothing is accepted until a flush finds it there.
         """
         now_ms = self._now_ms()
         if 0 <= now_ms - self._file_checked_ms < interval_ms:
@@ -485,7 +485,7 @@ class CommitLog:
 def _fill_positions(
     parts: Iterable[EncodedRecords], position: PhysicalOffset, timestamp: int
 ) -> Iterator[memoryview]:
-    """Yield the records of each part, behind those of the part before it."""
+    """Yield the records of each part, which follow those of the previous part."""
     for part in parts:
         yield part.fill_positions(position, timestamp)
         position += len(part.data)

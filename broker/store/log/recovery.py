@@ -109,7 +109,7 @@ class LogRecovery:
         start: PhysicalOffset,
         timeline: StoreTimeline = StoreTimeline(),  # noqa: B008  # a value
     ) -> RecoveredLog:
-        """Follow the log from where a record starts, before which store times are known.
+        """Scan the log from the start of a record, before which store times are known.
 
         Raises:
             UnreadableFile: The disk does not give what would tell where the log ends.
@@ -141,12 +141,12 @@ class LogRecovery:
         return RecoveredLog(position, self._timeline, tuple(holes), tuple(padding))
 
     def _next_after_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
-        """Return where the log goes on behind something that is no record, or None."""
+        """Return where the log continues after something that is no record, or None."""
         found = self._next_record(start + 1, start)
         return self.safe_offset if found is None and start < self.safe_offset else found
 
     def _check_end_was_readable(self) -> None:
-        """Refuse the start if the last look at what seems to be the end was refused something."""
+        """Refuse the start if the last scan of what seems to be the end had a refused read."""
         if self._unreadable is not None:
             raise UnreadableFile(
                 f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed: "
@@ -158,9 +158,9 @@ class LogRecovery:
         return self._read_or_note(self._files.read, position, size)
 
     def _read_available(self, position: PhysicalOffset, size: int) -> Buffer:
-        """Read bytes up to the first that the disk does not give; it is noted if that is the first.
+        """Read bytes up to the first that the disk does not return; note it if that is the first.
 
-        What comes behind fewer bytes has to be asked for again, and is given or noted then.
+        After a short read, the rest has to be requested again, and is returned or noted then.
         """
         return self._read_or_note(self._files.read_available, position, size)
 
@@ -176,7 +176,7 @@ class LogRecovery:
             return b""
 
     def _scan_file(self, start: PhysicalOffset) -> PhysicalOffset:
-        """Return the end of the good records of a file from a place on, and note their times."""
+        """Return the end of the good records of a file from a position on, and note their times."""
         position = start
         file_end = start + self._files.space_left(start)
         while position < file_end:
@@ -261,10 +261,10 @@ class LogRecovery:
         return _Extent(min(ends, default=damaged), max(ends, default=damaged), set())
 
     def _leads_out(self, place: PhysicalOffset, extent: _Extent) -> bool:
-        """Return whether whole records, one after the other, lead from a place out of an extent.
+        """Return whether successive whole records lead from a position out of an extent.
 
-        Those of the log do: one of the two ends is wrong then. What a body holds is followed by the
-        rest of that body. Where nothing follows, the nearer end decides.
+        Those of the log do: one of the two ends is wrong then. A record inside a body is followed
+        by the rest of that body. Where nothing follows, the nearer end decides.
         """
         position, passed = place, []
         while position < extent.end and position not in extent.dead_ends:
@@ -283,7 +283,7 @@ class LogRecovery:
         return position >= extent.end
 
     def _is_end(self, position: PhysicalOffset) -> bool:
-        """Return whether nothing but zeros lies from a place on."""
+        """Return whether nothing but zeros follows from a position on."""
         return next(nonzero_pieces_after(self._files, position), None) is None
 
 

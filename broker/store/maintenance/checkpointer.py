@@ -110,7 +110,7 @@ class Checkpointer:
         return manifest if self._manifest.has_checksum else manifest.plausible()
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
-        """Go on from the checkpoint that a start has found; None if it found none of ours."""
+        """Continue from the checkpoint that a start has found; None if it found none of ours."""
         self._saved_checkpoint = checkpoint
         self._serial = max(self._serial, checkpoint.manifest_serial if checkpoint else 0)
 
@@ -240,7 +240,7 @@ class Checkpointer:
                 self._save_checkpoint(replace(self._saved_checkpoint, manifest_serial=self._serial))
 
     def _flush_index(self, physical_offset: PhysicalOffset) -> tuple[str, ...] | None:
-        """Make the index durable; return the names of its files that end behind a place."""
+        """Flush the index; return the names of its files that end past an offset."""
         index = self._components.index
         if index is None:
             return None

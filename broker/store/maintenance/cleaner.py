@@ -35,7 +35,7 @@ class Cleaner:
         set_refusal: Callable[[str | None], object],
         stored_ms: Callable[[PhysicalOffset], int | None],
     ) -> None:
-        """Take the parts; ``stored_ms`` returns when the message at a place was stored."""
+        """Prepare; ``stored_ms`` returns when the message at a log offset was stored."""
         self.on_deleted: Callable[[DeletedFiles], object] = _ignore
         self.config = components.config
         """The settings of the next `clean`, in which the store's forms and places stay the same."""

@@ -393,7 +393,7 @@ class ConsumeQueue:
             queue_offset = probe + (int(on_others[0]) if len(on_others) else len(near))
 
     def set_directory(self, directory: Path) -> None:
-        """Go on with the same files in another directory."""
+        """Continue with the same files in another directory."""
         self._files.set_directory(directory)
 
     def flush(self) -> None:
@@ -410,7 +410,7 @@ class ConsumeQueue:
         return None if found is None else self.entries(found, 1)[0]
 
     def _first_at_or_after(self, physical_offset: PhysicalOffset) -> QueueOffset:
-        """Return the first offset whose record lies at a place or behind it.
+        """Return the first offset whose record lies at or past a log offset.
 
         Raises:
             UnreadableFile: The disk does not give the entries, or they are damaged.

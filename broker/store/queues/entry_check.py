@@ -43,10 +43,10 @@ class WrongEntry(Exception):
     """An entry leads to another message or to none, or is impossible."""
 
     def __init__(self, place: int, right_count: int = 0, *, overlapped: int | None = None) -> None:
-        """Tell what is known of what lies before it.
+        """Store what is known of the entries before it.
 
         ``right_count`` counts the entries before it that are right, as far as that is known;
-        ``overlapped`` those that were looked at without their records, so that the last of them may
+        ``overlapped`` those that were checked without their records, so that the last of them may
         be the wrong one.
         """
         super().__init__(place, right_count)

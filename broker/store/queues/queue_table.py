@@ -34,7 +34,7 @@ class RecoveredEnds:
     """The findings of one start; none before it has scanned, and none when it is finished."""
 
     def __init__(self, reput_from_offset: Callable[[], PhysicalOffset]) -> None:
-        """Take a function that returns up to where the log has been carried to its queues."""
+        """Store a function that returns up to where the log has been dispatched to its queues."""
         self._reput_from_offset = reput_from_offset
         self._end_offset: PhysicalOffset | None = None
         self._ends: Mapping[QueueKey, QueueOffset] = {}

@@ -116,9 +116,9 @@ def select_few(
     *,
     are_all: bool,
 ) -> SelectedEntries | None:
-    """Pick from the first few entries, one by one; None if these do not decide, or are many.
+    """Select from the first few entries, one by one; None if these do not decide, or are many.
 
-    They do decide if they are all that there are to look at.
+    They do decide if there are no further entries.
     """
     if len(entries) > FEW * ENTRY_BYTES:
         return None

@@ -37,7 +37,7 @@ class RecordCheck:
     """
 
     def __init__(self, sealed_from: PhysicalOffset) -> None:
-        """Keep the place in the log from which each record ends with a checksum."""
+        """Store the log offset from which each record ends with a checksum."""
         self._sealed_from = sealed_from
 
     def decode(self, record: Buffer, physical_offset: PhysicalOffset) -> StoredMessage | None:
@@ -145,7 +145,7 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
 def limit_records(
     sizes: list[int], count_max: int, start: PhysicalOffset, next_offset: PhysicalOffset
 ) -> tuple[list[int], PhysicalOffset]:
-    """Limit the number of records from a place on; return their sizes, and where they end."""
+    """Limit the number of records from a position on; return their sizes, and where they end."""
     if len(sizes) <= count_max:
         return sizes, next_offset
     return sizes[:count_max], start + sum(sizes[:count_max])
@@ -165,6 +165,6 @@ def limit_to_valid(
 
 
 def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
-    """Return how many records of one size, up to a number, begin at a place in the data."""
+    """Return how many records of one size, up to a number, begin at a position in the data."""
     is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size
     return most if is_same.all() else int(np.argmin(is_same))

@@ -403,7 +403,7 @@ class BatchTable:
         return min(sinks, key=lambda sink: sinks[sink].committed_ms)
 
     def _apply(self, change: BatchTableChange, room_for: int = 0) -> None:
-        """Note a change, with room behind it for one more entry of a size."""
+        """Note a change, and keep room for one more entry of a size after it."""
         content = encode_body(change)
         if self._must_save_table or not self._journal.has_room(len(content), room_for):
             self._save_table()

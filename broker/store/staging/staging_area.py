@@ -284,7 +284,7 @@ class StagingArea:
                 self._directories.discard(sink)
 
     def _modified_at(self, name: StagedName) -> float:
-        """Return when a chunk was staged; one whose file somebody has removed is as old as any."""
+        """Return when a chunk was staged; one whose file was removed counts as the oldest."""
         try:
             return self._disk.modified_at(self._root / name.sink / name.file_name)
         except FileNotFoundError:

@@ -114,9 +114,9 @@ def _truncate_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Itera
 def _pieces(
     log: CommitLog, start: PhysicalOffset, end_offset: PhysicalOffset, border: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer, list[int]]]:
-    """Yield the records of a log without holes: their place, their bytes, their sizes.
+    """Yield the records of a log without holes: their position, their bytes, their sizes.
 
-    No piece reaches across the border, where a record begins.
+    No piece crosses the border, where a record begins.
     """
     while start < end_offset:
         stop = border if start < border else end_offset
@@ -135,9 +135,9 @@ def _pieces(
 
 
 def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
-    """Return whether entries are the same, but for times of delivery in place of codes.
+    """Return whether entries are equal, except for times of delivery in place of codes.
 
-    These are by the delays that were set then, and nobody goes by them.
+    These follow the delays that were set then, and nothing uses them.
     """
     if found == expected:
         return True

@@ -111,7 +111,7 @@ class StoreOpening:
         """Write what is to be written; in any thread, in one at a time.
 
         Raises:
-            Lacking: It is not time yet.
+            TransientFailure: It is too early.
             OSError, StoreError: The first step that failed raised this. It comes first the next
                 time.
         """
@@ -256,7 +256,7 @@ def _queue_steps(
     is_rebuilding: bool,
     may_have_others: bool,
 ) -> list[Callable[[], object]]:
-    """Return the steps that carry what was found to the queues, tidy these and note that."""
+    """Return the steps that dispatch what was found to the queues, tidy these and note that."""
     reput, end_offset = components.reput, components.log.written_offset
     doing = "makes consume queues and index again" if is_rebuilding else "completes consume queues"
     reporter = _ProgressReporter(on_progress, doing, reput.reput_from_offset, end_offset)
@@ -288,7 +288,7 @@ def _finish_log(
     *,
     crashed: bool,
 ) -> None:
-    """Have the disk hold what was found of the log, nothing behind it, and no half of a batch."""
+    """Flush what was found of the log, wipe what follows it, and roll back an open batch."""
     files, end_offset = components.log.files, recovered.end_offset
     if crashed:
         start = checkpoint.safe_offset if checkpoint else files.first_offset
@@ -393,7 +393,7 @@ def _dispatch_recovered(
     reporter: _ProgressReporter,
     save_progress: Callable[[], None] | None,
 ) -> None:
-    """Dispatch what was found; once a listener is told, only its own thread may do that.
+    """Dispatch what was found; if there is a listener, only its own thread may do that.
 
     Raises:
         StartInterrupted: The start is to end. What was done is noted, unless it is soon done again.
@@ -449,10 +449,10 @@ def _trim_queues(
     is_rebuilding: bool,
     may_have_others: bool,
 ) -> None:
-    """Let each queue begin and end where it should; no queue offset is given twice.
+    """Set where each queue begins and ends, so that no queue offset is given twice.
 
     ``ends`` are those of the queues' files, where these know more than the manifest. Files that
-    ``may_have_others`` behind their last entries are wiped there.
+    ``may_have_others`` past their last entries are wiped there.
     """
     with checkpointer.maintenance, components.reput.paused():
         if (
@@ -483,9 +483,9 @@ def _recover_log(
     *,
     crashed: bool,
 ) -> RecoveredLog:
-    """Find the end of the log and go on there; the torn tail after it is to be wiped.
+    """Find the end of the log and continue there; the torn tail after it is to be wiped.
 
-    The manifest, if it is the newest, knows the times of what is not followed.
+    The manifest, if it is the newest, knows the times of what is not scanned.
     """
     log = components.log
     start = checkpoint.safe_offset if checkpoint else log.min_offset
@@ -591,7 +591,7 @@ def _warn_of_missing_files(
 def _warn_of_lost_end(
     components: StoreComponents, known: PhysicalOffset, end_offset: PhysicalOffset
 ) -> None:
-    """Warn if queues lead to places behind the end of the log, as they do only to flushed ones."""
+    """Warn if queues lead past the end of the log, because they lead only to flushed records."""
     if known > end_offset:
         _log.warning(
             "%s is missing, damaged or of an older copy: the commit log ends at %d, and consume "
@@ -607,7 +607,7 @@ def _max_referenced_offset(
 ) -> PhysicalOffset:
     """Return the end of the last record that queues of a store that is not large lead to, or 0.
 
-    Behind a crash they lead to flushed records alone only if they did so all the time.
+    After a crash they lead to flushed records alone only if they did so all the time.
     """
     if not manifest.entries_were_confirmed or not _is_small(components, end_offset):
         return LOG_START
@@ -619,9 +619,9 @@ def _max_referenced_offset(
 
 
 def _remaining_holes(components: StoreComponents, holes: Sequence[Hole]) -> tuple[Hole, ...]:
-    """Return those holes that hold no record now, either, not even behind one that is damaged.
+    """Return those holes that still have no record, not even after a damaged one.
 
-    What a disk refuses it may give again one day.
+    What a disk refuses it may return again one day.
     """
     log = components.log
     behind = (
@@ -647,9 +647,9 @@ def _matches_log(manifest: StoreManifest, components: StoreComponents) -> bool:
 
 
 def _check_derived_files(components: StoreComponents, manifest: StoreManifest) -> ConsistencyResult:
-    """Compare queues and index with the log; those of a large store are taken for right.
+    """Compare queues and index with the log; those of a large store are assumed to be right.
 
-    So are those that were just made from it, as far as that has come.
+    So are those that were just built from it, up to where that has come.
     """
     end_offset = manifest.safe_offset or LOG_START
     if manifest.is_rebuilding or not _is_small(components, end_offset):
@@ -668,13 +668,13 @@ def _check_derived_files(components: StoreComponents, manifest: StoreManifest) -
 
 
 def _is_small(components: StoreComponents, end_offset: PhysicalOffset) -> bool:
-    """Return whether looking at all of a store up to a place in the log takes little time."""
+    """Return whether reading all of a store up to a log offset takes little time."""
     size = _size_until(components.log, end_offset)
     return size <= components.config.check_whole_log_bytes and len(components.queues) <= QUEUES_MAX
 
 
 def _size_until(log: CommitLog, end_offset: PhysicalOffset) -> int:
-    """Return the bytes that there are to read of a log up to a place.
+    """Return the bytes that there are to read of a log up to an offset.
 
     The first file is not full if a staged batch was to be committed there.
     """

@@ -47,7 +47,7 @@ _Key: TypeAlias = tuple[int, tuple[str | None, ...]]
 
 
 class CachedSend(NamedTuple):
-    """What is known of messages of one kind to one queue."""
+    """The common part of messages of one kind to one queue."""
 
     header: SendMessageRequestHeader
     """The header of the first message, valid for all that does not differ."""
@@ -106,9 +106,9 @@ class ClientSendCache:
         store_host: Host,
         on_count_change: Callable[[int], None],
     ) -> None:
-        """Remember plans for messages that come from one host and are stored at the other.
+        """Cache sends of messages that come from one host and are stored at the other.
 
-        ``on_count_change`` is told by how many plans their number changes.
+        ``on_count_change`` gets the change of their number.
         """
         self._on_count_change = on_count_change
         self._admission = admission
@@ -167,7 +167,7 @@ class ClientSendCache:
         return True
 
     def _is_valid(self, plan: CachedSend) -> bool:
-        """Return whether the topic of a plan is as it was, and stays."""
+        """Return whether the topic of a cached send is unchanged, and stays."""
         return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._deleting
 
     def __len__(self) -> int:
@@ -215,7 +215,7 @@ class SendCache(PerClientCache[ClientSendCache]):
     """The cached sends of all clients, up to a fixed number."""
 
     def __init__(self, admission: TopicAdmission, store_host: Callable[[Channel], Host]) -> None:
-        """Begin with no plans; ``store_host`` returns where a client's messages are stored."""
+        """Start empty; ``store_host`` returns where a client's messages are stored."""
         super().__init__(CACHED_SENDS_TOTAL_MAX)
         self._admission = admission
         self.config_of, self.deleting = admission.config_of, admission.deleting
@@ -223,7 +223,7 @@ class SendCache(PerClientCache[ClientSendCache]):
         self._store_host = store_host
 
     def for_client(self, connection: Channel) -> ClientSendCache:
-        """Return the plans of a client."""
+        """Return the cached sends of a client."""
         plans = self._clients.get(connection)
         return plans if plans is not None else self._new(connection)
 

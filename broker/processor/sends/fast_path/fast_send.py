@@ -198,7 +198,7 @@ class FastSend:
             self._acknowledger.when_stored(result, tell, sends=len(puts))
 
     def _parse_run(self, plans: ClientSendCache, data: bytes, start: int) -> Iterator[_ParsedSend]:
-        """Cut the sends that begin at a place in the data, up to the first that has no shape."""
+        """Cut the sends that begin at a position in the data, up to the first of unknown shape."""
         end, stop = len(data), start + RUN_BYTES_MAX
         planned_of, config_of, leaving = (
             plans.headers.get,
