@@ -1,6 +1,6 @@
 """Print a store's files, records and entries: ``python -m rocketpoll.broker.store.tools.dump DIR``.
 
-It changes nothing, and reads the store through `inspection`.
+It changes nothing and knows nothing that `inspection` does not tell it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Count what a store holds by topic: ``python -m rocketpoll.broker.store.tools.stat DIR``.
 
-It shows which topic fills the disk, to the byte: it reads the whole log through `inspection`,
-counts each record, changes nothing, and prints JSON.
+Which topic fills the disk, to the byte: the whole log is read, and each record counted. It changes
+nothing, knows nothing that `inspection` does not tell it, and prints JSON.
 """
 
 from __future__ import annotations

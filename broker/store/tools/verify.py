@@ -1,11 +1,11 @@
-"""Check that a store is consistent: ``python -m rocketpoll.broker.store.tools.verify DIR``.
+"""Check that a store is as it should be: ``python -m rocketpoll.broker.store.tools.verify DIR``.
 
-It scans the log and checks each record; then it compares the consume queues with the log, entry by
-entry, except for the times at which delayed messages are due: their delays are a setting of the
-broker. It changes nothing, and exits with status 0 if all is well.
+The log is followed and each record checked; then the consume queues are compared with what the log
+says they must hold, entry by entry, but for the times at which delayed messages are due: their
+delays are a setting of the broker. It changes nothing, and ends with status 0 if all is well.
 
-RocketMQ notes nowhere that a topic was deleted. Its queues are gone then, and it is not in
-`topics.json`; or its offsets appear again in the log, if it was recreated.
+RocketMQ notes nowhere that a topic was deleted. Its queues are gone then, and it is none of the
+topics in `topics.json`; or offsets come again in the log, if it was made anew.
 """
 
 from __future__ import annotations
