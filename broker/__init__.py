@@ -1,11 +1,12 @@
 """RocketMQ's long polling and store in one Python process, imported as `rocketpoll.broker`.
 
-A pull flows through server, processor and store. If the store has nothing for it, longpolling holds
-it; the store's reput tells longpolling of arrivals, which replays the pull through the same
-processor. Of the other side of the project, the broker knows only `rmq_spark.wire`.
+A pull passes through server, processor and store. If the store has no message for it, longpolling
+holds it. The store's reput notifies longpolling of arrivals, and longpolling replays the pull
+through the same processor. The broker imports only `rmq_spark.wire` and `rmq_spark.errors` from the
+rest of the project.
 
-The folder stands at the top of the repository, and ``rocketpoll/broker`` leads to it. ``broker`` is
-a name that other distributions and people's own files have, so it is never imported by that name.
+The folder is at the top of the repository, and ``rocketpoll/broker`` links to it. Other
+distributions and users' own files are named ``broker`` too, so nothing imports it by that name.
 """
 
 if __name__ != "rocketpoll.broker":

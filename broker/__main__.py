@@ -1,7 +1,7 @@
-"""Run one broker until it is told to stop: ``python -m rocketpoll.broker -c conf/broker.conf``.
+"""Run one broker until a signal stops it: ``python -m rocketpoll.broker -c conf/broker.conf``.
 
-It prints one line when the broker is ready, and logs to stderr. SIGTERM and SIGINT stop it in
-order; SIGHUP has it read its file of settings again.
+The broker prints one line when it is ready, and logs to stderr. SIGTERM and SIGINT stop it in
+order; SIGHUP makes it reload its settings file.
 """
 
 # the process is set up before the imports that take long
@@ -47,7 +47,7 @@ _STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
 
 
 class _UncleanStop(RocketPollError):
-    """A broker could not save what it should when it stopped, which is what this is made of."""
+    """A broker could not save everything when it stopped; the argument is what was not saved."""
 
     def __str__(self) -> str:
         """Return what is said of it."""
@@ -251,7 +251,7 @@ async def _start(
 ) -> int | None:
     """Start a broker; return its port, or None if a signal has ended its start.
 
-    The loop hears of signals only when the store is open, and a start may take long until then.
+    The loop processes signals only once the store is open, and a start may take long until then.
     """
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: watch.request_stop())
@@ -284,7 +284,7 @@ def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:
 
 
 def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> None:
-    """Read the settings again, and go on with those that can change now."""
+    """Reload the settings, and apply those that can change now."""
     try:
         config = _limit_to_descriptors(load())
     except RocketPollError as error:

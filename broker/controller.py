@@ -1,13 +1,13 @@
 """BrokerController: builds the rooms, connects them, starts and stops them in order.
 
-    start   store (which recovers), state tables, processors, timers; the port last, and metrics
-    stop    the port first; no more messages are taken; waiting pulls are answered, sends that wait
-            for the disk acknowledged, the commit of a batch ended, requests that wait for a file
-            answered; only then connections are closed; state tables; the store, which removes its
-            abort file
+    start   store (with recovery), state tables, processors, timers; then the port, then metrics
+    stop    close the port; accept no more messages; answer held pulls, acknowledge sends that
+            wait for the disk, finish the commit of a batch, answer requests that wait for a file;
+            then close connections; save state tables; close the store, which removes its abort
+            file
 
-Everything but housekeeping on files happens on the loop's thread. Only code that runs a broker
-imports this module, and no room does; what each room needs is handed to it here.
+Everything except file housekeeping runs on the event loop's thread. Only code that runs a broker
+imports this module; each room receives what it needs from here.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ class BrokerController:
             await asyncio.wait([ended], timeout=until - self._loop.time())
 
     def reload(self, config: BrokerConfig) -> Reload:
-        """Go on with what a running broker can take of another configuration; say what that is."""
+        """Apply the reloadable settings of a new configuration; return the changes."""
         reload = plan_reload(self._config, config)
         self._config = self.processors.admin.config = taken = reload.config
         self.server.limits = taken.server
@@ -297,12 +297,12 @@ class BrokerController:
         return self._disk.usage(self._config.store.store_path_root_dir)
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of all sockets, which a fork of this process has to let go of."""
+        """Return the descriptors of all sockets, which a forked child has to close."""
         metrics = self._metrics.descriptors() if self._metrics is not None else []
         return self.server.descriptors() + [number for number in metrics if number >= 0]
 
     def unready_reason(self) -> str | None:
-        """Return why messages are not taken now, or None if they are, or never shall be."""
+        """Return why messages are not accepted now; None if they are, or if they never will be."""
         if self._is_stopping:
             return "the broker is stopping"
         if not self.port:
@@ -341,10 +341,10 @@ class BrokerController:
             self._loop.call_soon_threadsafe(self.deletion_log.report, deleted)
 
     def _make_log_durable(self) -> None:
-        """Flush all that is visible now, so that no power loss takes it; in a thread that may wait.
+        """Flush all that is visible now, against power loss; in a thread that may wait.
 
         Raises:
-            Lacking, StoreError: The disk does not flush in time, or not at all.
+            TransientFailure, StoreError: The disk does not flush in time, or not at all.
         """
         visible = self.store.confirm_offset()
         state = self.store.state()
@@ -372,8 +372,8 @@ class BrokerController:
     def advertised_host(self, connection: Channel) -> Host:
         """Return the address at which a client can reach this broker: the dialled or a fixed one.
 
-        The port is the same for all: what is sent by the VIP channel can be asked for elsewhere,
-        too.
+        The port is always the same, so that a message sent through the VIP channel can be requested
+        elsewhere, too.
         """
         return Host(self._advertised_address or connection.local_host.address, self.port)
 
@@ -431,7 +431,7 @@ class BrokerController:
         return True
 
     def _schedule_deadline(self) -> None:
-        """Plan the one timer for the earliest deadline; ringing too early does no harm."""
+        """Schedule the one timer for the earliest deadline; firing too early does no harm."""
         next_ms = self.hold_service.next_deadline_ms
         if next_ms is not None:
             self._deadline.schedule(next_ms)

@@ -1,4 +1,4 @@
-"""stream_test: a stream of Spark's, taken step by step as in Scala's `StreamTest`.
+"""stream_test: a Spark stream that a test runs step by step, as with Scala's `StreamTest`.
 
     with stream_test(spark, broker, "orders", totals) as stream:
         stream.add_data('{"id": 1, "total": 9.5}')
@@ -6,9 +6,9 @@
         stream.check_answer((1, 9.5))
 
 The query is the user's function of a source that reads the topic, and a sink that keeps the rows of
-each batch by its number: a batch that is run again replaces what it gave before, as in a sink that
-counts each row once. Of Spark, this module knows only the methods that it calls on what it is
-given; it never imports it.
+each batch by its number: a batch that runs again replaces its earlier rows, as in a sink that
+counts each row once. This module never imports Spark; it uses only the methods of the objects that
+it is given.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class StreamTest:
         self._query = None
 
     def crash(self) -> None:
-        """Stop the stream as if its driver had died behind the last batch, before it was committed.
+        """Stop the stream as if its driver had died after the last batch, before it was committed.
 
         The rows are in the sink, and the checkpoint does not know: `start` runs that batch again,
         over the same messages.
@@ -302,7 +302,7 @@ class StreamTest:
 
     @contextmanager
     def expect_failure(self, match: str = "") -> Iterator[None]:
-        """Enter a context in which the stream has to fail; it may be started in it, or behind it.
+        """Enter a context in which the stream has to fail; it may be started in it, or before it.
 
         Args:
             match: A regular expression that is to be found in the text of the failure.

@@ -1,7 +1,7 @@
 """Helpers for tests: polling for a condition, and the rows that a Spark stream reads from a topic.
 
-The fixtures are in the plugin, `rocketpoll.pytest_plugin`. Of Spark, this module knows only the
-methods that it calls on what it is given; it never imports it.
+The fixtures are in the plugin, `rocketpoll.pytest_plugin`. This module never imports Spark; it uses
+only the methods of the objects that it is given.
 """
 
 from __future__ import annotations

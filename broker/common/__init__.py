@@ -1,1 +1,1 @@
-"""What several rooms of the broker use: connections, settings, histograms, local time."""
+"""Shared parts of the broker's rooms: connections, settings, histograms, threads, local time."""

@@ -1,7 +1,7 @@
-"""Channel: what the rest of the broker may know of a connected client.
+"""Channel: the interface of a client's connection for the rest of the broker.
 
-`server` makes connections, other rooms use them. This says nothing of how bytes travel. Everything
-here is called on the broker's one thread, and returns at once.
+`server` implements it; the other rooms use it. Call it only on the broker's one thread; every call
+returns at once.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ class Channel(Protocol):
 
     @property
     def local_host(self) -> Host:
-        """The address of the broker that the client has dialled."""
+        """The broker's address that the client has dialled."""
 
     @property
     def is_closed(self) -> bool:
-        """True if nothing that is sent will arrive any more."""
+        """True if nothing that is sent can arrive any more."""
 
     @property
     def is_congested(self) -> bool:
-        """True if the client leaves answers unread."""
+        """True if the client leaves responses unread."""
 
     @property
     def response_bytes_max(self) -> int:
-        """The maximum size of an answer now, in bytes; one that cannot be cut is refused."""
+        """The maximum size of a response now, in bytes; one that cannot be cut is refused."""
 
     def send(self, command: RemotingCommand) -> None:
         """Send a command; do nothing if the client is gone."""
 
     def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
-        """Send an encoded frame, with a body that may lie in several places."""
+        """Send an encoded frame, with a body that may consist of several buffers."""
 
     def request(
         self,
@@ -68,7 +68,7 @@ class Channel(Protocol):
     ) -> None:
         """Send a request to the client; ``callback`` gets its response, or None after the timeout.
 
-        A client that goes, or that leaves unread what it was sent, gives no answer.
+        ``callback`` also gets None if the client disconnects, or does not read what it was sent.
         """
 
     def close(self, reason: str) -> None:

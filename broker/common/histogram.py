@@ -1,7 +1,6 @@
-"""Histogram: how often something took how long, counted since the start in plain integers.
+"""Histogram: counts durations in buckets, since the start, as plain integers.
 
-One thread adds, any thread reads. Rooms count with it where they work; this module must not know
-what is measured, nor how it is shown.
+One thread adds, any thread reads.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 
 
 
 class Histogram:
-    """Counts of durations, in buckets that include their upper ends; the last has none."""
+    """Counts of durations, in buckets that include their upper bounds; the last has none."""
 
     __slots__ = ("_bounds", "_counts", "seconds")
 
@@ -32,5 +31,5 @@ class Histogram:
         self.seconds += seconds
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Yield each bucket's end with the number of durations up to it; infinity comes last."""
+        """Yield each bucket's bound with the number of durations up to it; infinity is last."""
         return zip((*self._bounds, float("inf")), accumulate(tuple(self._counts)), strict=True)

@@ -1,7 +1,7 @@
-"""local_time: a moment in this machine's time zone, as hours, dates and names of files are told.
+"""local_time: converts a timestamp to this machine's time zone, for hours, dates and file names.
 
-A clock can be set to years that a date cannot tell: such a moment counts as the last that one can,
-and nothing fails for it. Pure but for the zone of the machine.
+A clock can be set to years that a date cannot represent: such a time becomes the last that one can,
+so that nothing fails.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ _LATEST: Final = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2)
 
 
 def local_time(now_ms: int) -> datetime:
-    """Return a moment in local time, from milliseconds since 1970."""
+    """Return a timestamp, in milliseconds since 1970, in local time."""
     seconds = min(now_ms / 1000, _LATEST.timestamp())
     return datetime.fromtimestamp(seconds, timezone.utc).astimezone()

@@ -1,7 +1,7 @@
-"""OutgoingRequests: the broker's requests to one client that await their responses.
+"""OutgoingRequests: the broker's requests to one client that wait for their responses.
 
-A question ends with its answer, with its timeout, or when the client goes. It sends nothing itself,
-and knows no socket.
+A request ends with its response, with its timeout, or when the client disconnects. The caller sends
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ReplyCallback: TypeAlias = Callable[["RemotingCommand | None"], None]
 
 
 class OutgoingRequests:
-    """The open questions to one client."""
+    """The pending requests to one client."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -34,12 +34,12 @@ class OutgoingRequests:
         return command._replace(opaque=opaque)
 
     def discard(self, command: RemotingCommand) -> None:
-        """Wait no longer for the answer to a command that could not be sent."""
+        """Discard a request that could not be sent."""
         _, timer = self._callbacks.pop(command.opaque)
         timer.cancel()
 
     def complete(self, command: RemotingCommand) -> None:
-        """Pass an answer on to its callback; ignore it if it is late or answers no question."""
+        """Pass a response to its callback; ignore it if it is late or matches no request."""
         waiting = self._callbacks.pop(command.opaque, None)
         if waiting is not None:
             then, timer = waiting
@@ -47,7 +47,7 @@ class OutgoingRequests:
             then(command)
 
     def cancel_all(self) -> None:
-        """Tell all callbacks, in a later turn of the loop, that no answer will come."""
+        """Notify all callbacks, in a later turn of the loop, that there is no response."""
         waiting, self._callbacks = self._callbacks, {}
         for then, timer in waiting.values():
             timer.cancel()

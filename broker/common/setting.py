@@ -1,11 +1,11 @@
-"""The declaration of a setting: its key, the kind of its values, its default and its purpose.
+"""Setting: declares a setting with its key, the type of its values, its default and its purpose.
 
-A setting is a field of a frozen dataclass, in the room that uses it, declared by `setting`: that is
-the one place where all there is to say about it stands. `settings.keys` gathers them by their keys.
+A setting is a field of a frozen dataclass, in the room that uses it, declared by `setting`. That
+declaration is the one place that describes it; `settings.setting_keys` collects all settings by
+their keys.
 
-A kind of values parses their text, and shows them as a file would say them. A text that cannot be
-parsed raises a ValueError, whose message says what is needed instead. This module knows no
-particular setting.
+A value type parses the text of a value, and formats it as in a file. If a text is invalid, it
+raises a ValueError whose message says what is expected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 @dataclass(frozen=True, slots=True)
 class ValueType(Generic[_Value]):
-    """A kind of values: a function that parses their text, and one that shows them as text.
+    """A type of values: a function that parses their text, and one that formats them.
 
     Attributes:
         bounds: The lowest and the highest, both included, if they are numbers.
@@ -36,7 +36,7 @@ class ValueType(Generic[_Value]):
 
 
 def number(low: int, high: int) -> ValueType[int]:
-    """Return the kind of whole numbers from ``low`` to ``high``, both included."""
+    """Return the type of whole numbers from ``low`` to ``high``, both included."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
@@ -47,7 +47,7 @@ def number(low: int, high: int) -> ValueType[int]:
 
 
 def choice(choices: type[_Choice], note: str = "") -> ValueType[_Choice]:
-    """Return the kind of the members of an Enum, by name; ``note`` says why there are no others."""
+    """Return the type of the members of an Enum, by name; ``note`` says why there are no others."""
 
     def parse(text: str) -> _Choice:
         if text not in choices.__members__:
@@ -175,6 +175,6 @@ def setting(
 
 
 def required_setting(key: str, value_type: ValueType[_Value], comment: str) -> _Value:
-    """Declare a field as a setting that whoever makes the dataclass has to give."""
+    """Declare a field as a setting without a default, to be given on construction."""
     made: _Value = field(metadata={SETTING: Setting(key, value_type, comment, "")})
     return made

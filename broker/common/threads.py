@@ -1,17 +1,17 @@
-"""Threads: the one place where a broker starts threads, without ever waiting for one to begin.
+"""Threads: starts all threads of a broker, without ever waiting for one to begin.
 
-`threading.Thread.start` waits without limit until the new thread says that it runs. A thread that
-gets no memory for its first steps never says so, and its starter hangs for good: on the thread of
-the event loop, that is the whole broker. `ThreadPoolExecutor.submit` starts threads in that way,
-too. So everything that a broker does in another thread goes through `Workers`:
+`threading.Thread.start` waits without limit until the new thread reports that it runs. A thread
+that gets no memory for its first steps never does, and its starter hangs for good: on the thread of
+the event loop, that is the whole broker. ``ThreadPoolExecutor.submit`` starts threads in the same
+way. So everything that a broker does in another thread goes through `DaemonThreadPool`:
 
     submit ── starts a thread if there may be one more ── returns a future at once
-    worker ── says that it has begun ── runs jobs, until `shutdown`
-    fail_lost_jobs ── a thread that has not begun in time is given up ── its jobs fail with a
-                      MemoryError, which their owners take as every other lack; the next job starts
-                      another thread
+    worker ── notes that it has begun ── runs jobs, until `shutdown`
+    fail_stuck_jobs ── abandons a thread that has not begun in time ── fails its jobs with a
+                       MemoryError, which their owners treat as any other shortage; the next job
+                       starts another thread
 
-A thread that begins after it was given up ends at once: there are never more than there may be.
+An abandoned thread that begins later ends at once, so there are never more threads than allowed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _POLL_SECONDS: Final = 0.2
 
 
 class _NonBlockingEvent(threading.Event):
-    """The event that a thread sets as it begins, for which its starter does not wait."""
+    """The event that a thread sets as it begins, and that its starter does not wait for."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Return at once."""
@@ -47,7 +47,7 @@ class _NonBlockingEvent(threading.Event):
 
 
 class _PoolThread:
-    """One thread of `Workers`."""
+    """One thread of `DaemonThreadPool`."""
 
     def __init__(self) -> None:
         self._start_token = [None]
@@ -55,7 +55,7 @@ class _PoolThread:
         self.has_ended = False
 
     def claim_start(self) -> bool:
-        """Return True once: to the thread as it begins, or to whoever gives it up."""
+        """Return True once: to the thread as it begins, or to the caller that abandons it."""
         try:
             self._start_token.pop()  # atomic
         except IndexError:
@@ -68,17 +68,17 @@ class _PoolThread:
         return not self._start_token
 
     def abandon_if_late(self) -> bool:
-        """Give the thread up if it has not begun in time; return whether it is of no use."""
+        """Abandon the thread if it has not begun in time; return whether it is of no use."""
         if not self.has_started and time.monotonic() >= self._start_deadline:
             self.has_ended = self.claim_start()
         return self.has_ended
 
 
 class DaemonThreadPool:
-    """Threads that run jobs in the order in which they come; none is started before there is a job.
+    """Threads that run jobs in the order of submission; none is started before there is a job.
 
-    They are daemons. A program that ends waits for the jobs under way, as libraries that are being
-    loaded may crash otherwise, unless told not to.
+    They are daemons. A program that ends waits for running jobs, because a library that is being
+    loaded may crash otherwise; ``waits_at_exit=False`` disables that.
     """
 
     def __init__(self, name: str, count_max: int = 1, *, waits_at_exit: bool = True) -> None:
@@ -94,9 +94,10 @@ class DaemonThreadPool:
         _pools.add(self)
 
     def submit(self, job: Callable[[], Result]) -> Future[Result]:
-        """Have a job run, and return its future; nothing waits for a thread.
+        """Queue a job, and return its future, without waiting for a thread.
 
-        A future that can still be cancelled has not begun, and does not begin after that.
+        As long as a future can be cancelled, its job has not begun; once cancelled, it never
+        begins.
 
         Raises:
             RuntimeError: No thread can be started, and there is none; or `shutdown` was called.
@@ -118,8 +119,8 @@ class DaemonThreadPool:
     def fail_stuck_jobs(self) -> None:
         """Fail the jobs of a thread that has not begun in time, if no other can run them.
 
-        To be called now and then. It waits for nothing: if others are just submitting a job, the
-        next call does it.
+        To be called now and then. It never blocks: if another thread is submitting a job, the next
+        call does it.
         """
         lost: list[Future[Any]] = []
         if not self._lock.acquire(blocking=False):
@@ -139,7 +140,7 @@ class DaemonThreadPool:
                 future.set_exception(MemoryError("a new thread could not begin"))
 
     def shutdown(self) -> None:
-        """Take no more jobs, cancel those that have not begun, and have the threads end."""
+        """Accept no more jobs, cancel those that have not begun, and let the threads end."""
         with self._lock:
             self._is_closed = True
             unfinished = tuple(self._unfinished)
@@ -148,7 +149,7 @@ class DaemonThreadPool:
         self._jobs.put(None)
 
     def shutdown_and_wait(self) -> None:
-        """Shut down, and return when the jobs under way are done."""
+        """Shut down, and return when the running jobs are done."""
         self.shutdown()
         with self._lock:
             under_way = [each for each in self._unfinished if not each.done()]

@@ -1,13 +1,11 @@
 """A broker for a test, a notebook or a program, which ends with the process that started it.
 
-    embedded_broker   its life: settings, directory, start to stop, forks and exits
+    embedded_broker   its lifecycle: settings, directory, start to stop, forks and exits
     helpers           operations on a running broker: topics, sends, all messages, waiting
     broker_thread, broker_process   the two ways to run it
-    clock             its time, which its owner moves: moving says how, event_loop how timers notice
-    faults            what its owner does to it, in network and embedded_disk, which it stands on
+    faults            its clock, which its owner can advance, and faults of disk, network and power
 
-This room and `rocketpoll.broker.testing` are the only ones of the broker that know the client. No
-other room knows them.
+Only this room and `rocketpoll.broker.testing` use the client.
 """
 
 from .embedded_broker import EmbeddedBroker

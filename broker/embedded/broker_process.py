@@ -1,12 +1,11 @@
-"""BrokerProcess: a broker as a process of its own, that ends when this one does.
+"""BrokerProcess: a broker as a process of its own, which ends when this one does.
 
     its stdin    a pipe that nobody writes to: when this process ends, however that happens, so does
                  the pipe
     its stdout   one line when it serves
     its stderr   an unnamed file that keeps what it prints, in case it ends on its own
 
-It runs in a session of its own, so that Ctrl-C reaches only the process that started it. It knows
-no client, and nothing of directories: the code that starts it does.
+It runs in a session of its own, so that Ctrl-C reaches only the process that started it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class BrokerProcess:
     """A broker in a child process, which is started once and stopped once."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Take the command that runs a broker, without running it yet."""
+        """Store the command that runs a broker, without running it yet."""
         self._command = [*command, UNTIL_INPUT_ENDS]
         self._was_killed = False
 

@@ -1,7 +1,6 @@
-"""BrokerThread: a broker on a loop and a thread of its own, in this process.
+"""BrokerThread: a broker on an event loop and a thread of its own, in this process.
 
-The thread is a daemon, so that a program that forgets its broker ends all the same. It knows no
-client, and nothing of directories: the code that starts it does.
+The thread is a daemon, so that a program that forgets its broker still ends.
 """
 
 from __future__ import annotations
@@ -104,11 +103,11 @@ class BrokerThread:
             self._loop.call_soon_threadsafe(self._resumed.wait)
 
     def resume(self) -> None:
-        """Let an event loop that was blocked by `pause` go on."""
+        """Resume an event loop that was blocked by `pause`."""
         self._resumed.set()
 
     def advance(self, seconds: float, timeout: float) -> None:
-        """Move the broker's time forward, and return when it has done what came due.
+        """Move the broker's time forward, and return when it has done what was due.
 
         Raises:
             concurrent.futures.TimeoutError: It is still at work after ``timeout`` seconds of the
@@ -119,7 +118,7 @@ class BrokerThread:
     def run(
         self, operation: Callable[[BrokerController], Coroutine[Any, Any, None]], timeout: float
     ) -> None:
-        """Have something done with the broker on its loop, and return when it is.
+        """Run a function with the broker on its loop, and return when it is done.
 
         Raises:
             concurrent.futures.TimeoutError: It is not done after ``timeout`` seconds.
@@ -134,9 +133,9 @@ class BrokerThread:
     def submit(
         self, operation: Callable[[BrokerController], Coroutine[Any, Any, None]]
     ) -> Future[None]:
-        """Have something done with the broker on its loop, as soon as that goes on.
+        """Queue a function for the broker's loop; it runs as soon as the loop continues.
 
-        What is given first is done first, and two are never under way together. A stop cancels
+        Functions run in the order in which they were submitted, never two at a time. A stop cancels
         what is not done by then.
         """
         return asyncio.run_coroutine_threadsafe(self._run_serially(operation), self._loop)

@@ -394,7 +394,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         return replace(config, store=replace(config.store, open_files_max=open_files_max))
 
     def _thread(self, name: str) -> BrokerThread:
-        """Return the thread of the broker, or raise the reason why it has not what is asked for."""
+        """Return the thread of the broker, or raise the reason why there is none."""
         self._check_owner(f"use {name} of")
         runner = self._running()
         if not isinstance(runner, BrokerThread):

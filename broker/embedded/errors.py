@@ -1,7 +1,4 @@
-"""EmbeddedBrokerError, of what an embedded broker cannot do; and what a wrong argument is told by.
-
-Whatever the owner calls, its life or its faults, raises them. This module knows neither.
-"""
+"""EmbeddedBrokerError and the errors of wrong arguments, for embedded brokers and their faults."""
 
 from __future__ import annotations
 
@@ -13,6 +10,6 @@ class EmbeddedBrokerError(RocketPollError, page="troubleshooting.md#brokers-in-t
 
 
 def type_error(name: str, needed: str, found: object, example: str) -> TypeError:
-    """Return the error of an argument that is of none of the types that are needed."""
+    """Return the error for an argument that has none of the expected types."""
     kind = f"{type(found).__name__} {excerpt(found)}"
     return TypeError(f"{name}: needed {needed}, found {kind}; for example: {example}")

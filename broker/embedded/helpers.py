@@ -1,10 +1,7 @@
-"""BrokerHelpers: operations on a running broker. Topics, sends, all messages of a topic, waiting.
+"""BrokerHelpers: operations on a running broker: topics, sends, all messages of a topic, waiting.
 
-Waiting for messages is done by pulls that the broker holds, so it ends as soon as a message
-arrives. A broker does not announce new topics or what a group has committed: those are asked for
-every few milliseconds.
-
-This module knows an address and a client, and no more of the broker.
+Waiting for messages uses pulls that the broker holds, so it ends as soon as a message arrives. A
+broker does not announce new topics or committed offsets: those are polled every few milliseconds.
 """
 
 from __future__ import annotations
@@ -126,8 +123,8 @@ class BrokerHelpers(ABC):
     ) -> list[SendResult]:
         """Send messages one after the other, each once the last is stored, and return the results.
 
-        The messages go to the queues of the topic in turn. What else a `Message` can have is sent
-        by a `producer`::
+        The messages go to the queues of the topic in turn. For everything else that a `Message` can
+        have, use a `producer`::
 
             broker.send("orders", "one", json.dumps({"id": 2}), tags="created")
 

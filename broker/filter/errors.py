@@ -1,4 +1,4 @@
-"""Errors in a subscription's expression. To clients they are SUBSCRIPTION_PARSE_FAILED."""
+"""Errors in a subscription's expression. Clients get SUBSCRIPTION_PARSE_FAILED."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rmq_spark.errors import RocketPollError, excerpt
 
 
 class FilterError(RocketPollError, page="troubleshooting.md#refused-by-a-broker"):
-    """An expression is wrong; the message says where, what was needed there, and what was found.
+    """An expression is wrong; the message says where, what was expected there, and what was found.
 
     ``at`` is the number of the character, counted from 1; None where the text as a whole is wrong.
     """

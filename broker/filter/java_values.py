@@ -1,11 +1,11 @@
-"""Values as Java compares them: a text becomes the type of what it is compared with.
+"""Java values: compares values as Java does; a text becomes the type that it is compared with.
 
 The types are Boolean, Integer, Long, Double and String. Python's `int` stands for two of them: what
 fits in Integer is one. (The one value that fits and is a Long, -2147483648 as the negative of
 2147483648, counts as Long here too.) A text that cannot be converted is a ValueError: its message
 does not match.
 
-This module knows no expressions. Nothing here takes more than linear time in the length of a text.
+Everything here takes at most linear time in the length of a text.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _without_leading_zeros(text: str) -> str:
 def parse_double(text: str) -> float:
     """Return the number in a text as Java reads it, possibly NaN or infinite, or raise ValueError.
 
-    Python's own ``float`` knows more names for these, digits of other scripts and underscores; Java
-    knows hexadecimal numbers, and letters for the type behind the digits.
+    Python's own ``float`` accepts more names for these, digits of other scripts and underscores;
+    Java accepts hexadecimal numbers, and type letters after the digits.
     """
     text = text.strip(BLANKS)
     if text and not text.strip(_DECIMAL_CHARACTERS):  # nothing but these: nearly always
@@ -132,7 +132,7 @@ def parse_double(text: str) -> float:
 def parse_numbers(texts: list[str], like: float) -> Sequence[float | None]:
     """Parse each text by `parse_integer` or `parse_double`, with None in place of a ValueError.
 
-    Most columns are digits from top to bottom, which one look at all of them shows.
+    Most columns contain only digits, which one check of the whole column finds out.
     """
     all_of_them = "".join(texts)
     if isinstance(like, float):

@@ -1,6 +1,6 @@
-"""Evaluates an SQL92 expression for thousands of messages at once.
+"""SQL columns: evaluates an SQL92 expression for thousands of messages at once.
 
-Only the properties that it names are looked at. Conditions on one property are evaluated for its
+Only the properties that it names are read. Conditions on one property are evaluated for its
 distinct values, see `sql_texts`; AND, OR and NOT of their results are looked up in tables.
 Everything else, such as a comparison of two conditions on different properties, is evaluated row by
 row.
@@ -61,7 +61,7 @@ _OR = np.array(
 
 
 class Columns(Protocol):
-    """The properties of many messages, as `rmq_spark.wire.chunk` has them."""
+    """The properties of many messages, as `rmq_spark.wire.chunk` provides them."""
 
     def values(self, name: str) -> pa.StringArray:
         """Return the values of one property, null for messages without it."""

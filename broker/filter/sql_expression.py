@@ -1,12 +1,11 @@
-"""A compiled SQL92 expression: a tree that decides whether the properties of a message match.
+"""SqlExpression: a compiled SQL92 tree that decides whether the properties of a message match.
 
 Its logic has three values: a missing property is NULL, and so are most results of it. What cannot
 be evaluated, such as a number compared with text that is not one, is a ValueError from wherever it
-happens up to the top; such a message does not match. `value` evaluates in RocketMQ's order, since
+happens up to the top; such a message does not match. `value` evaluates in RocketMQ's order, because
 what has been decided before the ValueError counts.
 
-Nodes are made by `sql_parser`, which ensures that their operands are of fitting kinds. This module
-knows no text and no limits.
+`sql_parser` builds the nodes, and ensures that their operands are of fitting kinds.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class Negation(_Unary):
 
 @dataclass(frozen=True)
 class PropertyCondition(_Unary, Condition):
-    """A property where a condition should stand: text is never true."""
+    """A property in place of a condition: text is never true."""
 
     def value(self, properties: Properties) -> bool | None:
         """Return False if the message has the property, else None."""
@@ -270,7 +269,7 @@ class In(Condition):
         return (self.operand,)
 
     def value(self, properties: Properties) -> bool | None:
-        """Return None if the message lacks the property, else whether its text fits."""
+        """Return None if the message has no such property, else whether its text fits."""
         value = properties.get(self.operand.name)
         return None if value is None else (value in self.texts) is not self.negated
 

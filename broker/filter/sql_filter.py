@@ -1,7 +1,7 @@
-"""The filter of an SQL92 subscription: the consume queue decides nothing, the messages decide.
+"""SqlFilter: the filter of an SQL92 subscription, which decides by messages, not by queue entries.
 
-It has the shape of the store's `MessageFilter` and of the filter that waiting pulls need, and knows
-neither.
+It implements the store's `MessageFilter` and the filter that held pulls need, without importing
+either.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SqlFilter:
         )
 
     def cost_of(self, chunk: RecordChunk) -> int:
-        """Return the cost of a look at all properties, in bytes that could be read instead."""
+        """Return the cost of a check of all properties, in bytes that could be read instead."""
         return self._weight * int(chunk.properties_length.sum())
 
     def matches_code(self, code: int) -> bool:  # noqa: ARG002  # the shape of a filter

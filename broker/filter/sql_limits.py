@@ -1,4 +1,7 @@
-"""SqlLimits, apart from the parser, which is only loaded when the first expression comes."""
+"""SqlLimits: the maximum size of an expression.
+
+It is apart from the parser, which is only loaded for the first expression.
+"""
 
 from __future__ import annotations
 

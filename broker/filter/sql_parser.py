@@ -1,4 +1,4 @@
-"""Compiles an SQL92 text to an expression, or raises a FilterError.
+"""SQL parser: compiles an SQL92 text to an expression, or raises a FilterError.
 
 The grammar is RocketMQ 5's:
 
@@ -11,9 +11,8 @@ The grammar is RocketMQ 5's:
                        | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) text }
     unary      = ("+" | "-" | NOT) unary | TRUE | FALSE | NULL | number | text | name | "(" or ")"
 
-The cost of an expression is bounded here, before it is made: bytes of text, nodes of the tree, and
-nesting, which bounds the depth of all recursion, here and in `sql_expression`. This module knows no
-messages.
+The cost of an expression is limited here, before it is built: bytes of text, nodes of the tree, and
+nesting, which limits the depth of all recursion, here and in `sql_expression`.
 """
 
 from __future__ import annotations
@@ -290,7 +289,7 @@ def _float(token: Token) -> float:
 
 
 def _require_number(operand: Expression, token: Token) -> Expression:
-    """Return an operand that can be ordered, as far as can be told now, or raise FilterError."""
+    """Return an operand that can be ordered, as far as is known now, or raise FilterError."""
     is_number = not isinstance(operand, Literal) or type(operand.constant) in (int, float)
     if isinstance(operand, Condition) or not is_number:
         raise _operand_error(token, f"numbers and properties beside {token.kind}", operand)

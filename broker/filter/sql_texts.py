@@ -1,11 +1,9 @@
-"""One property of thousands of messages: its distinct values, and simple conditions on them.
+"""TextColumn: one property of thousands of messages: its distinct values, and conditions on them.
 
-Simple conditions compare the property with a number, or look for a text: they are the bulk of all
-expressions. A number becomes an integer that is ordered as Java orders the numbers, so that one
-comparison by numpy serves all of them; which texts are numbers is determined once. Any other
-condition on the one property is evaluated for each value.
-
-This module knows neither AND, OR and NOT nor what messages are.
+Simple conditions compare the property with a number, or search a text: most expressions consist of
+these. A number becomes an integer with the order that Java gives to numbers, so that one comparison
+by numpy serves all rows; which texts are numbers is determined once. Any other condition on the one
+property is evaluated for each distinct value.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""The words of an SQL92 expression, one at a time.
+"""TokenStream: splits an SQL92 expression into its tokens, one at a time.
 
-A text is only read as far as its words are asked for: RocketMQ does not mind what follows a
-complete expression, even if that is not a word.
+A text is only read as far as tokens are requested: RocketMQ ignores what follows a complete
+expression, even if that is not a token.
 
     NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH     in any case
     = <> > >= < <= ( , ) + -                                                  by themselves
     'it''s'   12   12L   1.5  .5  5.  1e9   name
-    -- to the end of the line, which must be there     /* ... */              passed over
-
-This module knows no grammar.
+    -- to the end of the line, which must be there     /* ... */              skipped
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _WORD = re.compile(
 
 
 class Token(NamedTuple):
-    """A word: its kind (keywords and signs are their own kinds), its spelling, and its place."""
+    """A token: its kind (keywords and signs are their own kinds), its spelling, its position."""
 
     kind: str
     text: str
@@ -58,7 +56,7 @@ class Token(NamedTuple):
 
 
 class TokenStream:
-    """The words of a text, with one word of lookahead."""
+    """The tokens of a text, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -72,7 +70,7 @@ class TokenStream:
         return self._lookahead
 
     def next_token(self) -> Token:
-        """Take and return the next word."""
+        """Consume and return the next token."""
         token = self.peek()
         self._lookahead = None
         return token

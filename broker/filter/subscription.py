@@ -1,7 +1,6 @@
-"""From what a client says it wants to a `SubscriptionData`, and from that to its filter.
+"""Subscriptions: parse a client's subscription to a `SubscriptionData`, and build its filter.
 
-Both follow RocketMQ: its `FilterAPI` for the first, its broker for the second. This module knows
-neither how tags are compared nor what an expression means.
+Both follow RocketMQ: its ``FilterAPI`` for the first, its broker for the second.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def message_filter(
 
 
 def tag_count(sub_string: str) -> int:
-    """Return how many tags a text of a TAG subscription has at most, without a look at each."""
+    """Return the maximum number of tags in a TAG subscription's text, without parsing it."""
     return sub_string.count(TAG_SEPARATOR) + 1
 
 

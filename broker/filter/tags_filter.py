@@ -1,10 +1,10 @@
-"""The filter of a TAG subscription: the consume queue's codes decide, and if asked for, the text.
+"""TagsFilter: the filter of a TAG subscription, by tags codes, and by tag texts if requested.
 
-Codes of different tags can be equal. Java's clients compare the text themselves, so a broker that
-looks at codes alone, as RocketMQ's does, gives them all they want and now and then a message more.
+Different tags can have equal codes. Java's clients compare the text themselves, so a broker that
+compares codes alone, as RocketMQ's does, sends all matching messages and now and then one more.
 
-It has the shape of the store's `MessageFilter` and of the filter that waiting pulls need, and knows
-neither.
+It implements the store's `MessageFilter` and the filter that held pulls need, without importing
+either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TagsFilter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of memory that its codes and tags take, about."""
+        """The approximate memory of its codes and tags, in bytes."""
         tags = self.tags or ()
         sets = sys.getsizeof(self.codes) + sys.getsizeof(tags)
         return sets + _CODE_BYTES * len(self.codes) + _TAG_BYTES * len(tags) + sum(map(len, tags))
@@ -76,7 +76,7 @@ class TagsFilter:
         return mask
 
     def cost_of(self, chunk: RecordChunk) -> int:  # noqa: ARG002  # the shape of a filter
-        """Return 0: to find one property takes no longer than to read the messages."""
+        """Return 0: finding one property takes no longer than reading the messages."""
         return 0
 
     def matches_code(self, code: int) -> bool:

@@ -1,4 +1,4 @@
-"""HoldLimits: the part of the broker's settings that says how long pulls wait, and how many."""
+"""HoldLimits: the settings of how long pulls are held, and how many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..common.setting import COUNT, FLAG, MS, setting
 
 @dataclass(frozen=True, kw_only=True)
 class HoldLimits:
-    """The limits of waiting pulls: how long they wait, in milliseconds, and how many may."""
+    """The limits of held pulls: how long they are held, in milliseconds, and how many may be."""
 
     long_polling_enable: bool = setting(
         "longPollingEnable",

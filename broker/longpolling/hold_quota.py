@@ -1,6 +1,6 @@
-"""HoldQuota: pulls that take a place each, by client; who has most, and how long each has had it.
+"""HoldQuota: counts the units that held pulls take, by client, and finds which to evict.
 
-A pull with a long subscription takes several places; a large filter takes some once for each client
+A pull with a long subscription takes several units; a large filter takes some, once for each client
 that waits with it. Every operation takes constant time, however many pulls there are.
 """
 
@@ -13,7 +13,7 @@ from .pull_request import HoldFilter, PullRequest
 
 
 class HoldQuota:
-    """The places of one kind of pulls, always in the order in which they were taken."""
+    """The units of one kind of pulls, in the order in which they were acquired."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -38,7 +38,7 @@ class HoldQuota:
         return (request for requests in self._requests.values() for request in requests)
 
     def used_by(self, connection: Channel) -> int:
-        """Return the number of a client's places."""
+        """Return the number of units that a client uses."""
         return self._used_by.get(connection, 0)
 
     def oldest_of(self, connection: Channel) -> PullRequest | None:
@@ -46,19 +46,19 @@ class HoldQuota:
         return next(iter(self._requests.get(connection, ())), None)
 
     def oldest_of_largest(self) -> PullRequest:
-        """Return the oldest pull of the client with most places; there must be one."""
+        """Return the oldest pull of the client that uses most units; there must be one."""
         greediest = next(iter(self._connections_by_use[self.used_max]))
         return next(iter(self._requests[greediest]))
 
     def cost_of(self, request: PullRequest) -> int:
-        """Return how many places a pull would take that is not here."""
+        """Return how many units a pull that is not held here would take."""
         filter_places = request.filter_quota_cost
         if filter_places and (request.connection, request.message_filter) in self._filter_users:
             filter_places = 0
         return request.quota_cost + filter_places
 
     def acquire(self, request: PullRequest) -> None:
-        """Give a pull its places."""
+        """Give a pull its units."""
         for _ in range(self.cost_of(request)):
             self._adjust(request.connection, 1)
         self._count += 1
@@ -68,7 +68,7 @@ class HoldQuota:
             self._filter_users[key] = self._filter_users.get(key, 0) + 1
 
     def release(self, request: PullRequest) -> None:
-        """Take a pull's places back."""
+        """Release the units of a pull."""
         if request.message_filter is not None and request.filter_quota_cost:
             key = request.connection, request.message_filter
             self._filter_users[key] -= 1

@@ -1,6 +1,6 @@
-"""NotifyMessageArrivingListener: the only link from the store to the pulls that wait.
+"""NotifyMessageArrivingListener: passes arrivals from the store to the held pulls.
 
-The store defines a `MessageArrivingListener` and knows nothing of this room; this is one of them.
+It implements the store's `MessageArrivingListener`, and is the only link between the two rooms.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class NotifyMessageArrivingListener:
     def arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Collection[int] | None
     ) -> None:
-        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new.
+        """Report that a queue now ends at ``max_offset``, with the tags codes of all new messages.
 
-        None for the codes: it may be any.
+        None for the codes means any.
         """
         self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
         self._on_arrival(topic, queue_id)

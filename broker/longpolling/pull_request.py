@@ -1,8 +1,8 @@
-"""PullRequest: one pull that waits, with all that its replay needs and nothing else.
+"""PullRequest: one held pull, with all that its replay needs and nothing else.
 
-The request's ext fields are dropped: the typed header says the same, in a fraction of the memory.
-What a client can make long in it, its subscription and the filter made of that, takes more places
-than one.
+The request's ext fields are dropped: the typed header has the same content in a fraction of the
+memory. The parts of unlimited length, the subscription and its filter, take more than one unit of
+the quota.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ QUOTA_UNIT_BYTES: Final = 1_400
 
 
 class HoldFilter(Protocol):
-    """The filter that a waiting pull applies to arriving messages."""
+    """The filter that a held pull applies to arriving messages."""
 
     @property
     def needs_messages(self) -> bool:
-        """True if a code that may match is not enough, so that the messages must be looked at."""
+        """True if a matching code is not enough, so that the messages must be checked."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of memory that it takes, about."""
+        """The approximate memory of the filter, in bytes."""
 
     def matches_code(self, code: int) -> bool:
         """Return whether a message with this tags code may match."""
@@ -57,7 +57,7 @@ class PullRequest:
 
     @property
     def quota_cost(self) -> int:
-        """The number of places that the pull takes without its filter.
+        """The number of units that the pull takes without its filter.
 
         Several for a long subscription.
         """
@@ -66,7 +66,7 @@ class PullRequest:
 
     @property
     def filter_quota_cost(self) -> int:
-        """The places of the filter, which all pulls of one client with this filter share."""
+        """The units of the filter, which all pulls of one client with this filter share."""
         return (
             0 if self.message_filter is None else self.message_filter.size_bytes // QUOTA_UNIT_BYTES
         )
@@ -95,7 +95,7 @@ _Owner: TypeAlias = tuple[Channel, str]
 
 
 class ManyPullRequest:
-    """The waiting pulls of one queue, in the order in which they came."""
+    """The held pulls of one queue, in the order of arrival."""
 
     def __init__(self) -> None:
         self._scanned_to: dict[PullRequest, int] = {}

@@ -1,27 +1,24 @@
-"""PullRequestHoldService: holds pulls until a message for them arrives or their time is over.
+"""PullRequestHoldService: holds pulls until a message for them arrives or their deadline passes.
 
-    suspend_pull_request      a pull found nothing: into the table, by topic and queue. Where too
-                              many wait already one is put off, for a short while in which nobody
-                              wakes it: the oldest of a client that has more than a share, else the
-                              newcomer
-    notify_message_arriving   a queue has new messages: pulls that may want one of them leave the
-                              table
-    expire                    those whose deadline has come leave it, at their exact millisecond
-    check_hold_request        every few seconds: pulls that should have left already leave now, and
-                              are counted
-    forget, release_all       a client has gone; the broker stops
+    suspend_pull_request      a pull found nothing: add it to the table, by topic and queue. If
+                              too many are held already, one is deferred for a short while in
+                              which no arrival wakes it: the oldest of a client that has more than
+                              its share, else the new one
+    notify_message_arriving   a queue has new messages: wake the pulls that may want one of them
+    expire                    wake the pulls whose deadline has passed, at their exact millisecond
+    check_hold_request        every few seconds: wake the pulls that should have been woken, and
+                              count them
+    discard, release_all      a client has gone; the broker stops
 
-A pull that leaves is handed to ``wake``, once: it is taken out first, so that nothing that happens
-in ``wake`` can find it again. Whatever it does there, each of the others gets its turn.
+The service removes a pull from the table before it passes it to ``wake``, once, so that nothing in
+``wake`` can find it again. An error in ``wake`` does not affect the other pulls.
 
-One arrival may wake thousands. So the work is noted, and done in steps; the function ``work`` lets
-others in between. Arrivals are looked at in their order, or a match would be passed over.
+One arrival may wake thousands. So the work is queued and done in steps; ``work`` lets others run in
+between. Arrivals are processed in their order, or a match would be missed.
 
-Nothing can arrive between a pull's look at its queue and its suspension: both happen in one turn of
-the one thread on which arrivals are told as well. Hence the sweep never has anything to rescue;
-``rescued_total`` counts, so that somebody notices if that ever changes.
-
-It knows no clock: the time comes in. It knows no store: two callables look there.
+Nothing can arrive between a pull's read of its queue and its suspension: both happen in one turn of
+the one thread that also reports arrivals. Hence the sweep never has anything to rescue;
+``rescued_total`` shows if that ever changes.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ _Matched: TypeAlias = "dict[tuple[str, int, HoldFilter, int], bool]"
 
 
 class _Arrival(NamedTuple):
-    """The new end of a queue and the codes of what is new; or a request to look at it anyway."""
+    """The new end of a queue and the codes of what is new; or a request to check it anyway."""
 
     max_offset: int
     codes: _Codes
@@ -62,7 +59,7 @@ class _Arrival(NamedTuple):
 
 
 class PullRequestHoldService:
-    """The table of waiting pulls."""
+    """The table of held pulls."""
 
     def __init__(
         self,
@@ -147,9 +144,9 @@ class PullRequestHoldService:
     def notify_message_arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Iterable[int] | None = None
     ) -> None:
-        """Tell that a queue now ends at ``max_offset``, and the tags codes of what is new.
+        """Report that a queue now ends at ``max_offset``, with the tags codes of what is new.
 
-        With short polling nobody leaves: each waits for its deadline.
+        With short polling no pull wakes: each waits for its deadline.
         """
         queue = topic, queue_id
         if queue not in self._pull_request_table or not self._limits.long_polling_enable:
@@ -162,7 +159,7 @@ class PullRequestHoldService:
         self._start_steps()
 
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
-        """Look at every deadline and every queue, in steps, as if nobody had told of anything."""
+        """Check every deadline and every queue, in steps, as if no arrival had been reported."""
         self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")  # others are on their way
         self._log_deferred()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
@@ -174,7 +171,7 @@ class PullRequestHoldService:
             yield
 
     def expire(self, now_ms: int) -> int:
-        """Let pulls leave whose time is over, at most `EXPIRED_MAX`, and return their number."""
+        """Wake pulls whose deadline has passed, at most `EXPIRED_MAX`, and return their number."""
         expired = 0
         while (
             (next_ms := self.next_deadline_ms) is not None
@@ -195,7 +192,7 @@ class PullRequestHoldService:
         self._start_steps()
 
     def release(self, topic: str) -> Iterator[None]:
-        """Answer all pulls of a topic with what its queues hold now, in steps."""
+        """Answer all pulls of a topic with what its queues have now, in steps."""
         for places in (self._holds, self._deferred):
             for request in tuple(places):
                 if request.queue[0] == topic and request in places:  # it may have left meanwhile
@@ -204,7 +201,7 @@ class PullRequestHoldService:
                 yield
 
     def release_all(self) -> None:
-        """Answer all pulls with what their queues hold now, before this returns."""
+        """Answer all pulls with what their queues have now, before this returns."""
         for request in (*self._holds, *self._deferred):
             self._schedule_wake(request)
         while self._wake_queue:
@@ -220,9 +217,9 @@ class PullRequestHoldService:
             self._start_steps()
 
     def _has_room(self, quota: HoldQuota, request: PullRequest) -> bool:
-        """Tell whether there are places enough.
+        """Return whether the quota has room for a pull.
 
-        For a pull that needs more than all, there are if no other is there.
+        A pull that needs more than the limit has room if no other pull is there.
         """
         return not quota.used or quota.used + quota.cost_of(request) <= self._limits.holds_max
 

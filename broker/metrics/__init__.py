@@ -1,5 +1,5 @@
-"""Metrics and health over HTTP: what Prometheus scrapes, and what a supervisor asks.
+"""Metrics and health over HTTP, for Prometheus and for supervisors.
 
-It reads counters that the other rooms keep anyway, on the broker's thread and in steps, whenever
-somebody asks. No room knows of it, and without ``metricsPort`` nothing of it is imported.
+They read counters that the other rooms keep anyway, on the broker's thread and in steps, on each
+request. Without ``metricsPort`` nothing of this is imported.
 """

@@ -1,8 +1,8 @@
-"""Consumer lags: how far each group is behind in each of its topics, online or not.
+"""ConsumerLags: the lag of each group in each of its topics, online or not.
 
-A group is where its offsets say. A topic that an online group no longer subscribes to is left out:
-nobody is going to consume the rest of it. A queue for which nothing is committed counts from its
-first message. It must not know how lags are shown.
+A group is at its committed offsets. A topic that an online group no longer subscribes to is left
+out, because nobody will consume the rest of it. A queue without a committed offset counts from its
+first message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConsumerLag(NamedTuple):
     Attributes:
         group: The group.
         topic: The topic.
-        messages: Messages of all queues behind the group's offsets.
+        messages: Messages of all queues past the group's offsets.
         latency_ms: The age of the oldest of them, in milliseconds; 0 without any.
     """
 
@@ -62,7 +62,7 @@ class ConsumerLags:
         stands still has the log read once for it, and not with every look."""
 
     def collect(self) -> Iterator[ConsumerLag | None]:
-        """Yield the lags, and None at each step between; what goes on meanwhile may show."""
+        """Yield the lags, and None at each step between; they are not from one point in time."""
         before, self._store_times = self._store_times, {}
         groups_of = yield from self._groups_by_topic()
         for topic in sorted(groups_of):
@@ -102,7 +102,7 @@ class ConsumerLags:
             yield ConsumerLag(group, topic, messages, latency_ms)
 
     def _bounds(self, topic: str, queue_nums: int) -> Generator[None, None, dict[int, QueueBounds]]:
-        """Look at the queues of a topic; return those that have had messages, if that is known."""
+        """Read the queues of a topic; return those that have had messages, if that is known."""
         queues = {}
         for queue_id in range(queue_nums):
             yield

@@ -1,10 +1,10 @@
-"""Exposition: families of samples become the text that Prometheus reads, in steps.
+"""Exposition: turns families of samples into the text that Prometheus reads, in steps.
 
 A broker of ten thousand topics has more samples than one turn of the loop has time for: they are
-collected and written a few hundred at a time. Those who ask while that is under way get the same
-text, and so do those who ask within a second: nobody keeps the broker busy by asking often.
+collected and written a few hundred at a time. Requests that arrive meanwhile get the same text, and
+so do those within a second: frequent requests cannot keep the broker busy.
 
-The form of the text is prometheus_client's business; what is measured is not known here.
+prometheus_client formats the text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MetricSamples: TypeAlias = "Iterable[MetricSample | None]"
 
 
 class MetricFamily(ABC):
-    """One metric: its name, what it says, the names of its labels, and its samples."""
+    """One metric: its name, its meaning, the names of its labels, and its samples."""
 
     def __init__(
         self, name: str, documentation: str, labels: tuple[str, ...], samples: MetricSamples
@@ -61,7 +61,7 @@ class MetricFamily(ABC):
 
 
 class CounterFamily(MetricFamily):
-    """A metric that only grows, until the broker is started again; its name ends in _total."""
+    """A metric that only grows, until the broker is restarted; its name ends in _total."""
 
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
         """Return some of its samples as the library has them."""
@@ -139,7 +139,7 @@ def _render(
 
 
 class Exposition:
-    """The text of all metrics, for whoever asks."""
+    """The text of all metrics."""
 
     def __init__(
         self,

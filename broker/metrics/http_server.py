@@ -1,10 +1,10 @@
 """MetricsHttpServer: answers GET for a few paths, for scrapers, probes and a person with a browser.
 
-A client gets one answer and is disconnected. It has to send its request, and to read the answer,
-within a time; a request has no body, and a head of a few kilobytes at most; only a few clients are
-let in at once. So nobody who is slow or hostile costs the broker more than that.
+A client gets one response and is disconnected. It has to send its request, and to read the
+response, within a time limit; a request has no body, and a head of a few kilobytes at most; only a
+few clients are accepted at once. So a slow or hostile client cannot cost the broker more than that.
 
-It must not know what the answers say. All of it runs on the loop's thread.
+All of it runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAIN: Final = "text/plain; charset=utf-8"
 
 
 class HttpResponse(NamedTuple):
-    """The answer to one client."""
+    """The response to one client."""
 
     status: HTTPStatus
     body: bytes
@@ -50,7 +50,7 @@ class MetricsHttpServer:
         self._clients: dict[_HttpConnection, None] = {}
 
     async def listen(self, address: str, port: int) -> int:
-        """Listen, and return the port, which was chosen if 0 was asked for.
+        """Listen, and return the port, which the system chooses for 0.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
@@ -58,7 +58,7 @@ class MetricsHttpServer:
         return await self._listener.open(address, port)
 
     def poll_accept(self) -> None:
-        """Let waiting clients in if the system lacked what that needs; call it now and then."""
+        """Accept waiting clients after a shortage; call this now and then."""
         self._listener.poll_accept()
 
     def descriptors(self) -> list[int]:
@@ -66,7 +66,7 @@ class MetricsHttpServer:
         return self._listener.descriptors() + [client.descriptor() for client in self._clients]
 
     def close(self) -> None:
-        """Let nobody in any more, and disconnect those who still wait or read."""
+        """Accept no more clients, and disconnect those that still wait or read."""
         self._listener.close()
         for client in tuple(self._clients):
             client.abort()
@@ -74,7 +74,7 @@ class MetricsHttpServer:
     # ---- for its clients
 
     def register(self, client: _HttpConnection) -> asyncio.TimerHandle | None:
-        """Take a client in, and return the timer of its time; None if there are too many."""
+        """Register a client, and return the timer of its time limit; None if there are too many."""
         if len(self._clients) >= CLIENTS_MAX:
             return None
         self._clients[client] = None
@@ -99,7 +99,7 @@ class MetricsHttpServer:
 
 
 class _HttpConnection(asyncio.Protocol):
-    """One client, from its request to the end of its answer."""
+    """One client, from its request to the end of its response."""
 
     def __init__(self, server: MetricsHttpServer) -> None:
         self._server = server

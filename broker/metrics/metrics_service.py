@@ -1,11 +1,11 @@
-"""MetricsService: the broker's second port, for what looks after it.
+"""MetricsService: the broker's second port, for monitoring.
 
     /metrics   all metrics, as Prometheus reads them
     /healthz   200 as long as the broker's one thread answers
-    /readyz    200 if messages are taken and given; else 503, and one line that says why not
+    /readyz    200 if messages are accepted and served; else 503, and one line with the reason
 
-It knows what is asked for under which path, and how late the loop is. What is measured is said in
-`rocketmq_families` and `rocketpoll_families`.
+It maps the paths to their responses, and measures how late the loop is. `rocketmq_families` and
+`rocketpoll_families` define the metrics.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MetricsService:
         )
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port, which was chosen if 0 was asked for.
+        """Listen, and return the port, which the system chooses for 0.
 
         Raises:
             CannotListen: The port is in use, or the address is not this machine's.
@@ -83,11 +83,11 @@ class MetricsService:
         return found
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of all sockets, which a fork of this process has to let go of."""
+        """Return the descriptors of all sockets, which a forked child has to close."""
         return self._http_server.descriptors()
 
     def stop(self) -> None:
-        """Answer nobody any more."""
+        """Close the port and all connections."""
         if self._timer is not None:
             self._timer.cancel()
         self._http_server.close()

@@ -1,9 +1,9 @@
-"""The metrics that RocketMQ 5 has as well, under its names, with its labels and units.
+"""RocketMQFamilies: the metrics of RocketMQ 5, under its names, with its labels and units.
 
-Dashboards made for RocketMQ find what they look for: names are those of 5.5.0, which end in their
-units. What RocketMQ counts and this broker does not know is left out rather than guessed: messages
-in flight, which only clients know, and the types of single messages, in whose place stands the type
-that the topic was declared with.
+Dashboards made for RocketMQ work with them: names are those of 5.5.0, which end in their units.
+What RocketMQ counts and this broker does not know is left out rather than guessed: messages in
+flight, which only clients know, and the types of single messages, in place of which the declared
+type of the topic is given.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RocketMQFamilies:
         """
 
     def families(self) -> Iterator[MetricFamily]:
-        """Yield all families; their rows are collected when they are asked for."""
+        """Yield all families; their rows are collected when they are read."""
         yield from self._traffic()
         yield from self._lag_families()
         yield from self._storage()

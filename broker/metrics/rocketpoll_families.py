@@ -1,6 +1,6 @@
-"""The metrics that RocketMQ has not: what this broker's operator needs to know of it besides.
+"""OwnFamilies: the metrics that RocketMQ does not have.
 
-Their names begin with ``rocketpoll_``; times are in seconds, as Prometheus would have them.
+Their names begin with ``rocketpoll_``; times are in seconds, as Prometheus recommends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MetricsSources: the parts of a broker that metrics read, as the controller hands them over."""
+"""MetricsSources: the parts of a broker that metrics read, as the controller passes them in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..store.message_store import MessageStore
 class MetricsSources:
     """The parts of one broker; ``now_ms`` is the time of day, which may jump.
 
-    ``config`` returns the settings that count now.
+    ``config`` returns the settings in force now.
     """
 
     config: Callable[[], BrokerConfig]

@@ -1,6 +1,6 @@
-"""The forms in which the broker's program logs: lines for people, or JSON for collectors of logs.
+"""Log formats of the broker's program: lines for people, or JSON for log collectors.
 
-Each record is one line of JSON, with its time in UTC. This module must not know who logs what.
+Each JSON record is one line, with its time in UTC.
 """
 
 from __future__ import annotations

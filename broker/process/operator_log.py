@@ -1,6 +1,6 @@
-"""What a broker's program logs for its operator: its start, what it found, its limits, its end.
+"""Operator log: logs a broker's start, what recovery found, its limits, and its addresses.
 
-Warnings of what is lacking, and of its end, are logged where they are noticed.
+Warnings of shortages, and of their end, are logged where they are noticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 
 def log_start(config: BrokerConfig, controller: BrokerController) -> None:
-    """Log who runs here, what recovery found and took, the limits, and the addresses."""
+    """Log which broker runs, what recovery found in what time, the limits, the addresses."""
     _log.info(
         "rocketpoll %s, broker %s of cluster %s, in process %d, on Python %s and %s",
         __version__,
@@ -115,5 +115,5 @@ def log_stopped(seconds: float) -> None:
 
 
 def format_host(address: str) -> str:
-    """Return an IP address as it stands before a port."""
+    """Return an IP address in the form that a port can follow."""
     return f"[{address}]" if ":" in address else address

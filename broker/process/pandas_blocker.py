@@ -1,10 +1,10 @@
-"""NoPandas: keeps pandas out of the process of a broker, which needs none.
+"""Pandas blocker: keeps pandas out of the process of a broker, which does not need it.
 
-pyarrow loads it, where it is installed, to see whether what it is given is of pandas. That takes 28
-MiB and as much time as a broker needs to start. pyarrow takes it for not installed if it cannot be
-imported, and asks no second time.
+pyarrow loads pandas, where it is installed, to check whether its arguments are pandas objects. That
+takes 28 MiB and as much time as a broker needs to start. If the import fails, pyarrow treats pandas
+as not installed, and does not try again.
 
-A process that is not the broker's own may need pandas, and must not be kept from it.
+A process that is not the broker's own may need pandas, so only the broker's program uses this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = "pandas"
 
 
 class _PandasBlocker(MetaPathFinder):
-    """A finder that says of pandas that it is not installed, and leaves all else to others."""
+    """A finder that reports pandas as not installed, and leaves all else to others."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

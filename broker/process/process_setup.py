@@ -1,8 +1,8 @@
-"""The first steps of a broker's process, before the imports that take a second on a slow machine.
+"""Process setup: the first steps of a broker's process, before the imports that take a second.
 
 A daemon may be started with standard descriptors closed: the first files that the process opens
-would get their numbers, and libraries abort the process as they find that. SIGHUP asks a broker
-with a file of settings to read it again; until it can do that, the signal must not end it. This
+would get their numbers, and libraries abort the process when they find that. SIGHUP asks a broker
+with a settings file to reload it; until the broker can do that, the signal must not end it. This
 module imports next to nothing.
 """
 

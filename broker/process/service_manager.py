@@ -1,8 +1,8 @@
-"""ServiceManager: tells systemd, or what speaks its protocol, how the broker starts and ends.
+"""ServiceManager: reports the broker's start and end to systemd, or to what uses its protocol.
 
-One datagram for each state goes to the socket that ``NOTIFY_SOCKET`` names; without it, nothing is
-sent. With ``WATCHDOG_USEC``, the loop tells of itself twice as often as it has to: a broker whose
-one thread hangs is then started again. It must not know what the broker does.
+It sends one datagram for each state to the socket that ``NOTIFY_SOCKET`` names; without it,
+nothing. With ``WATCHDOG_USEC``, the loop reports twice as often as it has to: a broker whose one
+thread hangs is then restarted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ServiceManager:
         self._timer: asyncio.TimerHandle | None = None
 
     def notify(self, *states: str) -> None:
-        """Tell of states, such as ``READY=1``; a supervisor that does not listen is let be."""
+        """Send states, such as ``READY=1``; ignore a supervisor that does not listen."""
         if not self._address:
             return
         try:
@@ -49,21 +49,21 @@ class ServiceManager:
             _log.warning("%s is not told that %s: %s", self._address, states[0], error)
 
     def start_watchdog(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tell again and again, on a loop, that it goes round."""
+        """Report at intervals that the loop is running."""
         if self._watchdog_seconds and self._address:
             self.notify("WATCHDOG=1")
             self._timer = loop.call_later(self._watchdog_seconds, self.start_watchdog, loop)
 
     def stop(self) -> None:
-        """Tell of nothing more."""
+        """Report nothing more."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class StartProgress:
-    """The progress of a start: logged, told to the supervisor, and ended by `request_stop`.
+    """The progress of a start: logged, reported to the supervisor, and ended by `request_stop`.
 
-    A start that makes progress is given time, however long it takes: the supervisor ends one that
+    A start that makes progress gets more time, however long it takes: the supervisor ends one that
     reports nothing for `_EXTENSION_SECONDS`.
     """
 

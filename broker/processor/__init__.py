@@ -1,5 +1,5 @@
-"""The broker's answers to requests: one file for each family, in rooms.
+"""Request processors: the broker's responses to requests, one file for each family.
 
-Here stand what all families share, how a request comes to its own, and the broker as a whole.
-Processors use the store, longpolling and state; none of these knows them.
+This package has what all families share, how a request reaches its processor, and requests about
+the broker as a whole. Processors use the store, longpolling and state; none of these imports them.
 """

@@ -1,7 +1,7 @@
-"""RequestDispatcher: from a request's code to its handler, and from any exception to an answer.
+"""RequestDispatcher: maps a request's code to its handler, and any exception to a response.
 
-It is the only place where an exception becomes a response, or has a send wait for its topic. It
-knows no processor, only their handlers.
+It is the only place where an exception becomes a response, or suspends a send until its topic is
+saved.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class RequestDispatcher:
     def run_handler(
         self, handler: Handler, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | ResponseSteps | None:
-        """Have a handler answer a request, and return what calling this with it returns."""
+        """Let a handler answer a request; return what calling this with the request returns."""
         try:
             answer = handler(connection, request)
         except TopicNotSaved as not_saved:
@@ -198,9 +198,9 @@ class RequestDispatcher:
     def wrap_errors(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
     ) -> ResponseSteps:
-        """Return steps to an answer with a refusal in place of any exception.
+        """Return response steps that turn any exception into a refusal.
 
-        Its handler has returned None, which says nothing of a success.
+        Its handler has returned None, which does not mean success.
         """
         self._background_codes.add(request.code)
         return self._wrap_steps(connection, request, steps)
@@ -233,10 +233,10 @@ class RequestDispatcher:
 class RefusalLog:
     """One log line for each kind of refusal that a client gets, and not one for each request.
 
-    A client that is refused often says nothing of it to its user: its consumers receive nothing.
-    Refusals of one request with one answer to one address are a kind. A kind is logged when it
-    starts, and at most once every `REFUSAL_LOG_SECONDS` as long as it goes on, with the number of
-    refusals since the line before.
+    A client that is refused often reports nothing to its user: its consumers receive nothing. A
+    kind is refusals of one request code with one response to one address. It is logged when it
+    starts, and at most once every `REFUSAL_LOG_SECONDS` while it goes on, with the number of
+    refusals since the previous line.
     """
 
     def __init__(

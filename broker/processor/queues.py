@@ -1,4 +1,4 @@
-"""The queues that a request may name: those of an existing topic, and those with messages."""
+"""Queue checks: which queues a request may name: those of an existing topic, and with messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topic_not_exist(topic: str) -> RequestRejected:
 
 
 def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None:
-    """Refuse a queue that a topic does not have; one taken away counts while it holds messages.
+    """Refuse a queue that a topic does not have; a removed one counts while it has messages.
 
     Raises:
         RequestRejected: The topic has no such queue.

@@ -1,7 +1,7 @@
-"""ReplyAfterSave: answers that promise that something is on the disk, and are given only then.
+"""ReplyAfterSave: sends a response only once the change that it reports is on the disk.
 
-The broker's one thread must not wait for disks, so saving happens beside it; the means to do so is
-passed in.
+The broker's one thread must not wait for the disk, so another thread saves, through the executor
+that is passed in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FAILURE: Final = "the change could not be saved"
 
 
 class ReplyAfterSave:
-    """Answers that wait for a save; all methods return None, as answers go by the connection."""
+    """Responses that wait for a save; all methods return None and reply by the connection."""
 
     def __init__(self, run_in_thread: JobExecutor) -> None:
         self._run_in_thread = run_in_thread
@@ -53,7 +53,7 @@ class ReplyAfterSave:
         success: RemotingCommand,
         change: Change[Any, Any],
     ) -> None:
-        """Save a change, then answer; if that fails, take the change back, and answer why."""
+        """Save a change, then reply; if that fails, undo the change, and reply with the reason."""
         request = request.without_content()
 
         def saved() -> None:
@@ -72,10 +72,10 @@ class ReplyAfterSave:
         failure: str = _FAILURE,
         overwrite: Callable[[], None] = lambda: None,
     ) -> None:
-        """Save, then go on; if that fails, undo what can be undone, and answer ``failure`` and why.
+        """Save, then continue; if that fails, undo what can be undone, and reply with ``failure``.
 
         A failed save may leave the new state on the disk, and so may another one at that time.
-        ``overwrite`` overwrites it with the restored state before the answer.
+        ``overwrite`` overwrites it with the restored state before the response.
         """
         request = request.without_content()
 

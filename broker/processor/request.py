@@ -1,10 +1,10 @@
-"""The shape of a handler, its refusals, and typed headers: how processors are asked and answer.
+"""Request handling: the signature of handlers, their refusals, and typed headers.
 
-A handler gets a request and returns its answer, or None if the answer comes later, by the
+A handler gets a request and returns its response, or None if the response comes later, by the
 connection, or not at all. It refuses by raising `RequestRejected`. A handler that stores messages
-may raise `TopicNotSaved` before it has stored any: the request comes again when the topic is saved.
-No handler ever blocks: the broker has one thread. A handler that has much to do is a generator, or
-returns one: it does a bit, yields, and returns the answer in the end.
+may raise `TopicNotSaved` before it has stored any: the request is dispatched again when the topic
+is saved. No handler ever blocks, because the broker has one thread. A handler with much to do is a
+generator, or returns one: it does some work, yields, and returns the response in the end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DECODERS = {
 
 
 class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-broker"):
-    """A refusal, which becomes an answer with this code and this remark."""
+    """A refusal, which becomes a response with this code and this remark."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(f"{code.name}: {remark}")
@@ -52,7 +52,7 @@ class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-bro
 
 
 class TopicNotSaved(Exception):
-    """A message was to be stored for a topic that a crash could still take back."""
+    """A message was sent to a topic that a crash could still take back."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"the topic {topic} is not saved yet")
@@ -70,7 +70,7 @@ def header_of(request: RemotingCommand) -> Any:
 def size_of(request: RemotingCommand) -> int:
     """Return the bytes of memory that a request takes while it waits.
 
-    That is about what its body and its fields take.
+    That is approximately the size of its body and its fields.
     """
     fields = request.ext_fields
     return (

@@ -1,4 +1,4 @@
-"""Store times of messages by their place in a queue, for reports on topics and groups."""
+"""Store times of messages by queue offset, for reports on topics and groups."""
 
 from __future__ import annotations
 

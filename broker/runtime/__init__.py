@@ -1,1 +1,1 @@
-"""The parts of a running broker, built, checked against each other, and kept in order."""
+"""The parts of a running broker: processors, tables, their reconciliation, and periodic jobs."""

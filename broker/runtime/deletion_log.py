@@ -1,9 +1,9 @@
-"""DeletionLog: what retention deleted, as operators see it in the log, in metrics and in health.
+"""DeletionLog: reports what retention deleted, in the log, in metrics and in health checks.
 
-Deleting expired messages that everybody has consumed is routine. Deleting messages that a group has
-not consumed, or that a full disk forces out before `fileReservedTime`, is a loss that somebody has
-to know of: it is logged as a warning with the groups concerned, counted, and forced deletions keep
-`rocketpoll cluster health` failing for an hour.
+Deleting expired messages that all groups have consumed is routine. Deleting messages that a group
+has not consumed, or that a full disk forces out before `fileReservedTime`, is a loss that the
+operator has to know of: it is logged as a warning with the groups concerned, counted, and forced
+deletions keep `rocketpoll cluster health` failing for an hour.
 """
 
 from __future__ import annotations

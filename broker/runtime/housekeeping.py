@@ -1,10 +1,10 @@
-"""Housekeeping: what a broker does at intervals, whether or not anybody asks for it.
+"""Housekeeping: the jobs that a broker runs at intervals, without requests.
 
-It looks at memory on the loop's thread. Small files, and what clients wait for, have a thread of
-their own, one job at a time; so have staged batches, as all wait while one is copied. What goes
-through the whole store may take minutes, and nothing else waits for that. A job that fails is
-logged and runs again. A job that the disk refuses, or that lacks something, is logged once, and
-once more when that is over.
+It checks memory on the loop's thread. Small files, and what clients wait for, have a thread of
+their own, one job at a time. So have staged batches, because all wait while one is copied. A third
+thread is for jobs on the whole store, which may take minutes, and nothing else waits for that. A
+job that fails is logged and runs again. If the disk refuses a job, or during a shortage, that is
+logged once, and once more when it is over.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Housekeeping:
         self._has_stopped = False
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
-        """Plan all periodic jobs; none runs at once."""
+        """Schedule all periodic jobs; none runs at once."""
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
         self._every(_THREAD_CHECK_MS, self._check_threads)
@@ -139,11 +139,11 @@ class Housekeeping:
             await asyncio.sleep(0)  # in which the end of each is told
 
     async def stop(self) -> None:
-        """Begin no more jobs, and wait for those under way; nobody hears of what is not begun.
+        """Begin no more jobs, and wait for running ones; those that have not begun are dropped.
 
         No further thread is started, which might be impossible by now. The wait for a disk that
-        does not flush is short: what a job that goes through the whole store has not done then is
-        not noted either.
+        does not flush is short: what a job on the whole store has not finished by then is not noted
+        either.
         """
         for timer in self._timers.values():
             timer.cancel()
@@ -263,7 +263,7 @@ class Housekeeping:
         self._store.ensure_flusher_running()
 
     def retry_now(self) -> None:
-        """Try now what was hindered by a lack that is known to be over, and not a second later."""
+        """Retry now what a shortage has delayed that is known to be over, not a second later."""
         self._finish_opening()
         self._store.retry_degraded()
 

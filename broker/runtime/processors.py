@@ -1,4 +1,4 @@
-"""Processors: every family of requests, built from what the broker has, behind one dispatcher."""
+"""Processors: builds every request processor from the parts of the broker, with one dispatcher."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 
 class Processor(Protocol):
-    """A family of requests."""
+    """A processor for one family of requests."""
 
     def handlers(self) -> Handlers:
         """Return the handlers by request code."""
@@ -211,7 +211,7 @@ class Processors:
         return None
 
     def connection_closed(self, connection: Channel) -> None:
-        """Take a client that is gone out of its groups, at once or bit by bit."""
+        """Remove a disconnected client from its groups, at once or in steps."""
         self.fast_pull.connection_closed(connection)
         self.sends.connection_closed(connection)
         self.extensions.connection_closed(connection)
@@ -239,7 +239,7 @@ class Processors:
         self.sends.end_turn()
 
     def expire_clients(self) -> None:
-        """Take clients whose heartbeats have stopped out of their groups."""
+        """Remove clients whose heartbeats have stopped from their groups."""
         self._context.run_steps(self.clients.expire(self._context.monotonic_ms()))
 
     def skip_time(self, milliseconds: int) -> None:
@@ -249,11 +249,11 @@ class Processors:
         self.locks.skip_time(milliseconds)
 
     def sample_stats(self) -> None:
-        """Carry the counters into their windows."""
+        """Add the counters to their windows."""
         self._context.run_steps(self.stats.sample(self._context.now_ms()))
 
     def log_busy(self) -> None:
-        """Log that sends are refused as busy, or are taken again; once for a while of each."""
+        """Log that sends are refused as busy, or are accepted again; once per period of each."""
         why = self._context.busy_reason()
         if why is not None and not self._is_busy:
             _log.warning("sends are refused: %s", why.rpartition("]")[2])

@@ -1,9 +1,9 @@
-"""StateTables: the small tables of a broker, each on its file below ``config/``.
+"""StateTables: the small tables of a broker, each with its file below ``config/``.
 
     topics.json  subscriptionGroup.json  consumerOffset.json  delayOffset.json  kvConfig.json
 
-Topics, groups and key-value configurations change rarely and are saved on the spot, or within a
-second. Offsets change all the time and are saved every few seconds.
+Topics, groups and key-value configurations change rarely and are saved at once, or within a second.
+Offsets change all the time and are saved every few seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..store.files.json_table import JsonTable
 
 
 class _SaveAfterFlush:
-    """A table of offsets, which is saved behind the messages that they are offsets of."""
+    """A table of offsets, which is saved after the messages that they are offsets of."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class _SaveAfterFlush:
 class _SaveAndFinishDeletions:
     """The table of topics, which completes deletions: a topic missing from it is gone for good.
 
-    The store has noted that these are half deleted. That note goes last: until then, the next start
-    forgets what groups keep of such a topic, and the topic. Nobody makes it again before: see
+    The store has noted that these are half deleted. That note is removed last: until then, the next
+    start removes such a topic, and the offsets of groups in it. Nobody recreates it before: see
     `TopicConfigManager`.
     """
 
@@ -79,7 +79,7 @@ class _SaveAndFinishDeletions:
 
 @dataclass(frozen=True)
 class StateTables:
-    """All that a broker knows besides its messages."""
+    """All state of a broker except its messages."""
 
     topics: TopicConfigManager
     groups: SubscriptionGroupManager
@@ -99,13 +99,13 @@ class StateTables:
         half_deleted_topics: Callable[[], Sequence[str]] = tuple,
         finish_deletion: Callable[[str], object] = lambda _: None,
     ) -> StateTables:
-        """Load all tables from the directory of a store that is open.
+        """Load all tables from the directory of an open store.
 
         ``make_log_durable`` is called in the thread that saves offsets of groups, before they are
-        saved: a power loss must not leave offsets of messages that it has taken, or groups pass
-        over the next ones. ``half_deleted_topics`` returns the topics whose deletion the store has
-        noted: ``finish_deletion`` is called in the thread that saves topics when such a topic and
-        its offsets are gone from the tables.
+        saved: after a power loss, no offsets may refer to lost messages, or groups would skip the
+        next ones. ``half_deleted_topics`` returns the topics whose deletion the store has noted:
+        ``finish_deletion`` is called in the thread that saves topics when such a topic and its
+        offsets are gone from the tables.
 
         Raises:
             DamagedTable: Neither a table nor its backup can be read.

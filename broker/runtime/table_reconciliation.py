@@ -1,12 +1,11 @@
 """TableReconciliation: at the start, compares the saved tables with the log and corrects them.
 
-Messages and tables are saved apart, and somebody may have put an older copy of one in its place.
-Topics come back for the messages that they have (`TopicRestore`), deletions that a kill cut short
-are completed, and offsets that would let groups pass over messages are moved. What cannot be
-corrected is told.
+Messages and tables are saved apart, and somebody may have restored an older copy of one. Missing
+topics that have messages are restored (`TopicRestore`), interrupted deletions are completed, and
+offsets that would let groups skip messages are moved. What cannot be corrected is logged.
 
-A start may go on opening queues while the broker serves: what needs all of them is done when these
-are complete. This module knows no loop and no clients.
+A start may still be opening queues while the broker serves: what needs all of them is done when
+these are complete.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _DEFAULT_QUEUE_NUMS = 4
 
 
 class TopicRestore:
-    """Makes topics, and queues of topics, again that have messages."""
+    """Restores missing topics, and missing queues of topics, that have messages."""
 
     def __init__(self, tables: StateTables, default_queue_nums: int) -> None:
         """Take the tables, and how many queues a topic has that is made without being asked for."""
@@ -40,9 +39,9 @@ class TopicRestore:
         self._queue_nums_min = min(_DEFAULT_QUEUE_NUMS, default_queue_nums)
 
     def restore_missing(self, stored_queue_nums: Mapping[str, int]) -> None:
-        """Make again what there are messages of, by topic and number of queues.
+        """Restore what has messages, by topic and number of queues.
 
-        Queues that are missing in the newest table stay so: an operator has taken them away.
+        Queues that are missing in the newest table stay so: an operator has removed them.
         """
         topics = self._tables.topics
         for topic, queues in stored_queue_nums.items():
@@ -85,10 +84,10 @@ _HOUR_MS = 3_600_000
 
 
 class TableReconciliation:
-    """The check of one start."""
+    """The reconciliation at one start."""
 
     def __init__(self, store: MessageStore, tables: StateTables, default_queue_nums: int) -> None:
-        """Take what has been opened, and how many queues a topic has that is made unasked."""
+        """Prepare with what was opened, and the number of queues of an auto-created topic."""
         self._store = store
         self._tables = tables
         self.topic_restore = TopicRestore(tables, default_queue_nums)
@@ -99,12 +98,12 @@ class TableReconciliation:
         self._reconcile_offsets()
 
     def reconcile_complete_queues(self) -> None:
-        """Do what has been left until then."""
+        """Do what had to wait until all queues are complete."""
         self.topic_restore.restore_missing(self._store.queue_nums())
         self._clamp_offsets()
 
     def log_warnings(self, config: StoreConfig) -> None:
-        """Tell what has been damaged or is missing, once all tables have been read."""
+        """Log what is damaged or missing, once all tables have been read."""
         self._tables.warn_of_damage()
         self._warn_of_missing_delay_offsets()
         _warn_of_long_delays(config)

@@ -1,13 +1,13 @@
 """DelayLevel: the time at which each message of one delay level is due.
 
-    stored since the start    a delay after it was known to be stored, by a clock that never jumps
-    there at the start        when it is due by the time of day, at most a delay after the start
+    stored since the start    its delay after it was known to be stored, by a monotonic clock
+    there at the start        when it is due by the time of day, at most its delay after the start
 
-The times at which messages were known to be stored are kept as marks: up to this queue offset, all
-by that time. Those that arrive within a grain share a mark, with the time of the last. So no
-message is early, to whatever the clock is set, and none is late by more than a grain.
+The times at which messages were known to be stored are kept as marks: all up to this queue offset
+were stored by that time. Messages that arrive within a grain share a mark, with the time of the
+last. So no message is early, whatever the clock is set to, and none is late by more than a grain.
 
-It knows no clock and no store: the time, and the end of the queue, come in.
+The time and the end of the queue are passed in.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class DelayLevel:
             marks.popleft()
 
     def due_ms(self, queue_offset: int, store_timestamp: int) -> int:
-        """Return when a message that has arrived is due, by the clock that never jumps.
+        """Return when a message that has arrived is due, by the monotonic clock.
 
-        After a message, none before it can be asked for.
+        After a message, no earlier one can be queried.
         """
         if queue_offset < self._end_at_start:
             left_ms = store_timestamp + self.delay_ms - self._start.wall_ms + 2 * _ROUNDED_MS

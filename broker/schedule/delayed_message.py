@@ -1,11 +1,11 @@
-"""The two forms of a delayed message: as it waits, and as its consumers get it.
+"""Delayed message: converts between the form that waits and the form that consumers get.
 
     waiting     topic SCHEDULE_TOPIC_XXXX, queue level - 1; properties + DELAY, REAL_TOPIC, REAL_QID
     delivered   topic and queue from REAL_TOPIC, REAL_QID; properties without these three and WAIT
 
-RocketMQ leaves the three in what it delivers; nobody reads them there, and a message that is sent
-back by its consumer must not take the old ones along. All else stays as the producer gave it. The
-functions here are pure; no store is touched.
+RocketMQ leaves the three properties in what it delivers; nobody reads them there, and a message
+that its consumer sends back must not keep the old ones. Everything else stays as the producer gave
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIGITS_MAX: Final = len(str(_QUEUE_ID_MAX))
 
 
 class UndeliverableMessage(Exception):
-    """A waiting message names no topic that it can go to."""
+    """A waiting message names no topic to which it can be delivered."""
 
 
 def to_schedule_topic(message: StoredMessage, level: int) -> StoredMessage:
@@ -45,7 +45,7 @@ def to_schedule_topic(message: StoredMessage, level: int) -> StoredMessage:
 
 
 def to_real_topic(message: StoredMessage) -> StoredMessage:
-    """Return a message in the form in which its consumers get it, once its time has come.
+    """Return a waiting message in the form that its consumers get.
 
     Raises:
         Undeliverable: The message names no topic, or one that only the broker writes to.

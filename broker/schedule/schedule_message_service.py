@@ -1,16 +1,17 @@
-"""ScheduleMessageService: puts delayed messages where they belong, once their time has come.
+"""ScheduleMessageService: delivers delayed messages to their real topics when they are due.
 
-    SCHEDULE_TOPIC_XXXX    queue = level - 1, in the order of time: all of a queue wait equally long
+    SCHEDULE_TOPIC_XXXX    queue = level - 1, in order of time: all of a queue wait equally long
     delayOffset.json       level -> the next message to deliver
 
-Delivery is at least once. A level goes on only when the store has taken its message, and its
-progress is saved only once the disk has these messages: after a crash some are delivered again,
+Delivery is at least once. A level advances only when the store has accepted its message, and its
+progress is saved only once these messages are on the disk: after a crash some are delivered again,
 none is left out.
 
-Delays go by the time that passes, to whatever the time of day is set: see `DelayLevel`.
+Delays use a monotonic clock, whatever the time of day is set to: see `DelayLevel`.
 
-It has no thread, no timer and no clock. `deliver_due` returns when it must be called again, at the
-latest; before, if a delayed message has `record_arrival`. One call does a bounded amount of work.
+There is no thread, timer or clock here. `deliver_due` returns when it must be called again, at the
+latest; earlier if `record_arrival` reports a delayed message. One call does a bounded amount of
+work.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ class _DeliveryBudget:
 
 
 class ScheduleMessageService:
-    """Puts delayed messages where they belong, once their time has come.
+    """Delivers delayed messages to their real topics when they are due.
 
-    All times are those of a clock that never jumps, in milliseconds.
+    All times are those of a monotonic clock, in milliseconds.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class ScheduleMessageService:
         recreate_topic: Callable[[str, int], int | None],
         start: StartTime,
     ) -> None:
-        """Load how far each level has been delivered; ``levels_ms`` are the delays from level 1 on.
+        """Load the progress of each level; ``levels_ms`` are the delays from level 1 on.
 
-        ``queue_nums`` of a topic is 0 if there is none, and None while nobody knows whether it
-        stays. ``recreate_topic`` makes a topic that nobody has deleted, with that many queues or
-        more, and returns what ``queue_nums`` does then.
+        ``queue_nums`` of a topic is 0 if there is none, and None while that is undecided.
+        ``recreate_topic`` creates a topic that nobody has deleted, with that many queues or more,
+        and returns what ``queue_nums`` does then.
         """
         self._store = store
         self._levels_ms = tuple(levels_ms)
@@ -136,7 +137,7 @@ class ScheduleMessageService:
             del self._due_ms[level]
 
     def deliver_due(self, now_ms: int) -> int | None:
-        """Deliver what is due, or a part of it. Return when to call again, or None: on arrivals."""
+        """Deliver what is due, or a part; return when to call again, or None: on arrivals."""
         room = _DeliveryBudget()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
@@ -159,10 +160,10 @@ class ScheduleMessageService:
         return self._saver.is_dirty
 
     def save_final(self) -> None:
-        """Save at a stop, also that nothing was delivered yet: a table that is missing means loss.
+        """Save at a stop, even if nothing was delivered yet: a missing table would mean loss.
 
         Raises:
-            Lacking, StoreError, OSError: As `save` does.
+            TransientFailure, StoreError, OSError: As `save` does.
         """
         if not self._has_saved_offsets and SCHEDULE_TOPIC in self._store.queue_nums():
             self._saver.is_dirty = True
@@ -170,10 +171,10 @@ class ScheduleMessageService:
         self._has_saved_offsets = True
 
     def save(self) -> None:
-        """Make durable what was delivered, then how far each level is; in any thread.
+        """Flush what was delivered, then save the progress of each level; in any thread.
 
         Raises:
-            Lacking: The disk is slow. Nothing was changed.
+            TransientFailure: The disk is slow. Nothing was changed.
             StoreError, OSError: The disk refuses. Nothing was changed.
         """
         self._saver.save()
@@ -302,10 +303,10 @@ class ScheduleMessageService:
         return False, None
 
     def _deliver(self, message: StoredMessage) -> bool:
-        """Put one message where it belongs. Return False if it cannot be put now.
+        """Deliver one message to its real topic. Return False if it cannot be put now.
 
-        A message that can never be put anywhere is passed over: it stays in the log, under the id
-        that is logged, and must not hold up those behind it.
+        A message that can never be delivered is skipped: it stays in the log, under the id that is
+        logged, and must not delay the next ones.
         """
         try:
             target = to_real_topic(message)

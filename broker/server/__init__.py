@@ -1,4 +1,4 @@
-"""The server: the port, who gets in, each client's bytes, and the loop that all of it runs on.
+"""The server: the port, admission of clients, their bytes, and the event loop.
 
-It passes requests to a dispatcher that it is given, and knows no processor.
+It passes requests to the dispatcher that it is given.
 """

@@ -1,15 +1,14 @@
-"""ClientConnection: turns the bytes of one client into requests, and answers into bytes.
+"""ClientConnection: turns the bytes of one client into requests, and responses into bytes.
 
     bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
 
-Reading follows writing: answers that a client does not read pile up to a limit, and from there on
-nothing more is taken from it, not even the requests that have arrived already; only a request of
-many steps that has begun is finished. Nor is anything taken when the turn of the loop is over: then
-its requests wait in the common line (`FairScheduler`), and so do those behind one that takes many
-steps; or they wait with that one for what it needs.
+Reading depends on writing. When a client's unread responses reach a limit, the connection reads
+nothing more from it and dispatches no further request, not even one that has already arrived; it
+only finishes a multi-step request that has begun. It also stops when the loop's turn is over: the
+remaining requests wait in the queue of `FairScheduler`. Requests that follow a multi-step request
+wait there too, or wait with it for what it needs.
 
-It knows no processor, only the ``dispatch`` that it was given; limits over all clients are the
-server's (`ConnectionTable`).
+`ConnectionTable` is the server's side, which holds the limits over all clients.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _INT = struct.Struct("i")
 
 
 def kernel_buffered_bytes(descriptor: int) -> int:
-    """Return the bytes given to a socket that have not arrived; 0 if the system does not tell."""
+    """Return the bytes given to a socket that have not arrived; 0 if the system has no count."""
     try:
         size: int = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))[0]
     except (OSError, ValueError):  # ValueError: the socket is closed
@@ -88,10 +87,10 @@ def _no_op() -> None:
 
 
 class ClientConnection(asyncio.Protocol):
-    """The asyncio protocol of one client: reads requests, dispatches them, and writes answers.
+    """The asyncio protocol of one client: reads requests, dispatches them, and writes responses.
 
-    Nothing is read from a client that does not read its answers, nor while its requests wait for
-    their turn.
+    It does not read from a client that does not read its responses, nor while the client's requests
+    wait for their turn.
     """
 
     def __init__(
@@ -106,9 +105,9 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         """Prepare the protocol of one client.
 
-        ``end_turn`` is called when all requests of a turn are dispatched, before answers leave; in
-        a long turn now and then.
-        The ``fast_paths`` learn from what goes the usual way, and take what begins like that.
+        ``end_turn`` is called when all requests of a turn are dispatched, before responses are
+        sent; in a long turn now and then. The ``fast_paths`` learn from requests on the normal
+        path, and process those that begin like them.
         """
         self._loop = loop
         self._limits = limits
@@ -172,7 +171,7 @@ class ClientConnection(asyncio.Protocol):
             self.close(refusal)
 
     def data_received(self, data: bytes) -> None:
-        """Take the next piece of the client's stream."""
+        """Process the next piece of the client's stream."""
         self.last_active = now = self._loop.time()
         if self._is_new and not self._first_bytes:
             self._first_bytes = data[:8]
@@ -185,11 +184,11 @@ class ClientConnection(asyncio.Protocol):
             self._enqueue()
 
     def pause_writing(self) -> None:
-        """Note that the system takes no more bytes now, as the client does not read."""
+        """Note that the system accepts no more bytes now, because the client does not read."""
         self._is_send_buffer_full = True
 
     def resume_writing(self) -> None:
-        """Go on with requests: the system has taken all that was written."""
+        """Continue with requests: the system has accepted all that was written."""
         self._is_send_buffer_full = self.is_congested = False
         self._unread_bytes = 0
         self.last_active = self._loop.time()
@@ -224,8 +223,8 @@ class ClientConnection(asyncio.Protocol):
     def undelivered_bytes(self) -> int:
         """The bytes written that have not arrived at the client, in all buffers together.
 
-        The bytes in the system's buffer count as well: the system takes more only when a third of
-        the megabytes in it have arrived, so a slow reader would seem to read nothing for a minute.
+        This includes the system's buffer: the system accepts more only when a third of the
+        megabytes in it have arrived, so a slow reader would appear to read nothing for a minute.
         """
         return self._transport.get_write_buffer_size() + kernel_buffered_bytes(self.descriptor())
 
@@ -271,7 +270,7 @@ class ClientConnection(asyncio.Protocol):
             raise
 
     def close(self, reason: str) -> None:
-        """Close the connection; the client gets what was sent before if it reads at once."""
+        """Close the connection; a client that reads at once still gets what was sent before."""
         if not self.is_closed:
             _log.warning("%s: closed: %s", self.remote_host, reason)
             self.is_closed = self.was_closed_by_broker = True
@@ -423,7 +422,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _dispatch_fast_path(self) -> bool:
-        """Return whether a lane has taken the next requests."""
+        """Return whether a fast path has processed the next requests."""
         if not self._fast_paths.process(self, self._reader):
             return False
         if self._buffered_bytes:
@@ -488,7 +487,7 @@ class ClientConnection(asyncio.Protocol):
         self._flush()
 
     def _hang_up(self) -> None:
-        """Close the socket, behind the write of all that was sent before."""
+        """Close the socket after all that was sent before is written."""
         if self.is_congested:
             self._transport.abort()
         else:

@@ -1,7 +1,4 @@
-"""The event loop that a broker runs on, its clock, and a timer on it.
-
-It knows nothing of the broker.
-"""
+"""The broker's event loop, its clock, and a timer that can be rescheduled."""
 
 from __future__ import annotations
 
@@ -36,10 +33,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an exception that nobody caught, but not the constant failures to accept a client.
+    """Log an uncaught exception, but not the constant failures to accept a client.
 
-    The listener reports such failures once; uvloop does not report them at all. A lack of resources
-    is logged in one line.
+    The listener reports such failures once; uvloop does not report them at all. A shortage is
+    logged in one line.
     """
     error = context.get("exception")
     if (
@@ -70,14 +67,14 @@ def call_after_read(loop: asyncio.AbstractEventLoop, callback: Callable[[], obje
 
 
 class EarliestTimer:
-    """A timer of a loop that can be planned many times, and rings once, at the earliest of them.
+    """A timer that can be scheduled many times, and fires once, at the earliest of these times.
 
-    It keeps its own time, since a handle of the loop need not: uvloop gives one without a time for
-    what is due within half a millisecond.
+    It keeps its own time, because a loop's handle need not: uvloop returns a handle without a time
+    for anything due within half a millisecond.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[int], object]) -> None:
-        """Take the callback; it gets the time in milliseconds, never earlier than planned."""
+        """Store the callback; it gets the time in milliseconds, never earlier than scheduled."""
         self._loop = loop
         self._callback = callback
         self._at_ms = 0
@@ -93,7 +90,7 @@ class EarliestTimer:
         self._handle = self._loop.call_at(at_ms / 1_000, self._fire)
 
     def cancel(self) -> None:
-        """Do not ring until planned again."""
+        """Do not fire until scheduled again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

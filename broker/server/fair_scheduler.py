@@ -1,23 +1,21 @@
-"""FairScheduler: how long one turn of the broker's loop may work before clients and timers run.
+"""FairScheduler: limits how long one turn of the loop may work before clients and timers run.
 
-    begin      work for as long as this turn of the loop has time; the rest then waits in a line
-    work       do a piece of work in steps, in the same way; one that waits for something is not in
-               the line
-    when_done  go on once a future is done; one that is done already asks for a whole turn, as a
-               step follows that takes the most of one
-    soon       write to a socket, or close it: some hundreds in a turn
+    run          work while this turn of the loop has time; the rest waits in a queue
+    run_steps    do multi-step work in the same way; work that waits for something is not queued
+    when_done    continue when a future is done; if it already is, continue in a turn of its own,
+                 because a step follows that needs most of one
+    defer_write  write to a socket, or close it: some hundreds of calls in a turn
 
-What waits in the line goes on in the turns that follow, one after the other and each for a short
-while. The line gets a part of a turn, and newcomers that are done soon another; what is left of it
-is for the last step of each, which may begin when its time is nearly over. So nobody who asks for
-much keeps the others waiting for longer than a turn.
+Queued work continues in the following turns, one item after the other and each for a short while. A
+turn reserves a part for the queue and a part for short new requests. The remainder is for the last
+step of each, which may begin when the time is nearly over. So a client with a large request never
+delays the others for longer than a turn.
 
-    sockets are read: newcomers ── the line ── sockets are read: nobody begins ── a whole turn
+    sockets are read: new requests ── queue ── sockets are read: nothing begins ── a whole turn
 
-A call that writes or closes is short, but the loop and the system do the most of it behind it,
-where no clock here sees it. So such calls are not timed but counted, and have a line of their own.
-
-The time is the loop's. It knows no client, no request and no store.
+A call that writes or closes returns quickly, but the loop and the system do most of its work
+afterwards, where this clock cannot measure it. So such calls are counted instead of timed, and have
+a queue of their own.
 """
 
 from __future__ import annotations
@@ -91,8 +89,8 @@ class FairScheduler:
     def run(self, task: SlicedTask, now: float | None = None, *, at_once: bool = False) -> bool:
         """Work now if this turn has time, and in later turns; return whether all is done already.
 
-        Work that is begun within other work shares its time. ``now`` saves a look at the clock.
-        With ``at_once`` a first step is done even if this turn has no time.
+        Work that begins within other work shares its time. ``now`` saves a read of the clock. With
+        ``at_once`` a first step is done even if this turn has no time.
         """
         is_done = False
         if self._until is not None:
@@ -117,7 +115,7 @@ class FairScheduler:
         self.run(partial(self._run_steps_until, steps))
 
     def defer_write(self, call: Callable[[], object]) -> None:
-        """Write to a socket or close it by this call, behind those that came before, very soon."""
+        """Queue a call that writes to a socket or closes it, to run soon, after earlier calls."""
         if not self._deferred_writes:
             self._call_soon(self._run_deferred_writes)
         self._deferred_writes.append(call)
@@ -125,7 +123,7 @@ class FairScheduler:
     def when_done(self, awaited: Future[None], callback: Callable[[], object]) -> None:
         """Call a function in a later turn, once a future is done.
 
-        If that is so already, the turn is one in which nobody else has worked.
+        If it is already done, the function runs in a turn in which nothing else has worked.
         """
         if awaited.done():
             self._exclusive_calls.append(callback)
@@ -163,7 +161,7 @@ class FairScheduler:
             self._is_turn_scheduled = True
 
     def _next_turn(self) -> None:
-        """Begin a new turn: let the work in the line go on, or what needs a whole turn."""
+        """Begin a new turn: continue the queued work, or what needs a whole turn."""
         self._is_turn_scheduled = False
         is_whole, self._is_next_exclusive = self._is_next_exclusive, False
         self._remaining_seconds = NEW_WORK_SECONDS
@@ -178,7 +176,7 @@ class FairScheduler:
             self._schedule_turn()
 
     def _serve_queue(self) -> float:
-        """Let the work in the line go on; return the seconds that it took beyond its time."""
+        """Continue the queued work; return the seconds by which it exceeded its time."""
         began = now = self._time()
         for _ in range(len(self._queue)):
             go_on = self._queue.popleft()

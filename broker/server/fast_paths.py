@@ -1,12 +1,10 @@
-"""ClientFastPaths: which lane takes a client's next request, by how its header begins.
+"""ClientFastPaths: selects the fast path of a client's next request by how its header begins.
 
-    {"code":310,"ext...   ─> the lane that has learned from a header that begins so
-    {"code":34,"extF...   ─> none: the usual way
+    {"code":310,"ext...   ─> the fast path that has learned a header with this beginning
+    {"code":34,"extF...   ─> none: the normal path
 
-A lane is a short way for requests that look like earlier ones of their client. It is asked only for
-what begins like something that it knows, so that requests of all other kinds pay for one look.
-
-What a header says is not known here, nor what a lane does.
+A fast path is a short way for requests that look like earlier ones of their client. It is tried
+only for requests that begin like one that it has learned, so all other requests cost one lookup.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ class FastPath(Protocol):
     """A short way for requests that look like earlier ones, many at once."""
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Take whole frames from a place in the data on; return where the rest begins."""
+        """Process whole frames from a position in the data on; return where the rest begins."""
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a request that was dispatched; return whether `take` knows such ones now."""
+        """Learn from a dispatched request; return whether `process` knows such requests now."""
 
 
 class ClientFastPaths:
-    """The lanes as one client uses them."""
+    """The fast paths of one client."""
 
     def __init__(self, fast_paths: Sequence[FastPath]) -> None:
         """Begin with none of these; they are used once they have learned something."""
@@ -44,7 +42,7 @@ class ClientFastPaths:
         self._by_header_start: dict[bytes, FastPath] = {}
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> None:
-        """Have the lanes learn from a request that went the usual way."""
+        """Let the fast paths learn from a request that took the normal path."""
         for lane in self._fast_paths:
             if lane.learn(connection, header, request):
                 if len(self._by_header_start) >= _HEADER_STARTS_MAX:
@@ -52,7 +50,7 @@ class ClientFastPaths:
                 self._by_header_start[bytes(header[:_HEADER_START_BYTES])] = lane
 
     def process(self, connection: Channel, reader: FrameReader) -> bool:
-        """Return whether a lane has taken the next requests."""
+        """Return whether a fast path has processed the next requests."""
         piece = reader.contiguous_data() if self._by_header_start else None
         if piece is None:
             return False

@@ -1,13 +1,13 @@
-"""Listener: a port on which clients connect, and wait while the system cannot accept them.
+"""Listener: a port that keeps clients waiting while the system cannot accept them.
 
     loop's server ── accepts ──> a connection
-    look ── nobody can be let in ──> the loop's server ends, its socket stays: clients wait in the
-                                     system
-         ── one can be let in ────> there is a server of the loop again
+    poll ── accept fails ──────> the loop's server ends, its socket stays: clients wait in the
+                                 system
+         ── accept succeeds ───> the loop has a server again
 
-asyncio waits for a second when it cannot accept a client. uvloop says nothing and tries again at
-once, endlessly: only another attempt to accept finds out, and only the end of the server stops it.
-So the owner of a listener looks once in a while. It knows no client and no limits.
+When it cannot accept a client, asyncio waits for a second, but uvloop silently retries at once and
+for ever. Only another accept shows that this happens, and only closing the server stops it. So the
+owner of a listener polls it now and then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ACCEPTS_PER_TURN = 16
 
 
 class Listener:
-    """One port, at all the addresses that its name stands for."""
+    """One port, at all the addresses that its host name resolves to."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, new_connection: Callable[[], asyncio.BaseProtocol]

@@ -1,10 +1,9 @@
-"""RemotingServer: listens, and watches over all connections together.
+"""RemotingServer: listens, and enforces the limits that all connections share.
 
-What one client may do is in `client_connection`; here is what all of them share: how many there
-are, in all and from one address and within a second; how much memory their requests take that wait
-or are not whole (`PartialRequests`), and their unread answers (`SendBufferLimits`); which of them
-has been silent, or half-way through a request, or not reading, for too long. It knows no
-processor.
+`client_connection` handles one client. This module counts connections in total, by address and by
+second. It limits the memory of queued and partial requests (`PartialRequests`) and of unread
+responses (`SendBufferLimits`), and closes clients that have been silent, half-way through a
+request, or not reading for too long.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class CannotListen(RocketPollError, page="troubleshooting.md#the-broker-and-its-
 
 
 class RemotingServer:
-    """A server on a port or two, with any number of clients."""
+    """A server on one or two ports, with any number of clients."""
 
     def __init__(
         self,
@@ -120,9 +119,9 @@ class RemotingServer:
 
     @property
     def is_overloaded(self) -> bool:
-        """True if the requests that wait for their turn take more memory than there is for them.
+        """True if queued requests use more memory than they may.
 
-        Those that are not whole are no reason to refuse one that is.
+        Partial requests do not count: they are no reason to refuse a complete one.
         """
         return self.waiting_bytes >= self.limits.in_flight_bytes_max
 
@@ -132,7 +131,7 @@ class RemotingServer:
         return self._send_buffers.bytes
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of all sockets, which a fork of this process has to let go of."""
+        """Return the descriptors of all sockets, which a forked child has to close."""
         return [
             number
             for number in (
@@ -287,7 +286,7 @@ class RemotingServer:
     def record_requests(
         self, connection: ClientConnection, size: int, *, is_waiting: bool = False
     ) -> None:
-        """Account for a client's unfinished requests, and hold it back if all take too much."""
+        """Account for a client's unfinished requests; suspend it if all together are too large."""
         self._add_in_flight(size - self._request_bytes.pop(connection, 0))
         waiting = size if is_waiting else 0
         self.waiting_bytes += waiting - self._waiting.pop(connection, 0)
@@ -389,7 +388,7 @@ class RemotingServer:
         self._scheduler.run_steps(self._sweep_steps(self._loop.time()))
 
     def _sweep_steps(self, now: float) -> Iterator[None]:
-        """Close clients that keep the broker waiting too long, in steps; plan the next sweep."""
+        """Close clients that keep the broker waiting too long, in steps; schedule the next."""
         try:
             lacks = [listener.poll_accept() for listener in self._listeners]
             self._log_accept_shortage(

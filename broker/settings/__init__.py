@@ -1,4 +1,1 @@
-"""Settings: RocketMQ's names and texts on one side, the broker's frozen values on the other.
-
-Nothing here knows a server, a processor or a running broker.
-"""
+"""Settings: RocketMQ's names and texts on one side, the broker's frozen values on the other."""

@@ -1,6 +1,7 @@
-"""Every setting of the broker that no room has for itself, and all of them as one value.
+"""BrokerConfig: all settings of the broker as one value.
 
-What a room alone uses stands there: `store.config`, `longpolling.hold_limits`, `filter.sql_limits`.
+Settings that only one room uses are declared there: `store.config`, `longpolling.hold_limits`,
+`filter.sql_limits`. All others are declared here.
 """
 
 from __future__ import annotations

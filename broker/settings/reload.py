@@ -1,7 +1,7 @@
-"""Which settings count at once when a file of settings is read again, and which after a restart.
+"""Reload: which settings take effect when the settings file is reloaded, and which need a restart.
 
-Reloaded are limits and rules that are looked up each time that they are needed. All others are
-built into parts of the broker when it starts.
+Limits and rules that are looked up on each use are reloadable. All others are built into parts of
+the broker when it starts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Reload(NamedTuple):
     """The changes of a new configuration.
 
     Attributes:
-        config: The configuration to go on with: the old one with what is reloadable of the new.
+        config: The configuration to continue with: the old one with what is reloadable of the new.
         reloaded: The settings that are changed in it, as ``key=value``.
         need_restart: The settings that would be changed by a restart, as ``key=value``.
     """
@@ -53,7 +53,7 @@ class Reload(NamedTuple):
 
 
 def plan_reload(old: BrokerConfig, new: BrokerConfig) -> Reload:
-    """Return what a broker that runs with one configuration can take of another."""
+    """Return what a broker that runs with one configuration can apply of another."""
     before, after = settings_of(old), settings_of(new)
     changed = [key for key in KEYS if before[key] != after[key]]
     taken = [key for key in changed if key in RELOADABLE]

@@ -1,6 +1,6 @@
-"""Every setting by its key: where its value is kept in `BrokerConfig`, and what it is.
+"""Setting keys: every setting by its key, with its place in `BrokerConfig` and its description.
 
-The order is that of `conf/broker.conf`. Each is declared at its field: see `setting`.
+The order is that of `conf/broker.conf`. Each setting is declared at its field: see `setting`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
 
 
 class SettingKey(NamedTuple):
-    """The description of one setting, and the place of its value."""
+    """The description of one setting, and where its value is kept."""
 
     section: str  # one of SECTIONS
     name: str

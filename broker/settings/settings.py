@@ -1,7 +1,7 @@
-"""The settings under RocketMQ's own names, as `conf/broker.conf` and arguments give them.
+"""Settings files: reads settings under RocketMQ's names from `conf/broker.conf` and arguments.
 
 A file consists of ``key=value`` lines; ``#`` begins a comment. Arguments of the same form override
-the file. A key that is not in `keys.KEYS` is refused, with the nearest known key as a
+the file. A key that is not in `setting_keys` is refused, with the nearest known key as a
 suggestion; so is a value that cannot be parsed.
 """
 

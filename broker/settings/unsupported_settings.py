@@ -1,7 +1,7 @@
-"""Settings that RocketMQ has and this broker has not: what each is there for, and what to do here.
+"""Unsupported settings: what RocketMQ's other settings are for, and what to do instead here.
 
-Whoever brings a broker.conf of RocketMQ along, or guesses the name of a setting, learns from these
-texts what to write instead. This module must not know the settings that there are: `keys` does.
+A user with a broker.conf of RocketMQ, or a guessed setting name, learns from these texts what to
+write instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Commit log, consume queues, index files, and what keeps them equal after a crash.
+"""Commit log, consume queues, index files, and recovery, which keeps them consistent.
 
-`MessageStore` (message_store.py) is the door. A message goes through `appender`, `commit_log`,
-`flush`, `reput` and `dispatch` to `consume_queue` and `index_service`; a pull through `reader` back
-out; a start through `recovery`. All that touches files goes through `disk`.
-
-It knows files and offsets: no sockets, no clients, no other room of the broker.
+`MessageStore` (message_store.py) is the entry point. A message passes through `append`, the commit
+log, `FlushService`, `ReputMessageService` and `Dispatcher` to consume queues and index. A pull
+reads through `MessageReader`. A start recovers the log with `LogRecovery`. All file access goes
+through `Disk`.
 """

@@ -1,4 +1,4 @@
-"""StoreComponents: log, consume queues, index and reput of one store, joined and not yet opened."""
+"""StoreComponents: log, consume queues, index and reput of one store, connected but not open."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRITTEN_DIRECTORIES: Final = (COMMIT_LOG, CONSUME_QUEUE, CONFIG)
 
 @dataclass(frozen=True)
 class StoreComponents:
-    """The parts of a store; ``recent_writes`` joins those that append with reput."""
+    """The parts of a store; ``recent_writes`` passes records from the appenders to reput."""
 
     config: StoreConfig
     disk: Disk
@@ -114,7 +114,7 @@ class StoreComponents:
         return self.config.store_path_root_dir
 
     def close(self) -> None:
-        """Close all files of the store; nothing is carried to its queues any more."""
+        """Close all files of the store; nothing is dispatched to its queues any more."""
         self.reput.stop()
         self.log.close()
         self.queues.close()

@@ -1,4 +1,4 @@
-"""The store's settings: every default in one place, with RocketMQ's names in snake case."""
+"""StoreConfig: the store's settings and their defaults, with RocketMQ's names in snake case."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FlushDiskType(Enum):
 
 
 class BrokerRole(Enum):
-    """The role of the store: whether it takes messages from producers, and tells of arrivals."""
+    """The role of the store: whether it accepts messages from producers, and reports arrivals."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SLAVE = "SLAVE"

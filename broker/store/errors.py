@@ -1,19 +1,19 @@
-"""Errors of a store as a whole, sorted by what its operator can do.
+"""Errors of a store as a whole, grouped by what the operator can do.
 
     StoreError
-    ├── StoreInUse        another process has it open: stop that one
-    ├── ForeignFile       a file that is not of this store's making or settings: nothing was touched
-    │   └── MissingFile   one between two that are there: put it back, if it holds messages
-    ├── UnreadableFile    the disk does not give a part of a file: look after the disk; all else is
+    ├── StoreInUse        another process has the store open: stop that process
+    ├── ForeignFile       a file of another program or other settings: nothing was touched
+    │   └── MissingFile   a file between two others is missing: put it back, if it holds messages
+    ├── UnreadableFile    the disk cannot read a part of a file: check the disk; all else is
     │                     served
-    ├── EndUnknown        a start is not finished, for lack of something: ask again later
+    ├── EndUnknown        a start is not finished, because of a shortage: retry later
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── BatchRefused      a staged batch cannot be committed: its sink has to stage it again
-    ├── StoreFailed       the disk has failed: reads go on, writes need a restart
-    ├── StartInterrupted        its start was told to end before it was done: start it again
-    └── StoreClosed       it has been shut down
+    ├── StoreFailed       the disk has failed: reads continue, writes need a restart
+    ├── StartInterrupted  the start was told to end before it was done: start again
+    └── StoreClosed       the store has been shut down
 
-Expected outcomes, such as a queue without messages, are no errors but statuses: see `results`.
+Expected outcomes, such as a queue without messages, are statuses, not errors: see `results`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class UnreadableFile(StoreError):
 
 
 class EndUnknown(StoreError):
-    """Nobody knows yet where a queue ends."""
+    """The end of a queue is not known yet."""
 
 
 class DamagedTable(StoreError):
@@ -58,11 +58,11 @@ class DamagedTable(StoreError):
 
 
 class BatchRefused(StoreError):
-    """A batch cannot be made of what is staged, or is to be. Nobody sees anything of it."""
+    """A batch cannot be staged or committed. None of its rows become visible."""
 
 
 class StoreFailed(StoreError):
-    """A flush has failed, or a write that cannot be undone; what is on the disk is uncertain."""
+    """A flush has failed, or a write that cannot be undone; the content on disk is uncertain."""
 
     def __init__(self, what: str, cause: BaseException | None = None) -> None:
         """Compose a message of what has failed, its cause, and once what an operator can do."""
@@ -75,7 +75,7 @@ class StoreClosed(StoreError):
 
 
 class StartInterrupted(StoreError):
-    """A start was told to end before it was done; the next one goes on from there."""
+    """A start was told to end before it was done; the next one continues it."""
 
 
 # ---- The meaning of an error: something is lacking and may be there later, or the disk has
@@ -92,18 +92,18 @@ _NO_THREAD_MESSAGE = "can't start new thread"
 
 
 class FlushFailed(OSError):
-    """A flush was begun and has failed."""
+    """A flush was started and has failed."""
 
 
 class TransientFailure(Exception):
-    """Something was lacking. Nothing was changed."""
+    """A resource was short. Nothing was changed."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether an error says that something is lacking, so that a retry may succeed.
+    """Return whether an error reports a shortage, so that a retry may succeed.
 
-    A library that cannot be loaded is there, but lacks memory or descriptors; a module that is
-    missing is a mistake.
+    A library that cannot be loaded is there, but lacks memory or descriptors; a missing module is a
+    mistake.
     """
     if isinstance(error, OSError):
         return error.errno in _TRANSIENT_ERRNOS and not isinstance(error, FlushFailed)
@@ -120,23 +120,23 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def has_lost_content(error: BaseException) -> bool:
-    """Return whether a disk has lost what was to be read; all else is the operator's to mend."""
+    """Return whether a disk has lost what was to be read; the operator can fix all other errors."""
     cause = error.__cause__ if isinstance(error, UnreadableFile) else error
     return isinstance(cause, OSError) and cause.errno in _LOST_CONTENT_ERRNOS
 
 
 def is_retryable_read(error: BaseException) -> bool:
-    """Return whether a disk refuses to read what it may still hold: for now, or to this user."""
+    """Return whether the disk refuses a read that may succeed later, or for another user."""
     return isinstance(error.__cause__, OSError) and not has_lost_content(error)
 
 
 def is_resource_shortage(error: UnreadableFile) -> bool:
-    """Return whether something is lacking to read with, so that nothing says what lies there."""
+    """Return whether a read failed for want of a resource, which says nothing about the content."""
     return error.__cause__ is not None and is_transient(error.__cause__)
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Return whether the disk is full, so that less than what was refused may still fit."""
+    """Return whether the disk is full, so that a smaller write may still succeed."""
     return isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS
 
 
@@ -172,16 +172,16 @@ def _is_thread_shortage(error: BaseException) -> bool:
 
 
 class Degradation:
-    """Something that cannot be done for now; its begin and end are logged once each."""
+    """Something that fails for now and is retried; its begin and end are logged once each."""
 
     def __init__(self, what: str) -> None:
-        """Begin without a hindrance; ``what`` says what is not done."""
+        """Start without a failure; ``what`` says what is not done."""
         self._what = what
         self.text: str | None = None
         """The text of what is not done, and why; None while nothing is in the way."""
 
     def begin(self, error: BaseException) -> None:
-        """Note that something is in the way, or still is."""
+        """Note that something fails for now, or still does."""
         why = describe_error(error)
         is_new = self.text is None
         self.text = f"{self._what}: {why}"
@@ -189,32 +189,29 @@ class Degradation:
             _log_warning("%s: %s; it is tried again", self._what, why)
 
     def end(self) -> None:
-        """Note that nothing is in the way, or not any more."""
+        """Note that nothing fails, or not any more."""
         if self.text is not None:
             self.text = None
             _log_warning("it is over that %s", self._what)
 
     def clear(self) -> None:
-        """Forget what was in the way, which nobody tries again any more."""
+        """Forget the failure, because nothing retries it any more."""
         self.text = None
 
 
 class Degradations(Generic[Key]):
-    """Things of one kind that cannot be done for now, by key.
-
-    The begin and end of each are logged.
-    """
+    """Things of one kind that fail for now, by key."""
 
     def __init__(self) -> None:
-        """Begin without hindrances."""
+        """Start without failures."""
         self._active: dict[Key, Degradation] = {}
 
     def begin(self, key: Key, what: str, error: BaseException) -> None:
-        """Note that something is in the way of one, or still is; ``what`` says what is not done."""
+        """Note that something fails for one key, or still does; ``what`` names what is not done."""
         self._active.setdefault(key, Degradation(what)).begin(error)
 
     def end(self, key: Key) -> None:
-        """Note that nothing is in the way of one, or not any more."""
+        """Note that nothing fails for one key, or not any more."""
         if key in self._active:
             self._active.pop(key).end()
 

@@ -1,7 +1,7 @@
-"""MessageStore: the one door to log, consume queues and index.
+"""MessageStore: the interface to log, consume queues and index.
 
-It opens what exists (`opening`), takes and gives messages, keeps house, and closes in order. It
-must not know sockets, clients or any other room of the broker: arrivals go to one listener.
+It opens what exists (`startup.opener`), stores and returns messages, does the housekeeping, and
+closes in order. It reports arrivals to one listener.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 
 class MessageStore:
-    """One store in one directory. The constructor recovers and opens it; `shutdown` ends it."""
+    """One store in one directory. The constructor recovers and opens it; `shutdown` closes it."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class MessageStore:
         random_bytes: Callable[[int], bytes] = os.urandom,
         on_progress: ProgressCallback | None = None,
     ) -> None:
-        """Open a store; ``listener`` is told of later arrivals, not of what recovery finds.
+        """Open a store; ``listener`` gets later arrivals, not what recovery finds.
 
-        ``on_progress`` is told how far the opening has come, and may end it.
+        ``on_progress`` gets the progress of the opening, and may end it.
 
         ``wake_reput`` is called, in any thread, when there is something to `reput`. By default,
         that happens at once, in the thread that appended or flushed.
@@ -164,7 +164,7 @@ class MessageStore:
         return not self._opening.is_finished and self._failure is None
 
     def finish_opening(self) -> bool:
-        """Write what must be written before messages are taken. Return False if something lacks.
+        """Write what must be written before messages are accepted; return False after a shortage.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
@@ -201,7 +201,7 @@ class MessageStore:
         return self._wake_after_append(self._appender.put_message(message))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
-        """Append one message whose texts are bytes already."""
+        """Append one message whose texts are already encoded as bytes."""
         return self._wake_after_append(self._appender.put_draft(draft))
 
     def put_buffered(
@@ -216,9 +216,9 @@ class MessageStore:
         return None if result is None else self._wake_after_append(result)
 
     def write_buffered(self) -> Sequence[PutMessageResult]:
-        """Write the messages that were put later; return the results of all, in their order.
+        """Write the buffered messages; return the results of all, in their order.
 
-        Nobody sees them before, and no answer may leave.
+        Until this returns, nobody can read them, and no response may be sent.
         """
         if not self._appender.write_buffered():
             return ()
@@ -280,7 +280,7 @@ class MessageStore:
         return self._flusher.flush_future(end_offset)
 
     def wait_flushed(self) -> None:
-        """Wait until all that was written is on the disk, has failed, or something is lacking."""
+        """Wait until all that was written is on the disk, has failed, or an error delays it."""
         self._flusher.wait_flushed(self._log.written_offset)
 
     def wait_until_stored(
@@ -303,14 +303,15 @@ class MessageStore:
         return self._flusher.durations
 
     def confirm_offset(self) -> PhysicalOffset:
-        """Return up to where a crash will not take messages back."""
+        """Return the confirm offset: no crash takes back what lies before it."""
         return self._components.confirm_offset()
 
     def reput(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Carry what is confirmed to queues and index, and tell of it; return whether that is all.
+        """Dispatch what is confirmed to queues and index; return whether that is all.
 
-        It is not all if something is lacking or is not read, which `state` shows as a hindrance, or
-        if ``should_stop`` stops it after a piece. After any other failure, nothing more is taken.
+        It notifies the listener. It is not all after a transient or a read error, which `state`
+        reports as degraded, or if ``should_stop`` ends the run after a piece. After any other
+        failure, the store accepts no more messages.
         """
         return self._reput_supervisor.run(should_stop)
 
@@ -320,7 +321,7 @@ class MessageStore:
         return self._reput_supervisor.degradation.text is not None
 
     def retry_degraded(self) -> None:
-        """Try again, every now and then, what is hindered: to carry messages, and to write any."""
+        """Retry what is degraded, dispatching or writing; to be called now and then."""
         self._appender.probe_writable()
         if self.is_reput_degraded:
             self._wake_reput()
@@ -343,7 +344,9 @@ class MessageStore:
         message_filter: MessageFilter | None = None,
         wants_offsets_only: OffsetsOnlyPredicate | None = None,
     ) -> GetMessageResult:
-        """Return messages, by default as many as RocketMQ would, or their places if these do.
+        """Return messages of a queue from an offset on, by default as many as RocketMQ would.
+
+        If ``wants_offsets_only`` accepts the places and sizes of the records, return these instead.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -373,7 +376,7 @@ class MessageStore:
         return self._time_lookup.earliest_timestamp(topic, queue_id)
 
     def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
-        """Return the record that starts at a place in the log; None if none does.
+        """Return the record that starts at a physical offset; None if none does.
 
         Raises:
             UnreadableFile: The disk does not give it.
@@ -405,9 +408,10 @@ class MessageStore:
         return self._components.pool.is_crowded
 
     def save_checkpoint(self) -> bool:
-        """Make log, queues and index durable, and note that; return False if something lacks.
+        """Flush log, queues and index, and save a checkpoint; return False after a shortage.
 
-        It ends early when the store is to take no more; after a failed flush, nothing is taken.
+        It ends early when the store is closing. After a failed flush, the store accepts no more
+        messages.
 
         Raises:
             OSError, StoreFailed: The disk has failed.
@@ -433,11 +437,11 @@ class MessageStore:
         return is_saved
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic. Its messages stay in the log until that expires, but are not found.
+        """Delete a topic. Its messages stay in the log until that expires, but cannot be read.
 
-        What is put into it meanwhile belongs to a new topic of its name, which begins where this
-        one ends, as does a later one if the files of its queues cannot be moved away. Otherwise a
-        later one begins at 0: by then, no crash can bring the old messages back.
+        Messages sent meanwhile belong to a new topic of that name, whose offsets continue after the
+        old ones, as they do later if the files of the old queues cannot be moved away. Otherwise a
+        later topic begins at 0: by then, no crash can bring the old messages back.
 
         Raises:
             OSError: The disk refuses. Nothing has changed, and a restart finds nothing changed.
@@ -456,7 +460,7 @@ class MessageStore:
         return self._checkpointer.half_deleted
 
     def was_deleted(self, topic: str, physical_offset: PhysicalOffset) -> bool:
-        """Return whether a topic was deleted after a place in the log was written."""
+        """Return whether a topic was deleted after the log reached this physical offset."""
         return physical_offset < self._components.dispatcher.deleted_topics.get(topic, 0)
 
     def finish_deletion(self, topic: str) -> None:
@@ -470,15 +474,16 @@ class MessageStore:
         self._checkpointer.finish_deletion(topic)
 
     def update_retention(self, config: StoreConfig) -> None:
-        """Let other settings say what `clean` keeps, and from when on a full disk refuses."""
+        """Change the settings of what `clean` keeps, and of when a full disk refuses messages."""
         self._cleaner.config = config
 
     def clean(self) -> int:
-        """Delete old files, or those that a full disk cannot keep; return their number.
+        """Delete old files, or those for which a full disk has no room; return their number.
 
-        Files go by age at the hours that are set, or by need at any time; never the last. A
-        checkpoint comes first: a crash must not find queues that end before deleted messages, or
-        offsets would be given twice. Without room for one, an older one decides what may go.
+        Files expire at the configured hours, or at any time if the disk needs the room; the last
+        file always stays. A checkpoint comes first: after a crash, queues must not end before the
+        deleted messages, or offsets would be given twice. Without room for a checkpoint, an older
+        one decides what may be deleted.
         """
         return self._cleaner.clean()
 
@@ -487,7 +492,7 @@ class MessageStore:
         self._cleaner.on_deleted = listener
 
     def _stored_ms(self, physical_offset: PhysicalOffset) -> int | None:
-        """Return when the message at a place in the log was stored; None if that is unknown."""
+        """Return when the message at a log offset was stored; None if that is unknown."""
         try:
             record = self._reader.record_at(physical_offset)
         except UnreadableFile:
@@ -495,7 +500,7 @@ class MessageStore:
         return None if record is None else decode_record(record, check_crc=False).store_timestamp
 
     def unavailable_reason(self) -> str | None:
-        """Return why messages are refused now, or None if they are taken."""
+        """Return why messages are refused now, or None if they are accepted."""
         hindrance = (
             self._start_degradation.text
             or self._log.flush_degradation.text
@@ -505,7 +510,7 @@ class MessageStore:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds by which the clock is behind the last message, whose time others get."""
+        """Milliseconds by which the clock is behind the last message, whose time new ones get."""
         return self._log.clock_behind_ms
 
     def _set_refusal(self, reason: str | None) -> None:
@@ -541,7 +546,7 @@ class MessageStore:
         self._failure = self._failure or str(failure)
 
     def stop_accepting(self, reason: str) -> None:
-        """Refuse messages from now on. What was taken is still flushed, and told of."""
+        """Refuse messages from now on. What was accepted is still flushed and dispatched."""
         self._closing_reason = reason
 
     def shutdown(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The answers of a store: results of puts and gets, and the state of the store.
+"""The results of a store's operations, and its state.
 
 The statuses have RocketMQ's names.
 """
@@ -72,7 +72,7 @@ class PutMessageStatus(Enum):
 
 
 class PutMessageResult(NamedTuple):
-    """One message, or the first of a batch. ``end_offset`` is what to wait for in SYNC_FLUSH."""
+    """One message, or the first of a batch. ``end_offset`` is what to wait for with SYNC_FLUSH."""
 
     status: PutMessageStatus
     physical_offset: PhysicalOffset = _NO_PHYSICAL_OFFSET
@@ -97,9 +97,9 @@ class GetMessageStatus(Enum):
 
 
 class GetMessageResult(NamedTuple):
-    """Whole records, back to back in a few buffers, and where to go on.
+    """Whole records, back to back in a few buffers, and the offset at which to continue.
 
-    There are no buffers where the places of the records were asked for in their stead.
+    There are no buffers if the places of the records were requested instead.
     """
 
     status: GetMessageStatus
@@ -181,7 +181,7 @@ class StoreState:
 
     @property
     def unsaved_reason(self) -> str:
-        """The text of what a store that ends like this has not saved, and why."""
+        """The text that says what a store that closes in this state has not saved, and why."""
         why = self.failure or self.degradation or "the disk takes too long to note what it holds"
         if self.flushed_offset == self.written_offset:
             return why

@@ -1,11 +1,10 @@
-"""Jobs aside: what has to wait for a disk is run in another thread, and waited for in steps.
+"""Steps that wait for a job in another thread, such as one that waits for the disk.
 
-    steps ──begun──▶ job, in another thread
+    steps ──start──▶ job, in another thread
       │ yield                │
       ◀────── its end ───────┘
 
-The steps are those of a request, and go on in the thread of the store. This module must not know
-what a job does, nor whose threads there are.
+The steps belong to a request and continue in the store's thread.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Then, in the thread of the store, its second argument gets the exception that wa
 
 
 def run_in_thread(job: Callable[[], ResultT], executor: JobExecutor) -> Steps[ResultT]:
-    """Run a job in another thread, and go on behind it; return or raise what it does."""
+    """Run a job in another thread, and continue after it; return its result or raise its error."""
     return (yield from start_in_thread(job, executor))
 
 
 def start_in_thread(job: Callable[[], ResultT], executor: JobExecutor) -> Steps[ResultT]:
-    """Begin a job in another thread now; the steps returned wait for its end, as in `beside`."""
+    """Start a job in another thread now; the returned steps wait for its end."""
     done: Future[None] = Future()
     answers: list[ResultT] = []
     failures: list[BaseException] = []

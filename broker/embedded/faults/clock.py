@@ -1,7 +1,7 @@
 """BrokerClock: the time of an embedded broker, which its owner can move forward.
 
-The time of day and the time that passes are moved together, and go on beside the machine's. How the
-timers that wait notice it is told in `event_loop`, what a move does in `confirm_moves`. The clock
+The time of day and the monotonic clock move together, and go on beside the machine's.
+`embedded_loop` lets timers notice it, and `clock_advance` does what is due on the way. The clock
 belongs to the broker, and keeps its lead when that is restarted.
 """
 

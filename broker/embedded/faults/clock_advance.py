@@ -1,20 +1,18 @@
-"""Moves of a broker's time: from stop to stop, with all that is due done before the next.
+"""Clock advance: moves a broker's time from stop to stop, and does all that is due in between.
 
-    stops     each moment that somebody waits for (`AdjustableTimeLoop`), so that what is due
-    earlier is
-              done earlier, at its own time; each full hour of the way, as files go by the hour of
-              the day; and the end
-    a stop    what is due rings. It is over when nobody works any more: what was put is visible,
-              files that have expired are gone, however many, and what changed is saved
+    stops     each deadline that somebody waits for (`AdjustableTimeLoop`), so that what is due
+              earlier is done earlier, at its own time; each full hour of the way, because files
+              expire by the hour of the day; and the end
+    a stop    timers that are due fire. It is over when nothing works any more: what was put is
+              visible, all expired files are deleted, and what changed is saved
 
-Nothing is read from clients during a move: what they send waits till its end. Clients live by the
-machine's time, and cannot speak in a time that is passed over: it counts as no
-silence of theirs, so that their connections, their places in groups and their locks of queues
-stay. What the broker has promised to hold for a while, as pulls, runs out.
+Nothing is read from clients during a move: what they send waits until its end. Clients use the
+machine's time, and cannot send during the time that is skipped, so it does not count as silence:
+their connections, group memberships and queue locks stay. What the broker has promised to hold for
+a while, as pulls, expires.
 
-The time moves between two turns of the loop and at no other moment, only forward, and by no more
-than it was told to; the machine's time goes on beside. This knows a controller and its loop, and
-no client: see `clock` for what users call.
+The time moves only between two turns of the loop, only forward, and by no more than requested; the
+machine's time goes on beside it. Users call `clock`.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _ROUNDING_SECONDS: Final = 0.005
 
 
 async def advance(controller: BrokerController, loop: EmbeddedLoop, seconds: float) -> None:
-    """Move the time of a broker forward on its loop, and return when what came due is done."""
+    """Move the time of a broker forward on its loop, and return when what was due is done."""
     loop.network.pause_reading(is_paused=True)
     try:
         await wait_idle(controller, loop)
@@ -71,7 +69,7 @@ async def _advance_in_steps(
 
 
 async def wait_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
-    """Wait until all that is due now is done, as far as the disk lets it."""
+    """Wait until all that is due now is done, as far as the disk permits."""
     begin = None
     while begin != controller.store.state().min_offset:
         if begin is not None:
@@ -81,7 +79,7 @@ async def wait_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
 
 
 async def _wait_quiet(controller: BrokerController, loop: EmbeddedLoop) -> None:
-    """Wait until nobody works, and nothing rings."""
+    """Wait until nothing works, and no timer fires."""
     while not _is_quiet(controller, loop):
         await controller.housekeeping.wait_idle()
         written_offset = controller.store.state().written_offset

@@ -1,8 +1,8 @@
-"""ClockOffset: how far a broker's time is ahead of the machine's, now and at every moment before.
+"""ClockOffset: how far a broker's time is ahead of the machine's, now and at all earlier times.
 
 The past matters for files: the system stamps them by the machine's time, and a file that was
-written before the last move is older for the broker than one that was written behind it. Thread
-safe: one thread moves, others read. Nothing here waits, or knows a broker.
+written before the last move is older for the broker than one that was written after it. Thread
+safe: one thread moves, others read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class ClockOffset:
     """The lead of a broker's time over the machine's. It only grows."""
 
     def __init__(self) -> None:
-        """Begin with the machine's time."""
+        """Start with the machine's time."""
         self.seconds = 0.0
         """The lead now, in seconds."""
         self._changes = [_OffsetChange(float("-inf"), 0.0)]
 
     def advance(self, seconds: float) -> None:
-        """Let the lead be so much greater from now on."""
+        """Increase the lead from now on."""
         since = max(time.time(), self._changes[-1].since)
         self._changes.append(_OffsetChange(since, self._changes[-1].seconds + seconds))
         self.seconds = self._changes[-1].seconds

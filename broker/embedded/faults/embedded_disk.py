@@ -1,12 +1,12 @@
 """EmbeddedDisk: the real file system as an embedded broker sees it, with its owner's faults.
 
-    time     files are as old as the broker's time says, whose clock may have been moved
+    time     the age of files follows the broker's clock, which may have been moved
     full     the usage says so, and what needs room fails with ENOSPC
-    power    a broker that has lost it cannot do anything any more; what it wrote and did not flush
-             is forgotten before the next one starts. Names of files stay: a file system may have
-             saved them at any time
+    power    after a power loss the broker cannot do anything any more; what it wrote and did not
+             flush is undone before the next one starts. Names of files stay: a file system may
+             have saved them at any time
 
-Parts of the disk that are in order are the real one's. It knows no store, and no broker.
+Everything else goes to the real disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .power_loss import UnflushedBytes
 
 
 class EmbeddedDisk(LocalDisk):
-    """A `Disk` that is a real file system, but for the time and the faults of a broker's owner."""
+    """A `Disk` on a real file system, with the broker's clock and its owner's faults."""
 
     def __init__(self, clock_offset: ClockOffset) -> None:
         """Take how far the broker's time is ahead of the machine's."""
@@ -40,7 +40,7 @@ class EmbeddedDisk(LocalDisk):
         self._unflushed: dict[Path, UnflushedBytes] = {}
 
     def discard_unflushed(self) -> None:
-        """Put all files into the state of their last flush; nobody may have them open."""
+        """Reset all files to the state of their last flush; nobody may have them open."""
         for path, unflushed in self._unflushed.items():
             if path.exists():
                 _restore_file(path, unflushed)
@@ -127,7 +127,7 @@ class EmbeddedDisk(LocalDisk):
 
 
 class _EmbeddedFile(LocalFile):
-    """A file that notes what is not flushed."""
+    """A file that tracks what is not flushed."""
 
     def __init__(
         self, disk: EmbeddedDisk, unflushed: UnflushedBytes, path: Path, size: int | None = None

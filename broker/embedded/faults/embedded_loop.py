@@ -1,13 +1,13 @@
-"""A broker's event loop whose time can be moved: the one way in which waiting timers notice a jump.
+"""EmbeddedLoop: a broker's event loop whose time can be moved, so that waiting timers notice it.
 
-    moment      `call_at`: a deadline, a delivery. Who moves the time stops at each, in order
-    interval    `call_later`: what is done again and again. It rings once, however often it would
-                have in the time that was passed over
+    deadline    `call_at`: moves of the time stop at each, in order
+    interval    `call_later`: a repeated job. It fires once, however often it would have in the
+                time that was skipped
 
-Timers wait in a heap by the time of this loop, and a single timer of the loop below wakes it for
-the first of them. So a jump has nothing to tell to any timer: the heap is looked into again, and
-what is due by then rings, the earliest first. The loop below is uvloop's or asyncio's, and knows
-only the time that passes. Nothing here knows the broker, nor who moves the time.
+Timers wait in a heap by the time of this loop, and a single timer of the underlying loop wakes it
+for the first of them. So a jump need not notify any timer: the heap is checked again, and what is
+due by then fires, the earliest first. The underlying loop is uvloop's or asyncio's, and knows only
+real time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AdjustableTimeLoop(_Loop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call a function at a moment, at which moves of the time stop."""
+        """Call a function at a deadline, at which moves of the time stop."""
         return self._set_timer(when, callback, args, context, is_deadline=True)
 
     def call_later(  # type: ignore[override]  # without the types of the arguments
@@ -80,12 +80,12 @@ class AdjustableTimeLoop(_Loop):
     # ---- for the one who moves the time
 
     def advance(self, seconds: float) -> None:
-        """Move the time forward; what is due by then rings in the next turn."""
+        """Move the time forward; what is due by then fires in the next turn."""
         self._clock_offset.advance(seconds)
         self._schedule_wake()
 
     def next_deadline(self) -> float | None:
-        """Return the time of the first moment that is waited for, or None."""
+        """Return the time of the first pending deadline, or None."""
         return min(
             (
                 when
@@ -161,7 +161,7 @@ class AdjustableTimeLoop(_Loop):
 
 
 class EmbeddedLoop(AdjustableTimeLoop, NetworkedLoop):
-    """The loop of an embedded broker; to be mixed with the loop below."""
+    """The loop of an embedded broker; to be mixed with the underlying loop."""
 
 
 def new_embedded_loop(clock_offset: ClockOffset, network: EmbeddedNetwork) -> EmbeddedLoop:

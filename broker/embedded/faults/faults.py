@@ -1,12 +1,12 @@
-"""BrokerFaults: what the owner of an embedded broker can do to it, for as long as a block lasts.
+"""BrokerFaults: faults that the owner of an embedded broker injects for the length of a block.
 
-    away             its connections are cut and new ones refused, on a port that stays taken
+    away             its connections are cut and new ones refused, on a port that stays in use
     slow, cut_after  the network between it and its clients: see `network`
     full_disk        its disk has no room: see `embedded_disk`
 
 Faults may be nested, and overlap in threads: each ends with its own block, however that is left,
-and of two of a kind the worse counts. They outlast a restart. The broker does not know of them, as
-they are in what it stands on. This knows the controller that it is handed, and no client.
+and of two of a kind the worse counts. They outlast a restart. The broker does not notice them as
+faults, because they are in its network and disk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BrokerOperation: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, No
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    """One thing that is wrong with a broker, by the name of the method that began it."""
+    """One fault of a broker, by the name of the method that began it."""
 
     name: str
     is_away: bool = False
@@ -92,8 +92,8 @@ class BrokerFaults(ABC):
     def away(self) -> FaultBlock:
         """Return a context in which the broker, and its name server, cannot be reached.
 
-        All connections are cut, and new ones refused; then it is back on the same port. It goes on
-        meanwhile, like a machine whose cable is pulled.
+        All connections are cut, and new ones refused; afterwards it is back on the same port. It
+        keeps running meanwhile, like a machine whose cable is pulled.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
@@ -102,7 +102,7 @@ class BrokerFaults(ABC):
         return FaultBlock(self, Fault("away", is_away=True))
 
     def slow(self, seconds: float) -> FaultBlock:
-        """Return a context in which each answer of the broker is held back for some seconds.
+        """Return a context in which each response of the broker is delayed by some seconds.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
@@ -117,10 +117,10 @@ class BrokerFaults(ABC):
         return FaultBlock(self, Fault("slow", slow_seconds=seconds))
 
     def cut_after(self, count: int) -> FaultBlock:
-        """Return a context in which each connection is cut behind so many bytes of answers.
+        """Return a context in which each connection is cut after so many bytes of responses.
 
-        The bytes of each connection are counted on their own, from the beginning of the block or of
-        the connection; mostly, an answer is cut in its middle.
+        The bytes of each connection are counted separately, from the beginning of the block or of
+        the connection; mostly, a response is cut in its middle.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
@@ -138,7 +138,8 @@ class BrokerFaults(ABC):
         """Return a context in which the disk of the broker has no room.
 
         Sends are refused as by every broker on a full disk, with SERVICE_NOT_AVAILABLE (14), and
-        taken again behind the block. The oldest files of the log may go, but never the last.
+        accepted again after the block. The oldest files of the log may be deleted, but never the
+        last.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
@@ -148,7 +149,7 @@ class BrokerFaults(ABC):
 
     @contextmanager
     def leaving_no_faults(self) -> Iterator[None]:
-        """Enter a context behind which all faults are over that began in it; it is for fixtures.
+        """Enter a context after which all faults are over that began in it; it is for fixtures.
 
         Raises:
             EmbeddedBrokerError: One was not over, as its own block was not left: it is now.

@@ -1,13 +1,13 @@
-"""EmbeddedNetwork: what lies between an embedded broker and its clients, and can be made worse.
+"""EmbeddedNetwork: the network between an embedded broker and its clients, with faults.
 
-    slow       what the broker sends to a client is held back for a while, in its order
-    cut        a connection ends behind so many bytes of what the broker sends, in mid-frame
-    held       nothing that clients send is read, as while the broker's time is moved
+    slow       what the broker sends to a client is delayed, in its order
+    cut        a connection ends after so many bytes of what the broker sends, in mid-frame
+    paused     nothing that clients send is read, as while the broker's time is moved
 
-It stands where the broker's loop hands out connections, so that the server and all that is above
-it are the ones that every broker has. A `_Line` is a connection as the server sees it, around the
-loop's own transport. All of it runs on the loop's thread; the network outlives the loop when a
-broker is restarted. It knows bytes, and no requests.
+It replaces the connections that the broker's loop creates, so that the server is the one that every
+broker has. A `_NetworkTransport` is a connection as the server sees it, around the loop's own
+transport. All of it runs on the loop's thread; the network outlives the loop when a broker is
+restarted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Factory: TypeAlias = Callable[[], asyncio.BaseProtocol]
 
 
 class EmbeddedNetwork:
-    """The connections of one broker, and what is wrong with them now."""
+    """The connections of one broker, and their present faults."""
 
     def __init__(self) -> None:
         """Begin with a network as good as the machine's."""
@@ -42,7 +42,7 @@ class EmbeddedNetwork:
         """True while nothing is read that clients send."""
 
     def set_slow(self, seconds: float) -> None:
-        """Hold back what the broker sends for so long from now on; 0 lets out what was held."""
+        """Delay what the broker sends by so long from now on; 0 releases what was delayed."""
         if seconds == self.slow_seconds:
             return
         self.slow_seconds = seconds
@@ -50,7 +50,7 @@ class EmbeddedNetwork:
             line.update_delay()
 
     def set_cut_after(self, count: int | None) -> None:
-        """Cut each connection behind so many bytes of what the broker sends from now on."""
+        """Cut each connection after so many bytes of what the broker sends from now on."""
         if count == self.cut_after_bytes:
             return
         self.cut_after_bytes = count
@@ -58,13 +58,13 @@ class EmbeddedNetwork:
             line.set_cut_after(count)
 
     def pause_reading(self, *, is_paused: bool) -> None:
-        """Read nothing that clients send from now on, or go on with it."""
+        """Stop reading what clients send, or resume it."""
         self.is_reading_paused = is_paused
         for line in tuple(self._transports):
             line.update_reading()
 
     def register(self, transport: _NetworkTransport) -> None:
-        """Take note of a new connection."""
+        """Register a new connection."""
         self._transports[transport] = None
 
     def unregister(self, transport: _NetworkTransport) -> None:
@@ -72,12 +72,12 @@ class EmbeddedNetwork:
         self._transports.pop(transport, None)
 
     def unregister_all(self) -> None:
-        """Forget all connections: their loop has been closed, and tells nobody of them."""
+        """Forget all connections: their loop was closed, and does not report their end."""
         self._transports.clear()
 
 
 class NetworkedLoop(_Loop):
-    """The part of a loop that hands out connections; mixed into a loop's class."""
+    """The part of a loop that creates connections; mixed into a loop's class."""
 
     network: EmbeddedNetwork
 
@@ -106,7 +106,7 @@ class NetworkedLoop(_Loop):
 
 
 class _NetworkProtocol(asyncio.Protocol):
-    """A protocol to which its transport is given as a `_Line`."""
+    """A protocol whose transport is replaced by a `_NetworkTransport`."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _NetworkProtocol(asyncio.Protocol):
 
 
 class _NetworkTransport(asyncio.Transport):
-    """A transport, through the network."""
+    """A transport through the network."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, network: EmbeddedNetwork, transport: Any
@@ -163,23 +163,23 @@ class _NetworkTransport(asyncio.Transport):
     # ---- what the network tells
 
     def update_delay(self) -> None:
-        """Let out what was held back, if nothing is held back any more."""
+        """Release what was delayed, if nothing is delayed any more."""
         if not self._network.slow_seconds:
             self._send_delayed(float("inf"))
 
     def set_cut_after(self, count: int | None) -> None:
-        """Have the connection cut behind so many bytes, or not at all with None."""
+        """Cut the connection after so many bytes, or not at all with None."""
         self._bytes_left = count
 
     def update_reading(self) -> None:
-        """Read as the broker wants it, unless the network is held."""
+        """Read as the broker wants it, unless the network is paused."""
         reads = self._wants_to_read and not self._network.is_reading_paused
         if reads != self._is_reading and not self._transport.is_closing():
             self._is_reading = reads
             (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
     def discard_delayed(self) -> None:
-        """Forget what was held back: the connection is gone."""
+        """Forget what was delayed: the connection is gone."""
         self._is_closing = True
         self._delayed.clear()
         if self._timer is not None:
@@ -230,11 +230,11 @@ class _NetworkTransport(asyncio.Transport):
         self.update_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the loop knows of the connection."""
+        """Return what the loop reports of the connection."""
         return self._transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set from when on the protocol is told that the client does not read."""
+        """Set the limits at which the protocol is notified that the client does not read."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
@@ -260,7 +260,7 @@ class _NetworkTransport(asyncio.Transport):
         self._send_delayed(self._loop.time() + 0.001)  # the grain of the loop's timers
 
     def _send_delayed(self, until: float) -> None:
-        """Send what was held back up to a time."""
+        """Send what was delayed until a time."""
         while self._delayed and self._delayed[0][0] <= until:
             self._send(self._delayed.popleft()[1])
         if self._is_closing and not self._delayed:

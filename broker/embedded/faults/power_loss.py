@@ -1,10 +1,10 @@
-"""UnflushedBytes: what a power loss takes of one file, as its bytes are now.
+"""UnflushedBytes: what a power loss would undo in one file.
 
     pages      bytes that were overwritten since the last flush, as they were before
-    fresh      the end of the file, to which nothing had been written before it: zeros again
+    fresh      the end of the file, which had never been written before: zeros again
 
-A flush takes what was there when it began; what is written meanwhile is for the next one. It knows
-positions and bytes, and no file: who writes hands in how to read and write it.
+A flush covers what was written when it began; what is written meanwhile is for the next one. The
+caller passes in how to read and write the file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _FlushUnderWay:
 
 
 class UnflushedBytes:
-    """The bytes of one file that are not on the disk yet; whoever uses it has a lock."""
+    """The bytes of one file that are not on the disk yet; its user has to hold a lock."""
 
     def __init__(self, written_end: int) -> None:
-        """Take up to where the file may have been written to before; behind that it is zeros."""
+        """Note up to where the file may have been written before; past that it is zeros."""
         self._written_end = self._flushed_end = written_end
         self._pages: dict[int, bytes] = {}
         self._flushing: list[_FlushUnderWay] = []
@@ -49,7 +49,7 @@ class UnflushedBytes:
         return flush
 
     def finish_flush(self, flush: _FlushUnderWay, *, is_durable: bool) -> None:
-        """Note that a flush has ended: what it took is on the disk, unless it has failed."""
+        """Note that a flush has ended: what it covered is on the disk, unless it has failed."""
         if flush not in self._flushing:  # a later one was faster, and took the same
             return
         if is_durable:

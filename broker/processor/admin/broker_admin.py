@@ -1,7 +1,6 @@
-"""BrokerAdminProcessor: the broker as a whole, as operators look at it.
+"""BrokerAdminProcessor: answers operators' requests about the whole broker.
 
-Nothing here changes a setting: elsewhere, that door has been open to attackers, so here it stays
-shut.
+No request changes a setting: in other brokers, attackers have used that.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .runtime_info import RuntimeInfo
 
 
 class BrokerAdminProcessor:
-    """The answers to requests about settings, figures and housekeeping."""
+    """The responses to requests about settings, figures and housekeeping."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Consequences of the settings in several processors: their text, and topics named after them."""
+"""Configuration: what follows from the settings in several processors: text and topic names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """RuntimeInfo: the figures of GET_BROKER_RUNTIME_INFO, under the keys of both RocketMQ generations.
 
 Every figure is measured or true by construction; where RocketMQ counts what does not exist here
-(thread pools with queues, a pool of buffers, the timer wheel), it is what an idle one shows.
+(thread pools with queues, a pool of buffers, the timer wheel), the figure is that of an idle one.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _IDLE: Final[Mapping[str, str]] = {
 
 
 class SendQueue(NamedTuple):
-    """Sends that wait for the disk: their number, and the wait of the first of them."""
+    """Sends that wait for the disk: their number, and how long the first has waited."""
 
     size: int
     head_wait_ms: int
 
 
 class RuntimeInfo:
-    """A table of figures, collected whenever it is asked for."""
+    """A table of figures, collected on each request."""
 
     def __init__(
         self,

@@ -1,4 +1,1 @@
-"""Clients: how they come and leave, and what the broker asks one of them on behalf of another.
-
-Nothing here knows sends and pulls; of the other rooms only `groups` speaks to clients by it.
-"""
+"""Clients: how they connect and leave, and requests that the broker relays between them."""

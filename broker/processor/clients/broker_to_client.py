@@ -1,6 +1,6 @@
 """Commands from the broker to clients, with typed headers.
 
-The connection gives a question its opaque; a notice is never answered and needs none.
+The connection gives a request its opaque; a notice is one-way and needs none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ClientManageProcessor: clients come, say what they produce and consume, and leave.
+"""ClientManageProcessor: registers clients by their heartbeats, and unregisters them.
 
-A heartbeat makes what its groups need, their configuration and their retry topic, and enters the
-client wherever it belongs. Members of a group whose members or topics have changed are told to
-divide the queues again; the newcomer, too, as a lite consumer waits for that.
+A heartbeat creates what its groups need, their configuration and their retry topic, and registers
+the client as a producer and consumer. When the members or topics of a group have changed, its
+members are notified to rebalance, including the new one, because a lite consumer waits for that.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 
 
 class NotifyConsumerIdsChanged:
-    """Tells all members of a group to divide the queues again, unless the group is not to be told.
+    """Notifies all members of a group to rebalance, unless the group disables that.
 
-    A client that comes or goes can change hundreds of groups of thousands: they are told in steps,
-    and a group that changes again before its turn has come is told once.
+    One client can change hundreds of groups with thousands of members. They are notified in steps,
+    and a group that changes again before its turn is notified once.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class NotifyConsumerIdsChanged:
 
 
 class ClientManageProcessor:
-    """The answers to heartbeats, and to clients that leave."""
+    """The responses to heartbeats, and to clients that leave."""
 
     def __init__(
         self,
@@ -95,12 +95,11 @@ class ClientManageProcessor:
         expired_timeout_ms: int,
         max_groups_per_connection: int,
     ) -> None:
-        """Take the tables of clients and their limits.
+        """Prepare with the tables of clients and their limits.
 
         ``check_expression`` raises RequestRejected for an expression that this broker does not
-        filter by. ``now_ms`` is a clock that never jumps. ``on_join`` is told of each connection
-        that has become a member of a group. A client that is silent for ``expired_timeout_ms`` has
-        left.
+        filter by. ``now_ms`` is a monotonic clock. ``on_join`` gets each connection that has become
+        a member of a group. A client that is silent for ``expired_timeout_ms`` has left.
         """
         self._topics = topics
         self._groups = groups
@@ -205,7 +204,7 @@ class ClientManageProcessor:
         return success_response(request)
 
     def connection_closed(self, connection: Channel) -> Iterator[None]:
-        """Take a client that has gone without a word out of its groups, in steps."""
+        """Remove a client that has left without unregistering from its groups, in steps."""
         yield from self._producers.connection_closed(connection)
         yield from self._consumers.connection_closed(connection)
 

@@ -1,7 +1,7 @@
-"""ClientRelayProcessor: questions to the broker that only a consumer can answer.
+"""ClientRelayProcessor: relays requests that only a consumer can answer.
 
-They are passed on to the consumer, and the asker is answered when the consumer has replied, or when
-its time is up. Nobody waits here: the answer comes by a callback, in a later turn of the loop.
+It forwards them to the consumer, and replies when the consumer has replied, or after a timeout. It
+never blocks: the response arrives by a callback, in a later turn of the loop.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STATUS_VERSION_MIN: Final = 28
 
 
 class ClientRelayProcessor:
-    """The relay of operators' questions to connected consumers."""
+    """The relay of operators' requests to connected consumers."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ClientRelayProcessor:
     def get_consumer_running_info(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Ask a consumer what it is doing, and pass its answer on."""
+        """Ask a consumer for its running info, and relay the response."""
         header: headers.GetConsumerRunningInfoRequestHeader = header_of(request)
         channel = self._find_online(header.consumer_group, header.client_id)
         self._relay(connection, request, channel, request.ext_fields)
@@ -187,7 +187,7 @@ class ClientRelayProcessor:
 
 
 class _GroupRequest:
-    """One question to several members, answered when each has replied or is given up."""
+    """One request to several members, answered when each has replied or timed out."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""PendingReplies: requests that wait for the answer of another client, counted in bytes.
+"""PendingReplies: requests that wait for the response of another client, counted in bytes.
 
-    replies           wait until the producer that is to get them has taken them
-    questions         to a consumer, or to all members of a group, wait for what these say
+    replies           wait until the producer that is to get them has acknowledged them
+    questions         to a consumer, or to all members of a group, wait for their responses
 
-Whoever is asked may take ten seconds, and may be in league with whoever asks. So what waits is
-bounded, in all and for each asker; beyond, requests are refused as busy. It knows no socket.
+The other client may take ten seconds, and may conspire with the requester. So pending requests are
+limited, in total and for each requester; past the limit, requests are refused as busy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PendingReplies:
 
     @property
     def bytes(self) -> int:
-        """Bytes that all that wait take."""
+        """The bytes of all pending requests."""
         return self._bytes
 
     def request(
@@ -50,11 +50,11 @@ class PendingReplies:
         *,
         kept_bytes: int = 0,
     ) -> None:
-        """Ask a client something for another one.
+        """Send a request to a client on behalf of another one.
 
-        ``callback`` gets the answer, or None if there is none.
+        ``callback`` gets the response, or None if there is none.
 
-        ``kept_bytes`` is how much ``callback`` keeps in memory until it is called.
+        ``kept_bytes`` is how much memory ``callback`` keeps until it is called.
 
         Raises:
             RequestRejected: Too much waits already.

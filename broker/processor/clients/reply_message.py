@@ -1,13 +1,11 @@
-"""ReplyMessageProcessor: passes a consumer's reply on to the producer that sent the request.
+"""ReplyMessageProcessor: relays a consumer's reply to the producer that sent the request.
 
     producer ── a message, with REPLY_TO_CLIENT ──> topic ──────────────────> consumer
     producer <── PUSH_REPLY_MESSAGE_TO_CLIENT ── broker <── SEND_REPLY_MESSAGE ── consumer
 
-The request is a message like any other. A reply is pushed to the producer that waits for it. Once
-the producer has taken it, the reply is stored in a topic of its own, and answered, as a message
-that is sent.
-
-This module neither stores anything itself nor waits: the producer's answer comes by a callback.
+The request is a normal message. The broker pushes a reply to the producer that waits for it. Once
+the producer has acknowledged it, the reply is stored in a topic of its own, and answered, like a
+message that is sent. Nothing here blocks: the producer's response arrives by a callback.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class ReplyMessageProcessor:
         return dict.fromkeys(_SEND_CODES, self.send_reply_message)
 
     def send_reply_message(self, connection: Channel, request: RemotingCommand) -> None:
-        """Push a reply to the producer that it names, and store it once the producer has taken it.
+        """Push a reply to the producer that it names; store it once that has acknowledged it.
 
         Raises:
             RequestRejected: The reply names no producer, or one that is not connected.

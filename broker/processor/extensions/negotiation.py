@@ -1,6 +1,6 @@
-"""ExtensionsProcessor: agrees on extensions with clients, and appends ready-encoded records.
+"""ExtensionsProcessor: negotiates extensions with clients, and appends ready-encoded records.
 
-A client that has not asked is answered as by any RocketMQ broker: it sees none of this.
+A client that has not asked for extensions gets the responses of a RocketMQ broker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUPPORTED_EXTENSIONS = frozenset(Extension)
 
 
 class ExtensionsProcessor:
-    """The answers to requests beyond RocketMQ's protocol."""
+    """The responses to requests beyond RocketMQ's protocol."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ExtensionsProcessor:
         advertised_host: Callable[[Channel], Host],
         busy_reason: Callable[[], str | None],
     ) -> None:
-        """Take what appends need; ``busy_reason`` returns why no sends are taken now, or None."""
+        """Prepare; ``busy_reason`` returns why no sends are accepted now, or None."""
         self._store = store
         self._admission = admission
         self._acknowledger = acknowledger
@@ -57,7 +57,7 @@ class ExtensionsProcessor:
         }
 
     def extensions(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Agree on the extensions that both sides know."""
+        """Agree on the extensions that both sides support."""
         header: ExtensionsHeader = header_of(request)
         agreed = header.extensions & SUPPORTED_EXTENSIONS
         if not _is_on_this_machine(connection):
@@ -76,11 +76,11 @@ class ExtensionsProcessor:
         return success_response(request, found)
 
     def connection_closed(self, connection: Channel) -> None:
-        """Delete what has proven the store to a client that is gone."""
+        """Delete the proof file of a client that is gone."""
         self._store.proof_files.discard(connection)
 
     def append_chunk(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Append records of one queue, each checked as if it had come alone."""
+        """Append records of one queue, each checked as if sent alone."""
         busy = self._busy_reason()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)

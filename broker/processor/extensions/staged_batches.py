@@ -1,6 +1,6 @@
-"""StagedBatchesProcessor: stages the rows of a batch, and commits or aborts it, beyond RocketMQ.
+"""StagedBatchesProcessor: stages the rows of a batch, and commits or aborts it; an extension.
 
-A commit goes on when its client is gone: who asks again hears what it has come to.
+A commit continues when its client is gone: a client that asks again gets its result.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class StagedBatchesProcessor:
-    """The answers to what sinks ask for, and to FORGET_SINK and ALL_SINKS of operators."""
+    """The responses to sinks, and to FORGET_SINK and ALL_SINKS of operators."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class StagedBatchesProcessor:
         self._run_in_background(connection, request, self._commit(request, header))
 
     def abort(self, connection: Channel, request: RemotingCommand) -> None:
-        """Forget what attempts have staged of a batch that is not committed; without any, all."""
+        """Discard what attempts have staged of an uncommitted batch; without any, all of it."""
         header: BatchRequestHeader = header_of(request)
         self._run_in_background(connection, request, self._abort(request, header))
 
@@ -130,7 +130,7 @@ class StagedBatchesProcessor:
         self._run_in_background(connection, request, self._forget(request, header.sink))
 
     def sinks(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer what each sink has committed last."""
+        """Return the last batch that each sink has committed."""
         sinks = {sink: _state_of(last) for sink, last in self._batches.sinks.items()}
         return success_response(request, body=SinksBody(sinks=sinks))
 

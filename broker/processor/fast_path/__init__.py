@@ -1,1 +1,1 @@
-"""What fast paths of sends and pulls share: header and response templates, caches by client."""
+"""Shared parts of the fast paths of sends and pulls: templates and caches by client."""

@@ -1,7 +1,7 @@
-"""HeaderCuts: whether a header of JSON was cut where it may be: other values are put in, and read.
+"""Header template check: verifies that a JSON header was cut at the right places.
 
-A shape of headers is made from one of them. It is good if the codec finds the other values in their
-fields, and all else as it was. Where the cuts are is not known here.
+A template is built from one header, which is cut where later ones may differ. It is valid if the
+codec finds other values that are put there in their fields, and all else unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmq_spark.wire.header_json import decode_header
 def is_changed_header(
     other: bytes, request: RemotingCommand, opaque: int, changed: Mapping[str, str]
 ) -> bool:
-    """Return whether a header says what that of a request does, but for opaque and some fields."""
+    """Return whether a header equals that of a request except for opaque and some fields."""
     fields = {**request.ext_fields, **changed}
     expected = Header(*request[:7])._replace(opaque=opaque, ext_fields=fields)
     try:

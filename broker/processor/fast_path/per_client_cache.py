@@ -1,7 +1,6 @@
-"""PerClientCache: what is remembered of the requests of clients, up to a number for all of them.
+"""PerClientCache: caches what was learned from the requests of clients, up to a total number.
 
-When that is too much, the client that came first starts over, which costs it little. What a plan is
-and when it holds is not known here.
+When the total is too large, the client that came first starts over, which costs it little.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ...common.channel import Channel
 
 
 class LearningBudget:
-    """The account of one client."""
+    """The number of requests of one client that may still be learned from."""
 
     __slots__ = ("_cost", "_debt", "_debt_max")
 
@@ -42,10 +41,10 @@ _Cached = TypeVar("_Cached", bound=Sized)
 
 
 class PerClientCache(Generic[_Cached]):
-    """The remembered plans of all clients; its length is how many these are."""
+    """The cached entries of all clients; its length is their number."""
 
     def __init__(self, count_max: int) -> None:
-        """Begin with no clients; all together may have so many plans."""
+        """Start with no clients; all together may have so many entries."""
         self._clients: dict[Channel, _Cached] = {}
         self._count_max = count_max
         self._count = 0
@@ -54,17 +53,17 @@ class PerClientCache(Generic[_Cached]):
         return self._count
 
     def get(self, connection: Channel) -> _Cached | None:
-        """Return the plans of a client, or None if nothing is remembered of it."""
+        """Return the cached entries of a client, or None if there are none."""
         return self._clients.get(connection)
 
     def discard(self, connection: Channel) -> None:
-        """Forget the plans of a client that is gone."""
+        """Discard the entries of a client that is gone."""
         plans = self._clients.pop(connection, None)
         if plans is not None:
             self._count -= len(plans)
 
     def add_count(self, change: int) -> None:
-        """Note by how many the plans of a client have become more, or fewer."""
+        """Note by how many a client's entries have become more, or fewer."""
         self._count += change
         while self._count > self._count_max:
             self.discard(next(iter(self._clients)))

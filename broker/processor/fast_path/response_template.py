@@ -1,8 +1,8 @@
-"""ResponseTemplate: the answer that a handler gives nearly always, built in a fraction of the time.
+"""ResponseTemplate: builds a handler's most frequent response in a fraction of the time.
 
-Only numbers differ from one to the next. For a client that speaks JSON, as all do unless told
-otherwise, the frame is filled into a pattern; for others it goes through their codec. What the
-client reads is the same.
+Only numbers differ from one response to the next. For a client that uses JSON, as all do by
+default, they are filled into a prepared frame; for others the response goes through the codec. The
+client reads the same either way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ONE_WAY = CommandFlag.ONE_WAY.value
 
 
 class ResponseTemplate:
-    """An answer of success of one handler, with some ext fields that stay and some that vary."""
+    """A success response of one handler, with some constant and some variable ext fields."""
 
     def __init__(
         self,

@@ -1,4 +1,1 @@
-"""Groups: their members, settings and offsets, and how far they are behind.
-
-Nothing here knows sends and pulls.
-"""
+"""Groups: their members, settings and offsets, and their lag."""

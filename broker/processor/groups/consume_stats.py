@@ -1,7 +1,7 @@
-"""ConsumeStatsProcessor: how far groups are behind, in messages and in time.
+"""ConsumeStatsProcessor: reports the lag of groups, in messages and in time.
 
-A group is where its offsets say, whether it is online or not. A topic that an online group no
-longer subscribes to is left out: nobody is going to consume the rest of it.
+A group is at its committed offsets, whether it is online or not. A topic that an online group no
+longer subscribes to is left out, because nobody will consume the rest of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""ConsumerGroupProcessor: a group's members and subscriptions, and which member holds a queue.
+"""ConsumerGroupProcessor: reports a group's members and subscriptions, and locks queues for them.
 
-It only looks at what heartbeats have said, but for the locks of queues that are consumed in order.
+Except for the locks of queues that are consumed in order, it only reads what heartbeats have
+reported.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ..request import (
 
 
 class ConsumerGroupProcessor:
-    """The answers to questions about groups, and the locks of their queues."""
+    """The responses to requests about groups, and the locks of their queues."""
 
     def __init__(
         self,
@@ -125,9 +126,9 @@ class ConsumerGroupProcessor:
         return divide(all_queues, members.index(body.client_id), len(members))
 
     def lock_batch_mq(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Lock queues for a client, and answer which of them it holds now.
+        """Lock queues for a client, and return which of them it holds now.
 
-        None that this broker lacks is among them.
+        Queues that this broker does not have are left out.
         """
         body = yield from _lock_body_of(request)
         group, client_id = body.consumer_group, body.client_id
@@ -162,7 +163,7 @@ class ConsumerGroupProcessor:
         return MessageQueue(config.topic_name, self._broker_name, queue.queue_id)
 
     def get_consumer_connection_list(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Describe a group that is online, with all that its members have said."""
+        """Describe a group that is online, with all that its members have reported."""
         header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._consumers.group(header.consumer_group)
         if group is None:

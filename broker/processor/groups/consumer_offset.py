@@ -1,9 +1,8 @@
-"""ConsumerOffsetProcessor: where groups are in their queues, and where queues begin and end.
+"""ConsumerOffsetProcessor: stores and reports offsets of groups, and the bounds of queues.
 
-It stores what groups commit and finds offsets by time. As with RocketMQ, a group without an offset
-in a young queue is told to begin at 0: in a queue that has lost nothing yet, that is everything.
-The queues of a topic that does not exist look empty, as with RocketMQ; but nothing is stored for
-them.
+It also finds offsets by time. As in RocketMQ, a group without an offset starts at 0 in a young
+queue, one that has lost nothing yet, which is everything. The queues of a topic that does not exist
+look empty, as in RocketMQ; but no offset is stored for them.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _BOUNDARIES: Final = ("", "LOWER", "UPPER")
 
 
 class InMemoryCheck:
-    """A test whether a queue's very first message is so near to the log's end as to be cached."""
+    """A check whether a queue's very first message is so near to the log's end as to be cached."""
 
     def __init__(self, store: MessageStore, memory_bytes: int) -> None:
         """Take the store and the memory of the machine, in bytes."""
@@ -78,7 +77,7 @@ class InMemoryCheck:
 
 
 class ConsumerOffsetProcessor:
-    """The answers to requests about offsets of groups and queues."""
+    """The responses to requests about offsets of groups and queues."""
 
     def __init__(
         self,
@@ -89,9 +88,9 @@ class ConsumerOffsetProcessor:
         is_in_memory: Callable[[str, int], bool],
         is_reset: Callable[[str, str, int], bool] = lambda *_: False,
     ) -> None:
-        """Take the tables; ``is_in_memory`` tells whether a queue is young: `InMemoryCheck`.
+        """Prepare; ``is_in_memory`` tells whether a queue is young: see `InMemoryCheck`.
 
-        ``is_reset`` returns whether a group, in a topic and a queue, has yet to hear of a reset.
+        ``is_reset`` returns whether a group has yet to be notified of a reset in a queue.
         """
         self._store = store
         self._topics = topics

@@ -1,7 +1,7 @@
-"""GroupAdminProcessor: consumer groups as operators create, change, look at and delete them.
+"""GroupAdminProcessor: creates, changes, lists and deletes consumer groups for operators.
 
-Success is only answered when the change is on the disk; a change that cannot be saved is taken
-back. The progress of groups is the business of `consume_stats`.
+It reports success only when the change is on the disk; a change that cannot be saved is undone.
+`consume_stats` reports the progress of groups.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..request import (
 
 
 class GroupAdminProcessor:
-    """The answers to requests about the configuration of one group, or of all."""
+    """The responses to requests about the configuration of one group, or of all."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class GroupAdminProcessor:
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
 
-        Nothing is done if one cannot be as it is given.
+        Nothing is changed if one configuration is invalid.
 
-        If others take the room while a long list is worked on, the groups before the first that has
-        none stay, and the answer says so.
+        If others use up the limit while a long list is processed, the groups before the first that
+        exceeds it stay, and the response says so.
         """
         body = yield from body_in_steps(request, SubscriptionGroupList)
         configs = body.group_config_list
@@ -117,13 +117,13 @@ class GroupAdminProcessor:
             )
 
     def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is asked for."""
+        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is requested."""
         return success_response_in_steps(request, self._groups.wrapper())
 
     def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_SUBSCRIPTIONGROUP_CONFIG with one group's configuration.
 
-        A group that is not there is created if groups may be, as in 5.x: RocketMQ's proxy asks so
+        A missing group is created if groups may be, as in 5.x: RocketMQ's proxy sends this request
         before a consumer of a new group starts.
         """
         group = header_of(request).group
@@ -137,8 +137,8 @@ class GroupAdminProcessor:
     def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_SUBSCRIPTIONGROUP; delete offsets if either generation's field asks for it.
 
-        Until the disk has the table without the group, all stays as it was. Its offsets are removed
-        after that: those of a missing group do no harm, but a group without its own would pass over
+        Until the disk has the table without the group, nothing changes. Its offsets are removed
+        after that: offsets of a missing group do no harm, but a group without its own would skip
         messages.
         """
         header = header_of(request)

@@ -1,15 +1,15 @@
-"""GroupOffsetsProcessor: moving whole groups: to a time, to an offset, to where another group is.
+"""GroupOffsetsProcessor: moves whole groups to a time, to an offset, or to another group's offsets.
 
     INVOKE_BROKER_TO_RESET_OFFSET ─> an offset for each queue
           ─> all members are of Java 5.x? the next pull of each queue is answered with its offset
           ─> else: RESET_CONSUMER_CLIENT_OFFSET to each member
 
-Members keep their offsets in memory and store them every few seconds. So a reset that only changed
-the table would be overwritten. Members are notified, and store the new offsets themselves. Java's
-client sleeps for ten seconds in the thread that handles this request, one of as many as the machine
-has cores. Clients of 5.x are therefore moved as RocketMQ 5 does it: the broker stores the offsets,
-ignores what members store until their next pull, and answers that with PULL_OFFSET_MOVED. A group
-that is offline is answered CONSUMER_NOT_ONLINE, and mqadmin then stores the offsets.
+Members keep their offsets in memory and store them every few seconds, so they would overwrite a
+reset that only changed the table. Members are notified, and store the new offsets themselves.
+Java's client sleeps for ten seconds in the thread that handles this request, one of as many as the
+machine has cores. So clients of 5.x are moved as in RocketMQ 5: the broker stores the offsets,
+ignores what members store until their next pull, and answers that with PULL_OFFSET_MOVED. For an
+offline group the response is CONSUMER_NOT_ONLINE, and mqadmin then stores the offsets.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NOT_GIVEN: Final = -1
 
 
 class GroupOffsetsProcessor:
-    """The answers to requests that move a group's offsets, or compare them."""
+    """The responses to requests that move a group's offsets, or compare them."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class GroupOffsetsProcessor:
     # ---- to a time, or to an offset
 
     def reset_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Have the members of a group go on elsewhere."""
+        """Make the members of a group continue at other offsets."""
         header: headers.ResetOffsetRequestHeader = header_of(request)
         config = require_topic(self._topics, header.topic)
         targets = yield from self._targets(config, header)
@@ -113,7 +113,7 @@ class GroupOffsetsProcessor:
     def _targets(
         self, config: TopicConfig, header: headers.ResetOffsetRequestHeader
     ) -> Generator[None, None, Mapping[int, int]]:
-        """Find the offset, by queue, at which the group is to go on."""
+        """Find the offset, by queue, at which the group is to continue."""
         topic, queue_id, queue_offset = (
             header.topic,
             _optional(header.queue_id),
@@ -218,10 +218,10 @@ class GroupOffsetsProcessor:
     # ---- to where another group is
 
     def clone_group_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Give a group the offsets of another, in one topic or in all.
+        """Copy the offsets of one group to another, in one topic or in all.
 
-        Unless ``offline`` is set, topics are left out to which the other is online but does not
-        subscribe any more.
+        Unless ``offline`` is set, this leaves out topics that the online source group no longer
+        subscribes to.
         """
         header: headers.CloneGroupOffsetRequestHeader = header_of(request)
         fault = group_fault(header.dest_group)
@@ -272,7 +272,7 @@ class GroupOffsetsProcessor:
 
 
 def _can_reset_by_pulls(group: ConsumerGroup) -> bool:
-    """Return whether all members go on at once where the answer to a pull says.
+    """Return whether all members continue at once where the response to a pull says.
 
     In BROADCASTING each member has to be moved, and a queue has the pulls of all of them.
     """

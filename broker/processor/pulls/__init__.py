@@ -1,4 +1,1 @@
-"""Reading: pulls, and messages looked up by key, by id or by their place.
-
-Nothing here knows how messages come in.
-"""
+"""Reading: pulls, and queries of messages by key, by id or by log offset."""

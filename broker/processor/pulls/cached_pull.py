@@ -1,8 +1,8 @@
-"""CachedPull: what follows from all of a pull but three numbers.
+"""CachedPull: everything about a pull except its two offsets and its opaque.
 
-A consumer's pulls of a queue say the same but for their offsets and the opaque. To read them, to
-see whether such a pull may be answered, and to find its filter, is a third of what a pull costs; so
-it is done once, and remembered while the client is connected and its topic and group are unchanged.
+Successive pulls of a queue by one consumer differ only in these three numbers. Parsing a pull,
+checking it, and finding its filter is a third of its cost. So this is done once, and cached while
+the client is connected and its topic and group are unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _new_header = tuple.__new__
 
 
 class CachedPull(NamedTuple):
-    """The plan for pulls of one group from one queue, and the shape of their headers."""
+    """The common part of pulls of one group from one queue, and the template of their headers."""
 
     header_template: PullHeaderTemplate
     header: PullMessageRequestHeader
@@ -52,7 +52,7 @@ class CachedPull(NamedTuple):
 
 
 class ClientPullCache:
-    """The remembered plans of one client."""
+    """The cached pulls of one client."""
 
     def __init__(self) -> None:
         self.learning_budget = LearningBudget(_PULLS_PER_LEARNED, CACHED_PULLS_MAX)
@@ -66,7 +66,7 @@ class ClientPullCache:
         return self._count
 
     def find(self, header: bytes) -> tuple[CachedPull, tuple[int, int, int]] | None:
-        """Return the plan for a header, and its queue offset, commit offset and opaque."""
+        """Return the cached pull for a header, and its queue offset, commit offset and opaque."""
         if not self._count:
             return None
         for plan in self._by_prefix.get(header_prefix(header, self._marks), ()):
@@ -76,7 +76,7 @@ class ClientPullCache:
         return None
 
     def put(self, plan: CachedPull, header: bytes) -> None:
-        """Remember a plan that was made of a header, in place of one of the same shape."""
+        """Cache a pull that was parsed from a header, in place of one with the same template."""
         shape = plan.header_template
         if shape.marks != self._marks or self._count >= CACHED_PULLS_MAX:
             self._by_prefix.clear()
@@ -90,19 +90,19 @@ class ClientPullCache:
 
 
 class PullCache(PerClientCache[ClientPullCache]):
-    """The remembered plans of all clients, up to a fixed number."""
+    """The cached pulls of all clients, up to a fixed number."""
 
     def __init__(self) -> None:
         super().__init__(CACHED_PULLS_TOTAL_MAX)
 
     def may_learn(self, connection: Channel) -> bool:
-        """Return whether a client may be given time for one more plan."""
+        """Return whether time may be spent to cache one more pull of a client."""
         if connection.is_closed:  # it has been forgotten already
             return False
         return self._clients.setdefault(connection, ClientPullCache()).learning_budget.spend()
 
     def put(self, connection: Channel, plan: CachedPull, header: bytes) -> None:
-        """Remember a plan of a client, which was made of a header."""
+        """Cache a pull of a client, which was parsed from a header."""
         plans = self._clients[connection]
         before = len(plans)
         plans.put(plan, header)

@@ -1,21 +1,20 @@
-"""FastPull: the short way of pulls that look like earlier ones of their client.
+"""FastPull: the fast path of pulls that look like earlier ones of their client.
 
-                         ┌────────────────── the usual way ───────────────────┐
+                         ┌───────────────── the normal path ──────────────────┐
     bytes of one read    │ frame ─> command ─> typed header ─> checks, filter ┤
        [P][P][S][P]──────┤             └─ learn: the header's shape           ├─> store ─> answer,
         │                │                                                    │         or held
-        └────────────────┴─ cut by shape ─> plan with three other numbers ────┘
+        └────────────────┴─ cut by shape ─> cached pull, three new numbers ───┘
 
-A consumer's pulls of one queue have headers that differ in three numbers (`pull_header`). The usual
-way takes the first of them and does all that there is to check; its header's shape is remembered,
-with the plan that came of it (`cached_pull`). From the store on there is one way for both.
+The headers of a consumer's pulls of one queue differ in three numbers (`pull_header`). The first
+pull takes the normal path, which checks everything; then the template of its header is cached with
+the result of the checks (`cached_pull`). From the store on, both paths are the same.
 
-A plan is good while topic and group have the configurations that it was made with. A pull that
-leaves it to heartbeats what is subscribed to is asked for its filter each time. Whatever is not
-exactly so goes the usual way, as do filters that look into messages; the lane refuses nothing by
-itself.
+A cached pull is valid while topic and group keep the configurations with which it was made. If a
+pull leaves its subscription to heartbeats, its filter is looked up each time. Everything else takes
+the normal path, including filters that read messages; the fast path itself refuses nothing.
 
-It reads frames, as no reader of frames is as quick as looking; it knows no socket and no turn.
+It parses frames itself, because no frame reader is as fast as a comparison.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ RunHandler: TypeAlias = Callable[
 
 
 class FastPull:
-    """The lane of all clients."""
+    """The fast path of all clients."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class FastPull:
         groups: SubscriptionGroupManager,
         run_handler: RunHandler,
     ) -> None:
-        """Take what the usual way has, and what it has been through before it comes to pulls."""
+        """Prepare with what the normal path uses, and with what precedes it in the dispatcher."""
         self._length_max = limits.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = limits.header_bytes_max
         self._pulls = pulls
@@ -72,7 +71,7 @@ class FastPull:
         self._cache = PullCache()
 
     def connection_closed(self, connection: Channel) -> None:
-        """Forget the plans of a client that is gone."""
+        """Discard the cached pulls of a client that is gone."""
         self._cache.discard(connection)
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
@@ -102,9 +101,9 @@ class FastPull:
         return True
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Answer the pull that starts at a place in the data; return where it ends.
+        """Answer the pull that starts at a position in the data; return where it ends.
 
-        That is where it starts if it is none for the lane.
+        If the fast path does not apply, that is where it starts.
         """
         plans = self._cache.get(connection)
         length, word = _read_words(data, start)

@@ -6,13 +6,10 @@
                         ... },"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC": ... }
                         ------------- third ---------------------||------------ last ---------------
 
-The three numbers may come in any order, which is the client's own. A header with the same bytes
-around them says the same of all the rest: two of the numbers lie within texts, which a quote ends,
-and one is a number itself. That they do lie there, and that nothing in the rest repeats them, is
-tried when a shape is made: other numbers are put in, and the codec must find these, and all else
-unchanged.
-
-This is bytes and nothing else: what follows from a header is not known here.
+The three numbers may come in any order, which depends on the client. A header with the same bytes
+around them has the same content otherwise: two of the numbers are in strings, which a quote ends,
+and one is a plain number. When a template is built, it is tested with other numbers: the codec must
+find these in their fields, and all else unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ _HEADER_BYTES_MAX = 2_048
 
 
 class PullHeaderTemplate(NamedTuple):
-    """The bytes that headers of one shape have in common, and which number comes when."""
+    """The bytes that headers of one shape have in common, and the order of the numbers."""
 
     pieces: tuple[bytes, bytes, bytes, bytes]
     order: tuple[int, int, int]
@@ -50,7 +47,7 @@ class PullHeaderTemplate(NamedTuple):
     def match(self, header: bytes) -> tuple[int, int, int] | None:
         """Return the queue offset, the commit offset and the opaque of a header of this shape.
 
-        None if it has another. The caller knows its first piece already.
+        None if it has another. The caller has already compared its first piece.
         """
         (first, second, third, last), (queue_offset, commit_offset, opaque) = self
         start = len(first)
@@ -78,9 +75,9 @@ class PullHeaderTemplate(NamedTuple):
 
 
 def header_prefix(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-    """Return what a header has before its first number, and between that and the second.
+    """Return what precedes a header's first number, and what lies between that and the second.
 
-    By these nearly all shapes of a client are known, whose headers have these marks.
+    These identify nearly all shapes of a client, whose headers have these marks.
     """
     before, _, rest = header.partition(marks[0])
     return before, rest.partition(marks[1])[0].lstrip(_DIGITS)

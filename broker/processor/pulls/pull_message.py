@@ -1,4 +1,4 @@
-"""PullMessageProcessor: check, filter, look into the store, answer; and replay held pulls.
+"""PullMessageProcessor: checks, filters, reads from the store, and answers; replays held pulls.
 
     PULL_MESSAGE ─> check topic, group, queue ─> subscription, filter ─> store
         ─> found: records as they lie
@@ -6,7 +6,7 @@
         ─> nothing yet: hold
     woken ─> the same way, never held again, no offset committed
 
-It knows the hold service by two callables, and the network by `Connection` alone.
+It reaches the hold service by two callables, and the network only by `Channel`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _CODES: Final = {
 
 
 class PullMessageProcessor:
-    """The answers to pulls, those at once and those that were held."""
+    """The responses to pulls, immediate and held ones."""
 
     def __init__(
         self,
@@ -149,9 +149,9 @@ class PullMessageProcessor:
     def is_matched_by_commit_log(
         self, held: PullRequest, from_queue_offset: int
     ) -> Generator[None, None, bool]:
-        """Find, in steps, whether a message for a waiting pull is among those from an offset on.
+        """Find, in steps, whether a held pull wants any of the messages from an offset on.
 
-        True if too many are to be looked at: the replay looks at some, and the client goes on from
+        True if there are too many to check: the replay checks some, and the client continues from
         there.
         """
         topic, queue_id = held.queue
@@ -186,7 +186,7 @@ class PullMessageProcessor:
     ) -> RemotingCommand | None:
         """Answer a pull that has been checked, and whose filter is known, or hold it.
 
-        Return an answer that is to be sent; None if it was sent, or the pull waits.
+        Return a response that is to be sent; None if it was sent, or the pull is held.
         """
         members = self._consumers.group(header.consumer_group)
         if members is not None and members.resets and connection in members.clients:

@@ -1,6 +1,6 @@
-"""QueryConsumeQueueProcessor: the entries of a queue, and which of them a group would get.
+"""QueryConsumeQueueProcessor: lists the entries of a queue, and which of them a group would get.
 
-An offset that has no message is listed as the blank entry that it has in the queue's file.
+An offset without a message is listed as the blank entry in the queue's file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCAN_BYTES_MAX: Final = 8 << 20
 
 
 class QueryConsumeQueueProcessor:
-    """The answers that list entries with their messages, and whether the filter passes them."""
+    """The responses that list entries with their messages, and whether the filter accepts them."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""QueryMessageProcessor: messages by key, by their producer's id and by their place in the log.
+"""QueryMessageProcessor: finds messages by key, by unique id, and by their offset in the log.
 
-The records go out as they lie in the log; clients compare keys and topics again.
+It sends the records as they lie in the log; clients compare keys and topics again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INDEX_TYPES: Final = ("", "K", "U")
 
 
 class QueryMessageProcessor:
-    """The answers to people and tools that look messages up."""
+    """The responses to people and tools that look messages up."""
 
     def __init__(
         self, config: BrokerConfig, store: MessageStore, now_ms: Callable[[], int]
@@ -71,7 +71,7 @@ class QueryMessageProcessor:
         return success_response(request, indexed)._replace(body=b"".join(reversed(records)))
 
     def view(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer VIEW_MESSAGE_BY_ID with the record that starts at a place in the log."""
+        """Answer VIEW_MESSAGE_BY_ID with the record that starts at a log offset."""
         physical_offset = header_of(request).offset
         record = self._store.record_at(physical_offset)
         if record is None:

@@ -1,7 +1,7 @@
-"""SubscriptionFilters: from what a client subscribes to, to the filter of its pulls; remembered.
+"""SubscriptionFilters: caches the filters of pulls, by what clients subscribe to.
 
-Clients choose these texts and leave, so what is remembered is bounded in bytes; what is refused, or
-large, is not remembered at all.
+Clients choose these texts and leave, so the cache is limited in bytes; refused and large filters
+are not cached at all.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class SubscriptionFilters:
         return found
 
     def for_subscription(self, subscription: SubscriptionData) -> SubscriptionFilter:
-        """Return the filter of what a heartbeat subscribes to; None where all messages pass.
+        """Return the filter of a heartbeat's subscription; None if all messages pass.
 
-        Pulls come with the same object again and again: to know it by its value takes a tenth of a
-        pull. An expression is known by its text as well: each heartbeat brings a new object with
-        the same one.
+        Pulls bring the same object again and again, and a comparison by value would cost a tenth of
+        a pull. The text of an expression is also a key, because each heartbeat brings a new equal
+        object.
 
         Raises:
             RequestRejected: This broker cannot filter by that.
@@ -109,23 +109,23 @@ class SubscriptionFilters:
 
 
 class _FilterCache:
-    """Filters by key, up to a number and to so many bytes; whoever came first goes first."""
+    """Filters by key, up to a number and a total of bytes; the oldest are evicted first."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self._entries: dict[Hashable, tuple[Any, SubscriptionFilter, int]] = {}
 
     def get(self, key: Hashable) -> tuple[Any, SubscriptionFilter, int] | None:
-        """Return what a filter was made of, the filter, and its size.
+        """Return the source of a filter, the filter, and its size.
 
-        None if it is not remembered.
+        None if it is not cached.
         """
         return self._entries.get(key)
 
     def put(
         self, key: Hashable, found: SubscriptionFilter, size: int, source: object = None
     ) -> None:
-        """Remember a filter, with what it was made of, unless that is large."""
+        """Cache a filter with its source, unless that is large."""
         size += _ENTRY_BYTES
         if size > _FILTER_BYTES_MAX:
             return

@@ -1,9 +1,10 @@
 """Acknowledger: answers sends when their messages are stored, all that one flush covers together.
 
-With ASYNC_FLUSH that is at once. With SYNC_FLUSH the sends of a turn of the loop are one entry, by
-where the last of their messages ends in the log. At the end of the turn the store is asked, once,
-to flush up to there, and tells of it from its own thread. A sender that does not wait for the disk
-is answered at once; its message is flushed as well, as nobody would see it before.
+With ASYNC_FLUSH that is at once. With SYNC_FLUSH all sends of a turn of the loop wait together, for
+the end of their last message in the log. At the end of the turn the acknowledger asks the store,
+once, to flush up to there; the store reports that from its own thread. A sender that does not wait
+for the disk is answered at once; its message is flushed as well, because consumers would not see it
+before.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Acknowledger:
         return SendQueue(self._sends, int(waits_seconds * 1000))
 
     def busy_reason(self) -> str | None:
-        """Return why no more sends should be taken now, or None."""
+        """Return why no more sends should be accepted now, or None."""
         head = self._head
         if head is None:
             return None

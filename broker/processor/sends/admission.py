@@ -1,7 +1,7 @@
-"""TopicAdmission: whether a message may go to a topic's queue; makes the topic if that is allowed.
+"""TopicAdmission: decides whether a message may go to a topic's queue; creates topics if allowed.
 
-A topic that is not on the disk yet takes no message: a crash could take the one and leave the
-other.
+A topic that is not on the disk yet accepts no message: a crash could lose the topic and keep the
+message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRITE = TopicPermission.WRITE.value
 
 
 class TopicAdmission:
-    """The admission of messages to topics, which all requests that bring messages have to pass."""
+    """The admission of messages to topics, which every request with messages has to pass."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class TopicAdmission:
     def admit(
         self, topic: str, queue_id: int, default_topic: str | None, default_queue_nums: int
     ) -> int:
-        """Return the queue for a message: the one asked for, or any writable one if negative.
+        """Return the queue for a message: the requested one, or any writable one if negative.
 
         Raises:
-            RequestRejected: With RocketMQ's code for what is in the way.
+            RequestRejected: With RocketMQ's code for the reason.
             TopicNotSaved: The message may go there as soon as the topic is saved.
         """
         if not self._may_write:

@@ -1,10 +1,9 @@
-"""BatchPuts: a client's batch is taken apart, and put into the log as a whole or not at all.
+"""BatchPuts: splits a client's batch, and appends it to the log as a whole or not at all.
 
-    not delayed, not too long? ─> short: put at once
+    not delayed, not too long? ─> short: append at once
                               └─> long: in steps, between which others are served
 
-Its messages differ in flag, body and properties; the rest is in the plan of the send. Who has sent
-it, and what is answered, is not known here.
+Its messages differ in flag, body and properties; the cached send has the rest.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ BATCH_MESSAGES_MAX: Final = 65_536
 
 
 class BatchPuts:
-    """The batches of all clients of a broker; few long ones are taken apart at a time."""
+    """The batches of all clients of a broker; few long ones are split at a time."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class BatchPuts:
         properties: PropertyRewriter,
         bytes_max: int,
     ) -> None:
-        """Take what a put needs; a batch of over ``bytes_max`` is not even taken apart."""
+        """Prepare with what a put needs; a batch of over ``bytes_max`` is not even split."""
         self._store = store
         self._cache = cache
         self._properties = properties
@@ -62,7 +61,7 @@ class BatchPuts:
         self._splitting_bytes = 0
 
     def check(self, plan: CachedSend, body: Buffer, properties: StoredProperties) -> None:
-        """Refuse what is no batch that can be put.
+        """Refuse an invalid batch.
 
         Raises:
             RequestRejected: It is too long or empty, or cannot be delayed, or retried, as a batch.

@@ -1,13 +1,13 @@
-"""MessageBackProcessor: takes back messages that a consumer could not process.
+"""MessageBackProcessor: stores messages again that a consumer could not process.
 
-    CONSUMER_SEND_MSG_BACK ─> the record at its place in the log, if it is that message
+    CONSUMER_SEND_MSG_BACK ─> the record at its log offset, if it is that message
         ─> tried too often?
         ─> yes: %DLQ%group, at once
         ─> no:  %RETRY%group, after a delay that grows
 
-What is stored is a new message with the old one's body and properties. The consumer is answered
-success when it is stored as safely as any other; told anything else, it retries by itself, so that
-nothing is lost.
+It stores a new message with the body and properties of the old one. The consumer gets success when
+it is stored as safely as any other; after any other response it retries by itself, so that nothing
+is lost.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ must not stay hidden."""
 
 
 class MessageBackProcessor:
-    """The answer to consumers that give messages back."""
+    """The response to consumers that send messages back."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class MessageBackProcessor:
         busy_reason: Callable[[], str | None],
         choose_queue: Callable[[int], int] = randrange,
     ) -> None:
-        """Take what a put needs.
+        """Prepare with what a put needs.
 
-        ``busy_reason`` returns why no messages are taken now, or None; ``choose_queue`` picks one
-        of so many queues.
+        ``busy_reason`` returns why no messages are accepted now, or None; ``choose_queue`` picks
+        one of so many queues.
         """
         self._may_write = bool(config.broker_permission & _WRITE)
         self._delay_levels = len(config.store.message_delay_level_ms)
@@ -100,9 +100,9 @@ class MessageBackProcessor:
     ) -> RemotingCommand | None:
         """Store a message once more, for later or as a dead letter.
 
-        A message that has no room for what is added to it is a dead letter without that. One that
-        not even fits as a dead letter, as another broker may have stored it, stays where it is: the
-        log says so, and its group goes on.
+        A message that is too large for the added properties becomes a dead letter without them. One
+        that does not even fit as a dead letter, because another broker has stored it, stays where
+        it is: the broker logs that, and its group goes on.
         """
         busy = self._busy_reason()
         if busy is not None:
@@ -198,11 +198,11 @@ class MessageBackProcessor:
 
 
 def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> bool:
-    """Return whether a message is the one that a consumer gives back, as far as it says which.
+    """Return whether a message is the one that a consumer sends back, as far as it says which.
 
-    After an older copy of the store was put back, another one may be at its place. Clients name a
-    message by its unique id or, those of some languages always, by its place; and its topic without
-    a namespace, or for a retry the one that it first came from.
+    After an older copy of the store was restored, another one may be at its offset. Clients name a
+    message by its unique id or, those of some languages always, by its offset; and its topic
+    without a namespace, or for a retry the one that it first came from.
     """
     message_id, topic = header.origin_msg_id, header.origin_topic
     if message_id:

@@ -1,16 +1,14 @@
 """PendingTopicSends: sends that wait until the topic that they need is on the disk.
 
-    park          a send needs a topic that is not saved: it is put aside before anything is stored,
-                  and topics are saved beside the loop, once for all that wait by then
-    then          they are dispatched again, those of a topic in the order in which they came; or
-                  refused, if that failed
+    suspend       a send needs a topic that is not saved: suspend it before anything is stored;
+                  topics are saved in another thread, once for all that wait by then
+    resume        dispatch them again, those of a topic in the order of arrival; or refuse them, if
+                  the save failed
     refuse_all    the broker stops
 
-So the topic of an acknowledged message is there after a crash. What is sent to a topic for which
-others wait is put aside behind them. A send whose client has gone is dropped, unless it was
-one-way: then nobody was to wait for its answer.
-
-This is to sends what the hold service is to pulls. It knows no handler, no store and no disk.
+So the topic of an acknowledged message still exists after a crash. A send to a topic for which
+others wait is queued after them. A send whose client has gone is dropped, unless it was one-way:
+then its sender does not expect a response.
 """
 
 from __future__ import annotations
@@ -76,20 +74,20 @@ class PendingTopicSends:
         self._stop_reason: str | None = None
 
     def must_wait(self, config: TopicConfig) -> bool:
-        """Return whether messages to a topic must wait: for its save, or behind others that do."""
+        """Return whether messages to a topic must wait: for its save, or after others that do."""
         topic = config.topic_name
         if topic in self._waiting and topic != self._resuming_topic:
             return True
         return not self._topics.is_saved(config)
 
     def has(self, topic: str) -> bool:
-        """Return whether sends wait for a topic; later ones then queue behind them."""
+        """Return whether sends wait for a topic; later ones then queue after them."""
         return topic in self._waiting
 
     def suspend(
         self, connection: Channel, request: RemotingCommand, topic: str
     ) -> RemotingCommand | None:
-        """Put a send aside until a topic is saved; return None, or a refusal."""
+        """Suspend a send until a topic is saved; return None, or a refusal."""
         if self._stop_reason is not None:
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, self._stop_reason)
         size = size_of(request)

@@ -1,8 +1,8 @@
 """RetryRules: how often a group tries a message, and where it goes after too many attempts.
 
-A message comes back in two ways: its consumer asks the broker to store it again (`message_back`),
-or sends it to the group's retry topic itself (`send_message`). Both keep to the same limit: the one
-that the consumer asks for, or else the group's. After that it is a dead letter.
+A message returns in two ways: its consumer asks the broker to store it again (`message_back`), or
+sends it to the group's retry topic itself (`send_message`). Both use the same limit: the
+consumer's, or else the group's. After that it is a dead letter.
 """
 
 from __future__ import annotations

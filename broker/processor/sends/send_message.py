@@ -1,9 +1,9 @@
-"""SendMessageProcessor: single messages and batches, answered or one-way.
+"""SendMessageProcessor: stores single messages and batches, and answers unless they are one-way.
 
     SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter?
         ─> delayed? ─> store ─> answered now (ASYNC_FLUSH), or when it is on the disk (SYNC_FLUSH)
 
-A topic that does not exist may have to be made. The answer carries what Java's client reads: ids,
+A topic that does not exist may have to be created. The response has what Java's client reads: ids,
 queue, offset, region and whether to trace.
 """
 
@@ -64,7 +64,7 @@ The last element says whether the sender waits for the disk.
 
 
 class SendMessageProcessor:
-    """The answers to all kinds of sends."""
+    """The responses to all kinds of sends."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SendMessageProcessor:
         advertised_host: Callable[[Channel], Host],
         busy_reason: Callable[[], str | None],
     ) -> None:
-        """Take what a put needs; ``busy_reason`` returns why no sends are taken now, or None."""
+        """Prepare; ``busy_reason`` returns why no sends are accepted now, or None."""
         self._store = store
         self._retries = retries
         self._acknowledger = acknowledger
@@ -118,7 +118,7 @@ class SendMessageProcessor:
         }
 
     def connection_closed(self, connection: Channel) -> None:
-        """Forget the plans of a client that is gone."""
+        """Discard the cached sends of a client that is gone."""
         self._cache.discard(connection)
 
     def send_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
@@ -185,7 +185,7 @@ class SendMessageProcessor:
             self._acknowledge_when_stored(connection, request, plan, (), fault, waits=waits)
 
     def end_turn(self) -> None:
-        """Write the messages of a turn, and answer them and those that took the lane."""
+        """Write the messages of a turn, and answer them and those of the fast path."""
         results = self._store.write_buffered()
         if results:
             self._acknowledge_all(results)

@@ -1,9 +1,9 @@
-"""The changes that a broker makes to the properties of a message before it stores them.
+"""Stored properties: what a broker changes in the properties of a message before it stores them.
 
-CLUSTER, the cluster's name, is added, and so are MSG_REGION and TRACE_ON, as 5.x does: a consumer
-of 5.x drops the trace of a message without a region. WAIT is an instruction to the broker and is
-dropped; messages of a batch keep theirs, as with RocketMQ, which does not look into them. The text
-stays as it is otherwise: nothing is decoded unless one of the names may be in it.
+It adds CLUSTER, the cluster's name, and, like 5.x, MSG_REGION and TRACE_ON: a consumer of 5.x drops
+the trace of a message without a region. It drops WAIT, an instruction to the broker, except in
+messages of a batch, into which RocketMQ does not look. The text is otherwise unchanged: nothing is
+decoded unless one of the names may be in it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WAIT_PROPERTY = f"{_LAST_WAIT_PROPERTY}{PROPERTY_SEPARATOR}"
 
 
 class StoredProperties(NamedTuple):
-    """The text to store, and the instructions that the properties gave."""
+    """The text to store, and the instructions that the properties contained."""
 
     text: str
     waits: bool = True
@@ -95,10 +95,10 @@ class PropertyRewriter:
         return _new_properties(StoredProperties, (text + self._added, waits, 0, False, None))
 
     def rewrite_all(self, texts: str, separator: str) -> list[bytes] | None:
-        """Return the properties of many sends, each as `stored` does, that stand in one text.
+        """Return the properties of many sends in one text, each rewritten as for a single send.
 
-        ``separator`` stands between each two and in none. None if one gives instructions other than
-        to wait for the disk.
+        ``separator`` is between each two and in none. None if one has instructions other than to
+        wait for the disk.
         """
         text = f"{texts}{separator}".replace(_WAIT_PROPERTY, PROPERTY_SEPARATOR)
         text = text.replace(f"{_LAST_WAIT_PROPERTY}{separator}", f"{PROPERTY_SEPARATOR}{separator}")
@@ -115,7 +115,7 @@ class PropertyRewriter:
 
     @staticmethod
     def batch_properties(text: str) -> bytes:
-        """Return what a batch's properties add to its messages', but for the id given by 5.x."""
+        """Return what a batch's properties add to its messages', except the id of 5.x clients."""
         if _UNIQ_KEY in text:
             properties = decode_properties(text)
             properties.pop(UNIQ_KEY, None)
@@ -147,10 +147,10 @@ class PropertyRewriter:
 
     @staticmethod
     def batch_suffix(own: bytes, width: int, batch_properties: bytes) -> bytes | None:
-        """Return what all messages of a batch get behind their own properties.
+        """Return what all messages of a batch get after their own properties.
 
         ``own`` has these of all, back to back, each of this width. None if `join_all_in_batch`
-        makes more of one than that, or one asks to be delivered later.
+        would return more than that for one of them, or if one is delayed.
         """
         if any(map(own.count, (*_ADDED_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
             return None
@@ -161,7 +161,7 @@ class PropertyRewriter:
         return None if ended else _SEPARATOR + batch_properties
 
     def find_delay_in_batch(self, own: Sequence[bytes]) -> str | None:
-        """Find a property by which one of a batch's messages asks to be delivered later."""
+        """Find a property by which one of a batch's messages asks to be delayed."""
         text = b"".join(own)
         if not text.count(_DELAY_BYTES) and not text.count(_TIMER_BYTES):
             return None

@@ -1,4 +1,1 @@
-"""Topics: their settings, their routes as a name server tells them, and the texts kept beside them.
-
-Nothing here knows sends and pulls.
-"""
+"""Topics: their settings, their routes as from a name server, and its key-value configurations."""

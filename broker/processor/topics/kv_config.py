@@ -1,4 +1,4 @@
-"""KVConfigProcessor: the name server's small texts by namespace and key, which tools keep there."""
+"""KVConfigProcessor: the name server's key-value configurations, which tools use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..request import (
 
 
 class KVConfigProcessor:
-    """The answers to put, get, delete and list. Success means that the change is on the disk."""
+    """The responses to put, get, delete and list. Success means that the change is on the disk."""
 
     def __init__(self, kv_configs: KVConfigs, reply_after_save: ReplyAfterSave) -> None:
         self._kv_configs = kv_configs

@@ -1,8 +1,8 @@
-"""RouteProcessor: what a name server answers, for this one broker.
+"""RouteProcessor: answers as a name server does, for this one broker.
 
-Clients ask it where topics live, and tools what exists. Other brokers cannot register here: a
-cluster of several needs a name server of RocketMQ's. The topics' table is the only truth, so that a
-topic that was created or deleted is, or is no longer, routed at once.
+Clients request routes, and tools lists of topics. Other brokers cannot register here: a cluster of
+several needs RocketMQ's name server. Routes are derived from the topic table on each request, so
+that a created or deleted topic is routed, or not, at once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNIT_SUB: Final = 2
 
 
 class RouteProcessor:
-    """The answers to requests for routes, lists of topics, and write permissions."""
+    """The responses to requests for routes, lists of topics, and write permissions."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""TopicAdminProcessor: topics as operators create, change, look at and delete them.
+"""TopicAdminProcessor: creates, changes, lists and deletes topics for operators.
 
-Success is only answered when the change is on the disk; a change that cannot be saved is taken
-back. Routes are the business of `route`.
+It reports success only when the change is on the disk; a change that cannot be saved is undone.
+`route` serves the routes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .topic_attributes import changed_attributes, with_changes
 
 
 class TopicAdminProcessor:
-    """The answers to requests about one topic, or all."""
+    """The responses to requests about one topic, or all."""
 
     def __init__(
         self,
@@ -116,10 +116,11 @@ class TopicAdminProcessor:
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer UPDATE_AND_CREATE_TOPIC_LIST.
 
-        Nothing is done if one of the topics cannot be as it is given.
+        Nothing is changed if one of the topics is invalid.
 
-        Attributes are changes, as those of a single topic. If others take the room while a long
-        list is worked on, the topics before the first that has none stay, and the answer says so.
+        Attributes are changes, as those of a single topic. If others use up the limit while a long
+        list is processed, the topics before the first that exceeds it stay, and the response says
+        so.
         """
         body = yield from body_in_steps(request, CreateTopicListRequestBody)
         configs = body.topic_config_list
@@ -174,7 +175,7 @@ class TopicAdminProcessor:
     # ---- looking
 
     def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is asked for."""
+        """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is requested."""
         return success_response_in_steps(request, self._topics.wrapper())
 
     def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -209,9 +210,9 @@ class TopicAdminProcessor:
     def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_TOPIC_IN_BROKER: delete queues, then the consumers' offsets and the route.
 
-        Until the store has noted that, all stays as it was, but what is sent to the topic waits.
-        From then on the topic is gone, and nothing brings it back: what cannot be saved of that is
-        saved later, or made good by the next start.
+        Until the store has noted that, nothing changes, but sends to the topic wait. From then on
+        the topic is gone, and nothing brings it back: what cannot be saved now is saved later, or
+        by the next start.
         """
         topic = header_of(request).topic
         self._refuse_reserved(topic)

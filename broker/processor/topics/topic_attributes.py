@@ -1,7 +1,6 @@
-"""RocketMQ 5's attributes of a topic: ``+name=value`` sets an attribute, ``-name`` drops it.
+"""Topic attributes of RocketMQ 5: ``+name=value`` sets an attribute, ``-name`` removes it.
 
-Only attributes are taken that ask for nothing this broker does otherwise; it must not promise what
-it does not do.
+Attributes that ask for something this broker does not do are refused.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping
 def with_changes(
     known: Mapping[str, str] | None, changes: Mapping[str, str] | None
 ) -> Mapping[str, str] | None:
-    """Return the attributes after changes as bodies say them.
+    """Return the attributes after changes in the form of request bodies.
 
     ``+name`` has a value, ``-name`` has none.
 

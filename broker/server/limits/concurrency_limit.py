@@ -1,13 +1,12 @@
-"""ConcurrencyLimit: limits how much is worked on in steps at a time, for all clients together.
+"""ConcurrencyLimit: limits how many multi-step requests run at a time, over all clients.
 
-    place      for a request of many steps: granted now, or in its turn when others have ended
-    release    the request has come to its end, or its client has gone
+    acquire    a request of many steps gets its permit now, or when others have released theirs
+    release    the request is finished, or its client is gone
 
-What a request of many steps has in memory, as its decoded body or half of its answer, is many times
-as long as its frame. Small requests have half of the room, and a line of their own: a heartbeat
-does not wait for batches, of which one may take most of a second. In each line one is always
-granted, however long. A request that has a place must go on with it, whatever the client does. It
-knows no client, no request and no loop.
+A multi-step request needs many times its frame's size in memory, for its decoded body or half of
+its response. Small requests have half of the room and a queue of their own, so that a heartbeat
+does not wait for batches, one of which may take most of a second. Each queue always grants one
+permit, whatever the size. A request that has a permit must go on with it, whatever the client does.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _REQUEST_BYTES: Final = 64 << 10
 
 
 class Permit:
-    """The place of one request."""
+    """The permit of one request."""
 
     def __init__(self, queue: _PermitQueue, size: int) -> None:
         """Wait in a line; only `ConcurrencyLimit.place` makes places."""
@@ -38,19 +37,19 @@ class Permit:
         self._queue = queue
 
     def release(self) -> None:
-        """Release the place to others; to be called once."""
+        """Release the permit; to be called once."""
         self._queue.release(self)
 
 
 class ConcurrencyLimit:
-    """The places of a server for requests of many steps."""
+    """The permits of a server for multi-step requests."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._small = _PermitQueue(bytes_max // 2)
         self._large = _PermitQueue(bytes_max // 2)
 
     def acquire(self, frame_bytes: int) -> Permit:
-        """Give a place to a request whose frame is so long, at once or later."""
+        """Give a permit to a request with a frame of this size, at once or later."""
         line = self._small if frame_bytes <= SMALL_BODY_BYTES else self._large
         place = Permit(line, frame_bytes + _REQUEST_BYTES)
         line.enqueue(place)
@@ -58,7 +57,7 @@ class ConcurrencyLimit:
 
 
 class _PermitQueue:
-    """Requests that get their places in the order in which they came."""
+    """Requests that get their permits in the order of arrival."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -70,7 +69,7 @@ class _PermitQueue:
         self._grant()
 
     def release(self, permit: Permit) -> None:
-        """Take a place back, whether it was granted or not."""
+        """Release a permit, whether it was granted or not."""
         if permit.granted.done():
             self._used_bytes -= permit.size
         else:

@@ -1,6 +1,6 @@
-"""ConnectionTable: what a connection asks and tells whoever watches over all connections.
+"""ConnectionTable: the interface between a connection and the server that watches over all.
 
-`server` is that; this is only how the two talk, so that a connection need not know it.
+The server implements it, so that a connection need not import the server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Connection_contra = TypeVar("_Connection_contra", contravariant=True)
 
 
 class ConnectionTable(Protocol[_Connection_contra]):
-    """The server's side of a connection: it is told of events, and watches over all connections."""
+    """The server's side of a connection: it receives events and enforces common limits."""
 
     @property
     def response_bytes_max(self) -> int:
@@ -29,7 +29,7 @@ class ConnectionTable(Protocol[_Connection_contra]):
 
     @property
     def concurrency_limit(self) -> ConcurrencyLimit:
-        """The places for requests of many steps."""
+        """The permits for multi-step requests."""
 
     def register(self, connection: _Connection_contra) -> str | None:
         """Count a new connection. Return None, or why it may not stay."""

@@ -1,6 +1,6 @@
-"""The file descriptors of this process, and how the store's files and connections share them.
+"""Descriptors: how the store's files and the connections share the process's file descriptors.
 
-Each open file and each connection takes one. This module opens nothing, and knows neither.
+Each open file and each connection needs one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DESCRIPTORS_MIN: Final = 32
 
 
 class TooFewDescriptors(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
-    """The system does not allow as many descriptors as a broker needs."""
+    """The system allows fewer descriptors than a broker needs."""
 
 
 class Descriptors(NamedTuple):
@@ -89,8 +89,8 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
 def embedded_open_files_max(open_files_wanted: int) -> int:
     """Return how many files the store of a broker within another program may have open.
 
-    It gets at most a quarter of the program's soft limit, which this does not raise: the rest is
-    the program's own. What a store opens beyond that, it closes first.
+    The store gets at most a quarter of the program's soft limit, which this does not raise: the
+    rest is the program's own. Before the store opens more, it closes others.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

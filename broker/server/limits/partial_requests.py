@@ -1,15 +1,14 @@
 """PartialRequests: limits the memory of requests that have arrived in part.
 
-A half request is no reason to refuse a whole one: a single client can begin as many as it may have
-connections, and end none. So there is a limit for them beyond which connections are closed: always
-the oldest of the address that holds most. An honest request is whole within moments, and whoever
-comes from another address holds less; so it need not wait for the others to end, either.
+A partial request is no reason to refuse a complete one, because a single client could begin one on
+each of its connections and finish none. So partial requests have a limit of their own. Above it,
+the server closes the connection with the oldest partial request of the address that holds most. An
+honest request is complete within moments, and its address holds less, so it does not wait for
+others either.
 
-Who has thousands of addresses holds little with each, and an honest request more than any of them.
-So an address that holds no more than one such request may have is modest: it waits for nobody, and
-where all are modest, the oldest of all goes.
-
-It knows no socket, and no clock: sizes come in.
+An attacker with thousands of addresses holds little with each, and an honest request more than any
+of them. So an address that holds no more than the size of one request counts as modest: it never
+waits, and if all are modest, the oldest partial request of all goes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class AddressedClient(Protocol):
-    """A client, of whom only that is known here from where it comes."""
+    """A client, of which only the address is needed here."""
 
     @property
     def remote_host(self) -> Host:
@@ -36,7 +35,7 @@ _Client = TypeVar("_Client", bound=AddressedClient)
 
 
 class PartialRequests(Generic[_Client]):
-    """The bytes of half requests, of each address by age."""
+    """The bytes of partial requests, by address and by age."""
 
     def __init__(self) -> None:
         """Begin with none."""

@@ -1,11 +1,9 @@
 """SendBufferLimits: limits the responses that clients have not read yet.
 
-An answer may be a quarter of the room that is left, so that those who do not read share it among
-them and leave something for those who do; when none is left, it is small. One that cannot be
-shorter may be half of all while everybody reads, else it could never be given. Who reads nothing
-for too long is to be closed, and sooner if there is no room left because of such as he is.
-
-It knows no socket, and no clock: sizes and times come in.
+A response may take a quarter of the room that is left, so that clients that do not read share that
+room and leave some to those that do; when no room is left, responses are small. A response that
+cannot be cut may take half of the total while every client reads, else it could never be sent. A
+client that reads nothing for too long is closed, and sooner if such clients have used up the room.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _FULL_TIMEOUT_SECONDS: Final = 1.0
 
 
 class BufferedClient(Protocol):
-    """A client, of whom only that is known here which it has not read."""
+    """A client, of which only the unread bytes are needed here."""
 
     @property
     def undelivered_bytes(self) -> int:

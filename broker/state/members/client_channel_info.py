@@ -1,4 +1,4 @@
-"""One client of a group, as its last heartbeat described it."""
+"""ClientChannelInfo: one client of a group, as its last heartbeat described it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClientChannelInfo:
     last_heartbeat_ms: int
 
     def with_later_heartbeat(self, milliseconds: int) -> ClientChannelInfo:
-        """Return the client as if its last heartbeat had come so much later."""
+        """Return the client as if its last heartbeat had arrived so much later."""
         return replace(self, last_heartbeat_ms=self.last_heartbeat_ms + milliseconds)
 
 

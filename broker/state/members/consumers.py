@@ -1,7 +1,7 @@
-"""The members of each consumer group that are connected now, and their subscriptions.
+"""ConsumerManager: the connected members of each consumer group, and their subscriptions.
 
-All of it comes from heartbeats and is forgotten with the connections. What a group may do is not
-known here: that is `subscription_group`.
+All of it comes from heartbeats and is forgotten with the connections. `subscription_group` has the
+configuration of groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_GROUPS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class ConsumerGroup:
-    """One group, for as long as it has members. Others read it, `ConsumerManager` changes it."""
+    """One group, while it has members. Others read it, only `ConsumerManager` changes it."""
 
     def __init__(self, data: ConsumerData) -> None:
         self.name = data.group_name
@@ -48,7 +48,7 @@ class ConsumerGroup:
         return tuple(sorted({channel.client_id for channel in self._clients.values()}))
 
     def join(self, channel: ClientChannelInfo, data: ConsumerData) -> bool:
-        """Take a member's heartbeat; return whether it is a new member."""
+        """Record a member's heartbeat; return whether it is a new member."""
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where
@@ -85,7 +85,7 @@ class ConsumerGroup:
     def subscribe(
         self, connection: Channel, subscriptions: Mapping[str, SubscriptionData], size: int
     ) -> bool:
-        """Take what was `subscriptions`, and its size; return whether topics came or went."""
+        """Set the subscriptions, and their size; return whether topics were added or removed."""
         changed = subscriptions.keys() != self._subscriptions.keys()
         for topic in self._subscriptions.keys() - subscriptions.keys():
             del self._subscriptions[topic], self._subscribers[topic]
@@ -122,7 +122,7 @@ class ConsumerManager:
         notify: bool = True,
         keep_subscriptions: bool = False,
     ) -> bool:
-        """Take a member's heartbeat; return whether the group has a new member, or topics changed.
+        """Record a member's heartbeat; return whether the group has a new member or changed topics.
 
         With ``keep_subscriptions`` the heartbeat has no subscriptions, and the known ones stay.
 
@@ -152,7 +152,7 @@ class ConsumerManager:
         return changed
 
     def unregister(self, group: str, connection: Channel) -> None:
-        """Take a member out of a group."""
+        """Remove a member from a group."""
         members = self._groups.get(group)
         if members is None or not members.leave(connection):
             return
@@ -168,7 +168,7 @@ class ConsumerManager:
             del self._groups[group]
 
     def connection_closed(self, connection: Channel) -> Iterator[None]:
-        """Take a client out of all its groups, one at each step."""
+        """Remove a client from all its groups, one at each step."""
         for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
             yield
@@ -225,7 +225,7 @@ class ConsumerManager:
         )
 
     def find(self, group: str, client_id: str) -> ClientChannelInfo | None:
-        """Return the member with an id, or None; of two connections, the one heard of last."""
+        """Return the member with an id, or None; of two connections, the most recently active."""
         members = self._groups.get(group)
         if members is None:
             return None

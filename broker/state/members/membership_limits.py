@@ -1,7 +1,7 @@
-"""MembershipLimits: the limits of what a broker remembers of clients by their heartbeats.
+"""MembershipLimits: limits what a broker remembers of clients by their heartbeats.
 
 Members are counted over all groups. Subscriptions of groups are counted in bytes, over all groups
-and for each client. It knows no client but as a key, and no group.
+and for each client.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHARACTER_BYTES: Final = 2
 
 
 def subscription_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
-    """Estimate the memory that subscriptions take, mostly a little more than they do."""
+    """Estimate the memory of subscriptions, mostly a little too high."""
     return sum(
         _SUBSCRIPTION_BYTES
         + _TAG_BYTES * len(data.tags_set)

@@ -1,7 +1,7 @@
-"""The clients of each producer group that are connected now.
+"""ProducerManager: the connected clients of each producer group.
 
-They are asked what became of their transactions, and told replies. It all comes from heartbeats and
-is forgotten with the connections.
+The broker asks them for the state of their transactions, and pushes replies to them. Everything
+comes from heartbeats and is forgotten with the connections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ProducerManager:
         )
 
     def register(self, group: str, channel: ClientChannelInfo) -> None:
-        """Take a client's heartbeat.
+        """Record a client's heartbeat.
 
         Raises:
             TooMany: There is no room for the member.
@@ -47,7 +47,7 @@ class ProducerManager:
             self._forget_client_id(before)
 
     def unregister(self, group: str, connection: Channel) -> None:
-        """Take a client out of a group."""
+        """Remove a client from a group."""
         channels = self._groups.get(group)
         channel = channels.pop(connection, None) if channels is not None else None
         if channels is None or channel is None:
@@ -62,7 +62,7 @@ class ProducerManager:
         self._forget_client_id(channel)
 
     def connection_closed(self, connection: Channel) -> Iterator[None]:
-        """Take a client out of all its groups, one at each step."""
+        """Remove a client from all its groups, one at each step."""
         for group in tuple(self._groups_of.get(connection, ())):
             self.unregister(group, connection)
             yield

@@ -1,9 +1,9 @@
-"""Locks of queues for groups that consume in order: one client for each queue at a time.
+"""QueueLocks: locks of queues for groups that consume in order: one client per queue at a time.
 
-A lock lasts a minute unless it is renewed, so that nobody has to hear of a client's death. A member
-that has lost its connection may still be at work on its queues, and may come back, so its locks
-last that long as well; those of others go with the connection. All locks are forgotten with the
-broker: its clients renew theirs before anybody else gets them.
+A lock lasts a minute unless it is renewed, so that nobody has to detect a client's death. A member
+that has lost its connection may still be processing its queues, and may reconnect, so its locks
+last that long as well; those of non-members end with the connection. All locks are lost when the
+broker restarts: its clients renew theirs before any other gets them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _ConnectionLocks:
 
 
 class QueueLocks:
-    """All locks, by group and queue, and what they take, by connection."""
+    """All locks, by group and queue, and the memory that they use, by connection."""
 
     def __init__(self, now_ms: Callable[[], int], lifetime_ms: int = 60_000) -> None:
         self._now_ms = now_ms
@@ -114,7 +114,7 @@ class QueueLocks:
     def mark_member(self, connection: Channel, group: str) -> None:
         """Count what a connection holds in a group as its member's: it has become one.
 
-        Behind a restart of the broker members ask for locks before their first heartbeat.
+        After a restart of the broker, members request locks before their first heartbeat.
         """
         held = self._by_connection.get(connection)
         for key in held.keys if held is not None else ():
@@ -124,10 +124,10 @@ class QueueLocks:
     def connection_closed(
         self, connection: Channel, is_member_online: Callable[[str, str], bool]
     ) -> Iterator[None]:
-        """Release in steps what a connection held, but for locks of members.
+        """Release in steps what a connection held, except locks of members.
 
-        ``is_member_online`` tells of a group and a client's id whether that client may
-        still have the group's queues at work.
+        ``is_member_online`` tells for a group and a client's id whether that client may still be
+        processing the group's queues.
         """
         for key in (
             tuple(self._by_connection[connection].keys) if connection in self._by_connection else ()
@@ -144,7 +144,7 @@ class QueueLocks:
                 self._discard(key)
 
     def skip_time(self, milliseconds: int) -> None:
-        """Count a time that the clock has jumped over for no lock: nobody could renew one."""
+        """Extend all locks by a time that the clock has jumped over: nobody could renew them."""
         for lock in self._locks.values():
             lock.renewed_ms += milliseconds
 
@@ -153,7 +153,7 @@ class QueueLocks:
 
     @property
     def bytes(self) -> int:
-        """Memory that all locks take, by an estimate."""
+        """The approximate memory of all locks."""
         return self._bytes
 
     def _has_room(self, connection: Channel, size: int, share: int) -> bool:

@@ -1,16 +1,16 @@
-"""BrokerStats: counts of messages sent and fetched, per topic, per group and in all.
+"""BrokerStats: counts messages sent and fetched, per topic, per group and in total.
 
-Counting adds to the sums since the last `sample`; each sample closes these and carries them into
+Each count is added to the sums since the last `sample`; each sample closes these and adds them to
 windows:
 
     minute     6 buckets of 10 s        recent   60 buckets of 10 s, of the broker as a whole
     hour       6 buckets of 10 min
     day       24 buckets of 1 h
 
-Since the start, each topic and each group has a total as well, for counters that only grow.
+Each topic and each group also has a total since the start, for counters that only grow.
 
-A bucket holds only what moved while it was open, so a topic or group without messages is gone from
-memory after a day, by itself (`stats_windows`). Time comes from outside; nothing here is saved.
+A bucket has only what was counted while it was open, so a topic or group without messages
+disappears from memory after a day (`stats_windows`). Time is passed in; nothing here is saved.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _CELLS_FROM_MS: Final[Mapping[int, str]] = {
 
 
 class Durations:
-    """The durations of one kind in the last full minute, or in the first so far."""
+    """The durations of one kind in the last full minute, or in the first one until then."""
 
     def __init__(self) -> None:
         self._counts = self._last_minute = [0] * len(_LOWS_MS)
@@ -257,7 +257,7 @@ class BrokerStats:
     # ---- every ten seconds
 
     def sample(self, now_ms: int) -> Iterator[None]:
-        """Close the sums since the last sample, and carry them into the windows, in steps."""
+        """Close the sums since the last sample, and add them to the windows, in steps."""
         elapsed_ms = now_ms - self._sampled_ms
         if not 0 <= elapsed_ms <= _ELAPSED_MS_MAX:
             elapsed_ms = SAMPLE_INTERVAL_MS

@@ -1,7 +1,6 @@
-"""Sums over the last minutes and hours, in buckets of which the oldest falls out.
+"""Statistics windows: sums over the last minutes and hours, in buckets that expire one by one.
 
-Windows know how long their buckets were and no dates, so that a clock may jump. They do not know
-what is counted, and for whom.
+Windows know how long their buckets were open and no dates, so the clock may jump.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Key = tuple[str, str]
 
 
 class Sum:
-    """The number of messages, of their bytes, and of the calls in which they came."""
+    """The number of messages, of their bytes, and of the calls that brought them."""
 
     __slots__ = ("bytes", "calls", "messages")
 
@@ -95,7 +94,7 @@ def drop(sums: Sums, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
 
 
 def in_steps(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
-    """Yield keys, as many at a time as are looked at in a millisecond."""
+    """Yield keys, as many at a time as can be processed in a millisecond."""
     for start in range(0, len(keys), _KEYS_PER_STEP):
         yield keys[start : start + _KEYS_PER_STEP]
 

@@ -1,8 +1,8 @@
-"""Changes of a table that are in force and not on the disk yet, and their undoing if refused.
+"""PendingChanges: changes of a table that are in force but not on the disk yet, and their undo.
 
-Several may be under way for one name at a time, and may succeed or be refused in any order. A name
-always has the value of the last change that is under way, else the last that was saved, or its
-value before all of them. How tables are saved is not known here.
+Several may be pending for one name at a time, and may succeed or be refused in any order. A name
+always has the value of its last pending change, else the last that was saved, or its value before
+all of them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PendingChanges(Generic[Name, Value]):
 
     @contextmanager
     def begin(self) -> Iterator[Change[Name, Value]]:
-        """Begin a change; if this block raises, what it has changed stays, as nobody decides it."""
+        """Begin a change; if this block raises, its changes stay, because nobody decides them."""
         change = Change(self)
         try:
             yield change

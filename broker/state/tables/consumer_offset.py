@@ -1,7 +1,7 @@
-"""The offset that each group has reached in each queue.
+"""ConsumerOffsetManager: the offset that each group has committed in each queue.
 
-Kept as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name can hold
-an @. Whether an offset is one that the queue has is not known here: that is the store's business.
+It is kept as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name can
+contain an @. The store knows whether a queue has such an offset.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QueueRange(Protocol):
 
 
 class ConsumerOffsetManager:
-    """All stored offsets: the next to be consumed. A change is durable after the next `save`."""
+    """All committed offsets: the next to be consumed. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[ConsumerOffsetSerializeWrapper], *, max_offsets: int) -> None:
         """Load the table; ``max_offsets`` limits the offsets of all groups and queues together.
@@ -158,7 +158,7 @@ class ConsumerOffsetManager:
             self._saver.is_dirty = True
 
     def forget_topic(self, topic: str) -> None:
-        """Remove all offsets in a topic: if it comes back, it begins with offset 0 again."""
+        """Remove all offsets of a topic: if it is recreated, it begins with offset 0 again."""
         for group in self.groups_of(topic):
             self._count -= len(self._groups[group].pop(topic))
             if not self._groups[group]:
@@ -166,10 +166,10 @@ class ConsumerOffsetManager:
             self._saver.is_dirty = True
 
     def clamp(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
-        """Move offsets beyond the ends of their queues back to these; return their number by topic.
+        """Move offsets past the ends of their queues back to these; return their number by topic.
 
-        Else their groups would be moved to the ends of their queues later, past all that has come
-        by then.
+        Otherwise their groups would be moved to the ends of their queues later, past all messages
+        that have arrived by then.
         """
         taken_back: dict[str, int] = {}
         for topics in self._groups.values():
@@ -194,7 +194,7 @@ class ConsumerOffsetManager:
         return self._wrapper({**self._unparsed, **dict(self._entries())})
 
     def wrapper_in_steps(self) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
-        """Collect all offsets in steps, each as it is when its turn comes, for an answer."""
+        """Collect all offsets for a response, in steps, each as it is when its turn comes."""
         table = dict(self._unparsed)
         for key, queues in self._entries():
             table[key] = queues

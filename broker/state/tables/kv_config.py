@@ -1,6 +1,6 @@
-"""The name server's key-value configurations: texts by namespace and key, as the order of topics.
+"""KVConfigs: the name server's key-value configurations, by namespace and key.
 
-Kept as kvConfig.json, in RocketMQ's form. What a namespace means is its readers' business.
+One of them is the order of topics. They are kept as kvConfig.json, in RocketMQ's form.
 """
 
 from __future__ import annotations

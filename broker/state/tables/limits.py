@@ -1,6 +1,6 @@
-"""The refusal of more of something; the settings say how many there may be.
+"""TooMany: the error when a table has reached the limit that a setting gives.
 
-What a broker makes for itself, as a group's retry topic, is never refused: there are as many as
+What a broker creates for itself, as a group's retry topic, is never refused: there are as many as
 groups.
 """
 
@@ -10,7 +10,7 @@ from rmq_spark.errors import RocketPollError
 
 
 class TooMany(RocketPollError, ValueError, page="troubleshooting.md#refused-by-a-broker"):
-    """A limit is reached: nothing more is made, and what exists goes on as before."""
+    """A limit is reached: nothing more is created, and what exists goes on as before."""
 
 
 def int32_fault(what: str, value: int | None) -> str | None:

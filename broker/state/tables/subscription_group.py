@@ -1,7 +1,6 @@
-"""The existing consumer groups: how often they retry, and whether they may consume.
+"""SubscriptionGroupManager: the configurations of consumer groups: retries, and permissions.
 
-Kept as subscriptionGroup.json, in RocketMQ's form. Their present members are the business of
-`consumers`.
+It is kept as subscriptionGroup.json, in RocketMQ's form. `consumers` has the connected members.
 """
 
 from __future__ import annotations
@@ -125,16 +124,16 @@ class SubscriptionGroupManager:
         check_limit("groups", len(self._groups), self.max_groups, "maxGroups")
 
     def begin_deletion(self, group: str) -> None:
-        """Have the next `save` leave out a group, which goes on as it was until then.
+        """Leave a group out of the next `save`; until then it goes on as it was.
 
-        Afterwards, `delete` or `keep` has to be called.
+        Afterwards, `delete` or `cancel_deletion` has to be called.
         """
         self._deleting[group] = None
         if group in self._groups:
             self._mark_changed()
 
     def cancel_deletion(self, group: str) -> None:
-        """Let a group go on whose deletion could not be saved."""
+        """Keep a group whose deletion could not be saved."""
         del self._deleting[group]
         if group in self._groups:
             self._mark_changed()

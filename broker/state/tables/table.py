@@ -1,4 +1,4 @@
-"""Loading and saving of the broker's tables, as far as these need to know."""
+"""Table: the interface for loading and saving the broker's tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Table(Protocol[Body]):
 
 
 class TableSaver(Generic[Body]):
-    """Saves a table if it has changed, in any thread, beside changes in the broker's own."""
+    """Saves a table if it has changed, in any thread, while the broker's thread may change it."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class TableSaver(Generic[Body]):
         wrapper: Callable[[], Body],
         on_saved: Callable[[Body], object] = lambda _: None,
     ) -> None:
-        """Take the functions, both called in the thread that saves.
+        """Store the functions, both called in the thread that saves.
 
-        ``wrapper`` copies the whole table, and ``on_saved`` is told what is on the disk now.
+        ``wrapper`` copies the whole table, and ``on_saved`` gets what is on the disk now.
         """
         self._table = table
         self._wrapper = wrapper

@@ -1,6 +1,6 @@
-"""The existing topics, the numbers of their queues, and which are made without being asked for.
+"""TopicConfigManager: the topics, the numbers of their queues, and which are created on demand.
 
-Kept as topics.json, in RocketMQ's form. It knows nothing of what lies in a topic's queues.
+It is kept as topics.json, in RocketMQ's form.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TopicConfigManager:
         self._set_schedule_topic(delay_levels)
 
     def _repair(self, name: str, config: TopicConfig) -> None:
-        """Correct what only somebody's hand writes into the table, and nothing here could serve."""
+        """Correct what only a manual edit writes into the table, and no broker could serve."""
         if config.topic_name != name:
             _log.warning(
                 "topics.json had a topic %s under the name %s: it is %s now",
@@ -187,9 +187,9 @@ class TopicConfigManager:
         check_limit("topics", len(self._topics), self.max_topics, "maxTopics")
 
     def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
-        """Return a topic, made like ``default_topic`` if missing, or None if it may not be made.
+        """Return a topic, created like ``default_topic`` if missing, or None if that is refused.
 
-        The sender asks for a number of queues, and gets no more than the default has. Retry topics
+        The sender requests a number of queues, and gets no more than the default has. Retry topics
         need no default.
 
         Raises:
@@ -239,16 +239,17 @@ class TopicConfigManager:
     def begin_deletion(self, topic: str) -> None:
         """Begin to delete a topic: it stays as it is, and is among those that are `deleting`.
 
-        Afterwards comes `delete`, after which it is `deleting` until that is saved; or `keep`.
+        Afterwards comes `delete`, after which it is `deleting` until that is saved; or
+        `cancel_deletion`.
         """
         self._deleting[topic] = None
 
     def cancel_deletion(self, topic: str) -> None:
-        """Let a topic go on whose deletion has failed."""
+        """Keep a topic whose deletion has failed."""
         self._deleting.pop(topic, None)
 
     def delete(self, topic: str) -> None:
-        """Forget a topic; what lies in its queues is the store's business."""
+        """Delete a topic from the table; the store deletes its queues."""
         self.changes.forget(topic)
         if topic in self._topics:
             self._remove(topic)

@@ -1,1 +1,1 @@
-"""Appending: single messages, batches and encoded chunks."""
+"""Appending to the log: single messages, batches and encoded chunks."""

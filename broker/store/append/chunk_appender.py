@@ -1,6 +1,6 @@
-"""ChunkAppender: puts many ready-encoded records into the log: checked, patched, and written.
+"""ChunkAppender: checks many ready-encoded records, fills in their positions, and appends them.
 
-The order of appends, and the offsets of queues, are `MessageAppender`'s.
+`MessageAppender` decides on the order of appends and on queue offsets.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PART_RECORDS = 4_096
 
 
 class RecordPart(NamedTuple):
-    """Some records of a batch or a chunk, and what is needed to append them."""
+    """Some records of a batch or a chunk, with what is needed to append them."""
 
     chunk: RecordChunk
     timestamps_at: npt.NDArray[np.int64]
@@ -88,7 +88,7 @@ class LargeBatch:
         self.properties_bytes_max = max(self.properties_bytes_max, *map(len, parts.properties))
 
     def build(self) -> Steps[list[RecordPart]]:
-        """Return, in steps, all records without their places, and what seals them; end additions.
+        """Return, in steps, all records without their positions, and what completes them.
 
         Raises:
             OSError, ImportError, MemoryError, RuntimeError: The tools for that cannot be loaded.
@@ -104,7 +104,7 @@ class LargeBatch:
 
 
 class _PartBuilder(NamedTuple):
-    """A part that is being put together."""
+    """A part under construction."""
 
     records: bytearray
     sizes: list[int]
@@ -182,10 +182,10 @@ class ChunkAppender:
         self._recent_writes = recent_writes
 
     def put_chunk(self, records: Buffer, sizes: Sizes, admit: Admit) -> Steps[PutMessageResult]:
-        """Append ready-encoded records of one topic and queue, each checked as if it came alone.
+        """Append ready-encoded records of one topic and queue, each checked as if sent alone.
 
-        The checks come in steps, and the append with the last, behind ``admit``. The records may be
-        spread over two files; then a failure between leaves the first part in the log, and the
+        The checks run in steps, and the append in the last one, after ``admit``. The records may be
+        spread over two files. If the second write fails, the first part stays in the log, and the
         result says how many messages that is.
         """
         checked = yield from self.check(records, sizes)
@@ -205,11 +205,11 @@ class ChunkAppender:
     def check(
         self, records: Buffer, sizes: Sizes, *, are_known: bool = False
     ) -> Steps[CheckedChunk | PutMessageResult]:
-        """Check records, in steps; return what is to be appended, or why they cannot be.
+        """Check records, in steps; return what is to be appended, or why it cannot be.
 
-        Of records that ``are_known``, as they are those of an earlier check byte by byte, only the
-        sizes are looked at once more: what may be has other limits by now, perhaps. How many there
-        are counts only where they have to be appended in one step.
+        Records that ``are_known`` are byte by byte those of an earlier check: only their sizes are
+        checked again, because limits may have changed since. The number of records matters only if
+        they must be appended in one step.
         """
         yield from bulk_tools.load_in_steps()
         all_sizes = np.asarray(sizes)
@@ -422,7 +422,7 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
 
 
 def run_steps(steps: Steps[ResultT]) -> ResultT:
-    """Take all steps at once, waiting in this thread where one has to, and return their result."""
+    """Run all steps at once, blocking this thread where one has to wait; return their result."""
     try:
         while True:
             awaited = next(steps)

@@ -1,13 +1,11 @@
-"""MessageAppender: puts messages into the log, after checks, with queue offsets and results.
+"""MessageAppender: checks messages and appends them to the log, with their queue offsets.
 
-One lock orders all appends, so that queue offsets follow each other as the records do. It is held
-for what depends on the place, and the writing of one piece. Waiting for a flush is the caller's
-business.
+One lock orders all appends, so that queue offsets follow each other as the records do. It covers
+what depends on the position, and one write. Callers wait for a flush themselves.
 
-A caller that gets many messages one by one puts them `later`: they have their places at once and
-are written together, by one call to the system. Before any other append, and before a file ends,
-they are written, too. If that fails, none of them is in the log, and their offsets are given to
-others.
+A caller with many single messages uses `put_buffered`: each message gets its position at once, and
+one system call writes them all. The buffer is also written before any other append, and before a
+file ends. If that write fails, none of the messages is in the log, and others get their offsets.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ _new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord
 
 
 class TopicEnds(NamedTuple):
-    """The end of the log at one moment, and the next offset of each of a topic's queues then."""
+    """The end of the log at one point in time, and the next offset of each topic queue then."""
 
     log_end_offset: PhysicalOffset
     next_offsets: Mapping[int, QueueOffset]
@@ -83,7 +81,7 @@ class MessageAppender:
     ) -> None:
         """Prepare the only writer of a log.
 
-        ``refusal_reason`` returns why the store takes no messages now, or None; ``recent_writes``
+        ``refusal_reason`` returns why the store accepts no messages now, or None; ``recent_writes``
         gets what is written.
         """
         self.message_bytes_max = message_bytes_max
@@ -105,8 +103,8 @@ class MessageAppender:
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append a message that was stored before, elsewhere in the log.
 
-        Its offsets, store timestamp and body CRC are set here. How long its body may be was asked
-        when it was taken: the limit may be another one since.
+        Its offsets, store timestamp and body CRC are set here. The body size was checked when the
+        message was first accepted, and is not checked again: the limit may have changed since.
         """
         try:
             draft = draft_of(message)
@@ -116,7 +114,7 @@ class MessageAppender:
         return fault or self._put(draft, self.file_room)
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
-        """Append one message whose texts are bytes already."""
+        """Append one message whose texts are already encoded as bytes."""
         queue, lengths = (draft.topic, draft.queue_id), (len(draft.body), len(draft.properties))
         return self.put_fault(queue, *lengths) or self._put(draft, self.record_room)
 
@@ -133,9 +131,9 @@ class MessageAppender:
     def put_buffered(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Queue one message for the next `write_buffered`. Return None, or why it was refused.
+        """Buffer one message for the next `write_buffered`. Return None, or why it was refused.
 
-        It may be written earlier. All puts have to come from one thread.
+        It may be written earlier. All calls have to come from one thread.
         """
         queue = template.queue
         if (
@@ -185,10 +183,10 @@ class MessageAppender:
         return None
 
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
-        """Append messages in one write, all or none, behind all that was put before.
+        """Append messages in one write, all or none, after everything put before.
 
-        Return None, and do nothing, if they are for `put_buffered`: a queue that is new here, a
-        part over its limit, or no room for all of them in the file that the log is in.
+        Return None, and do nothing, if they need `put_buffered`: a queue that is new here, a part
+        over its limit, or too little room for all of them in the log's current file.
         """
         if (
             run.body_bytes_max > self.message_bytes_max
@@ -233,9 +231,9 @@ class MessageAppender:
         return results
 
     def _write_buffered(self) -> None:
-        """Write all messages that were put later, or none; then their offsets are free again.
+        """Write all buffered messages, or none; then their offsets are free again.
 
-        The results are ready before the write, so that a lack of memory cannot lose them.
+        The results are ready before the write, so that a shortage of memory cannot lose them.
         """
         if not self._buffered:
             return
@@ -310,10 +308,10 @@ class MessageAppender:
     def append_in_order(
         self, queue: QueueKey, append: Callable[[QueueOffset], PutMessageResult], offsets: int
     ) -> PutMessageResult:
-        """Append with the next offset of a queue while nobody else does, behind all earlier puts.
+        """Append with the next offset of a queue, alone and after everything put before.
 
-        The number of offsets given is taken, unless the result says that there are fewer messages.
-        If memory is lacking for the result, what is in the log has its offsets nevertheless.
+        This uses up as many offsets as were given, unless the result reports fewer messages. If
+        there is no memory for the result, the messages in the log keep their offsets nevertheless.
         """
         with self._lock:
             self._write_buffered()
@@ -332,13 +330,13 @@ class MessageAppender:
         return result
 
     def reclaim_offsets(self, queue: QueueKey, first: QueueOffset, end: QueueOffset) -> None:
-        """Give the offsets of messages that were rolled back to others, if none came behind."""
+        """Reuse the offsets of rolled-back messages, unless other messages follow them."""
         with self._lock:
             if self._next_offsets.get(queue) == end:
                 self._next_offsets[queue] = first
 
     def wipe_refused(self) -> None:
-        """Wipe what is left in the log of messages that were refused: no start must find them.
+        """Wipe what refused messages have left in the log, so that no start finds them.
 
         Raises:
             OSError, StoreFailed: The disk says no. The next append, or call, tries again.
@@ -347,14 +345,14 @@ class MessageAppender:
             self._log.wipe()
 
     def probe_writable(self) -> None:
-        """Find out whether a disk that took nothing takes messages again."""
+        """Find out whether a disk that refused writes accepts messages again."""
         with self._lock:
             self._log.probe_writable()
 
     def topic_ends(self, topic: str) -> TopicEnds:
         """Return the end of the log, and the next offsets of a topic's queues.
 
-        What waits is written before: should that fail, others come to its places.
+        Buffered messages are written first: if that fails, other messages get their positions.
         """
         with self._lock:
             self._write_buffered()
@@ -362,7 +360,7 @@ class MessageAppender:
             return TopicEnds(self._log.written_offset, numbers)
 
     def written_end_offset(self) -> PhysicalOffset:
-        """Return the end of the log, behind all that waits: it is written now, or refused."""
+        """Return the end of the log, once all buffered messages are written or refused."""
         with self._lock:
             self._write_buffered()
             return self._log.written_offset
@@ -382,7 +380,7 @@ class MessageAppender:
         }
 
     def next_offset(self, queue: QueueKey) -> QueueOffset:
-        """Return the offset behind all messages of a queue, carried to it or not yet."""
+        """Return the offset that follows all messages of a queue, dispatched or not."""
         known = self._next_offsets.get(queue)
         if known is not None:
             return known

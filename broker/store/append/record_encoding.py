@@ -1,11 +1,8 @@
-"""RecordDraft: a message on its way into the log, still without a place, a queue offset and a time.
+"""RecordDraft: a message on its way into the log, with no position, queue offset or time yet.
 
-Its texts are bytes already, so that callers that have them so need not make anything else of them.
-Once the log knows the rest, all of the record is put together in one go, with its checksum. The
-result is what `rmq_spark.wire.record.encode_record` makes of the same message, which also says best
-what cannot be stored.
-
-It knows neither files nor queues.
+Its texts are already bytes, so that callers that have bytes need not decode them. Once the log
+knows the rest, the whole record is built in one go, with its checksum. The result equals that of
+`rmq_spark.wire.record.encode_record`, which also has the best error for what cannot be stored.
 """
 
 from __future__ import annotations
@@ -90,7 +87,7 @@ class RecordDraft:
     _body_crc: int = field(init=False)
 
     def prepare(self) -> None:
-        """Do what needs no place; raise RecordError if something cannot be stored."""
+        """Do all that needs no position; raise RecordError if something cannot be stored."""
         properties = terminated_properties(self.properties)
         body = self.body
         try:
@@ -108,7 +105,7 @@ class RecordDraft:
     def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
-        """Return the record with its place, its offset, its time and its checksum."""
+        """Return the record with its position, queue offset, time and checksum."""
         body = self.body
         try:
             head = self._head(
@@ -123,7 +120,7 @@ class RecordDraft:
         return record + encode_checksum(crc32(record))
 
     def fault(self) -> RecordError:
-        """Return the error that says what of this cannot be stored."""
+        """Return the error that says what cannot be stored, and why."""
         try:
             encode_record(
                 self.message(with_empty_checksum(self.properties.decode("utf-8", "replace")))
@@ -175,7 +172,7 @@ def draft_of(message: StoredMessage) -> RecordDraft:
 
 @lru_cache(maxsize=4096)
 def topic_part(topic: str, magic: int) -> bytes:
-    """Return the topic behind its length, as the record has it."""
+    """Return the topic with its length in front, as records have it."""
     text = topic.encode()
     return _TOPIC_LENGTH[magic].pack(len(text)) + text
 
@@ -186,7 +183,7 @@ def head_of(draft: RecordDraft) -> struct.Struct:
 
 
 def terminated_properties(properties: bytes) -> bytes:
-    """Return the properties with a separator behind the last, as a checksum wants before itself."""
+    """Return the properties with a separator at the end, which a checksum needs before it."""
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR
     return properties
@@ -206,7 +203,7 @@ def terminate_all(properties: Sequence[bytes]) -> Sequence[bytes]:
 
 
 class UniformParts(NamedTuple):
-    """The parts that differ between messages of one template: by field, one for each message."""
+    """The parts that differ between messages of one template, by field, one for each message."""
 
     flags: Sequence[int]
     bodies: Sequence[Buffer]
@@ -287,7 +284,7 @@ class UniformBatch:
     def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
-        """Return all records, given the first one's place; raise RecordError if one is invalid."""
+        """Return all records, given the first's position; raise RecordError if one is invalid."""
         seal, born_timestamp = self._template.seal, self._born_timestamp
         pieces: list[bytes] = []
         try:
@@ -306,7 +303,7 @@ class UniformBatch:
     def recent_records(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset
     ) -> list[RecentRecord]:
-        """Return what reput needs to know of the records, given the place of the first."""
+        """Return what reput needs to know of the records, given the position of the first."""
         queue, sizes = self._template.queue, self.sizes
         offsets = range(queue_offset, queue_offset + len(sizes))
         places = accumulate(sizes[:-1], initial=physical_offset)
@@ -321,7 +318,7 @@ _KINDS = {"i": ">i4", "q": ">i8"}
 
 
 class FixedSizeBatch:
-    """Messages of one template and one shape, with successive queue offsets."""
+    """Messages of one template and one size, with successive queue offsets."""
 
     def __init__(
         self,
@@ -331,9 +328,9 @@ class FixedSizeBatch:
         ending: bytes,
         born_timestamp: int,
     ) -> None:
-        """Take one message or more; all ``message_properties`` get the same ending.
+        """Store at least one message; all ``message_properties`` get the same ending.
 
-        Behind that they end with a separator, or none of them does.
+        They all end with a separator after that, or none of them does.
         """
         self.queue = template.queue
         self._template = template
@@ -360,7 +357,7 @@ class FixedSizeBatch:
     def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
-        """Return all records, given the first one's place."""
+        """Return all records, given the first one's position."""
         entries, size, count = self._entries, self.record_bytes, self.count
         first = entries.first
         pieces = self._template.seal(
@@ -401,7 +398,7 @@ class FixedSizeBatch:
     def recent_run(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> FixedSizeRun:
-        """Return what reput needs to know of the records, given the place of the first."""
+        """Return what reput needs to know of the records, given the position of the first."""
         return FixedSizeRun(
             self.queue,
             queue_offset,
@@ -484,7 +481,7 @@ class RecordRun:
     def encode(
         self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
-        """Return all records, given the first one's place and the time of all."""
+        """Return all records, given the first one's position and their common time."""
         next_offsets = self.next_offsets
         pieces: list[bytes] = []
         records: list[RecentRecord] = []

@@ -1,11 +1,9 @@
-"""Staged batches at a start: whether their table is believed, and the end of one under way.
+"""Recovery of staged batches: whether the table is current, and how an open commit ends.
 
-The table decides which batches are committed. The log says which have begun: their rows lie there,
-each with a mark, behind the place at which the table had noted the commit. A table that does not
-know of them is of an older copy, and would have their sinks commit batches twice. What leaves no
-row cannot be noticed: commits without any, and sinks that were forgotten.
-
-This module must not know how queues are carried or made again.
+The table decides which batches are committed. The log shows which commits have begun: it has their
+rows, each with a mark, past the offset that the table had noted. A table that does not know of them
+is an older copy, with which sinks would commit batches twice. Some commits leave no rows and go
+unnoticed: those without rows, and those of forgotten sinks.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ def check_batches(
     *,
     is_newest: bool,
 ) -> None:
-    """Refuse a table that does not know of the newest commit, or how it has ended.
+    """Refuse a table that does not know of the newest commit, or how it ended.
 
-    ``max_referenced_offset`` is up to where entries of queues lead; ``is_newest`` says whether the
-    manifest is the one that was saved last. Nothing of the log from the rows of a commit on is
-    carried to queues before the table knows how it ended.
+    ``max_referenced_offset`` is the highest physical offset that queue entries lead to;
+    ``is_newest`` tells whether the manifest is the one that was saved last. Nothing past the first
+    row of a commit is dispatched to queues before the table knows how the commit ended.
 
     Raises:
         DamagedTable: The table is of an older copy, or its last entry is lost.
@@ -60,7 +58,7 @@ def check_batches(
 
 
 def rollback_open_batch(components: StoreComponents) -> None:
-    """Roll back what is in the log of a commit that was under way: nobody was told of it.
+    """Roll back the rows of a commit that was under way: nobody was told that it succeeded.
 
     Raises:
         OSError, UnreadableFile: The disk refuses. It may be done again.

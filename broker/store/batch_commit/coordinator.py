@@ -1,24 +1,22 @@
-"""StagedBatches: rows are staged, and all of a batch become visible at once when it is committed.
+"""StagedBatches: stages rows, and makes all rows of a batch visible at once when it commits.
 
-    1  what was staged is compared with what the commit names
-    2  the table says which batch is under way, and from where on its rows lie in the log
-    3  from the end of the log on, nothing is carried to the queues
-    4  the rows are appended, each with the mark of the commit; others append between them
-    5  the log is flushed
-    6  the table says that the batch is committed: from here on it is
-    7  all that was held is carried to the queues, and seen at once
+    1  compare what was staged with what the commit names
+    2  note in the table which batch is under way, and the log offset past which its rows lie
+    3  suspend dispatch from the end of the log on
+    4  append the rows, each with the mark of the commit; others append between them
+    5  flush the log
+    6  note in the table that the batch is committed: from here on it is
+    7  dispatch all that was suspended to the queues, where it becomes visible at once
 
-Whatever fails before 6 ends with rows that are marked as rolled back, and a table that says that
-nothing is under way; a crash leaves that to the next start. A batch without rows is 6 alone. One
-commit is under way at a time.
+A failure before 6 marks the rows as rolled back and notes that no commit is under way; a crash
+leaves that to the next start. A batch without rows needs only 6. One commit is under way at a time.
 
-Others wait from 3 to 7, which is the copy, a flush of the log and a write of the table for which
-room was taken in 2. A disk that refuses that write is asked again a few times, and the batch is
-rolled back. While it refuses that, too, nothing is taken, and it is asked again until it gives in;
-a restart in between rolls the batch back. Only a failed flush is for a restart alone.
+Consumers wait from 3 to 7, which is the copy, a flush of the log and a write of the table, for
+which 2 reserved the room. If the disk refuses that write, it is retried a few times, and then the
+batch is rolled back. If the disk refuses that too, the store accepts no messages and retries until
+it succeeds; a restart meanwhile rolls the batch back. Only a failed flush needs a restart.
 
-Everything here is called on one thread; what waits for the disk is run aside. This module must not
-know who commits, nor how they are told.
+Everything here is called on one thread; jobs that wait for the disk run in another.
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ COMMIT_ATTEMPTS_MAX: Final = 5
 
 
 class _CopiedRows(NamedTuple):
-    """Rows that were appended in one step, and where the first lies."""
+    """Rows that were appended in one step, and the position of the first."""
 
     span: BatchSpan
     place: PhysicalOffset
@@ -127,11 +125,11 @@ class StagedBatches:
         fail: Callable[[StoreError], object],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Take the writer of the log, and what follows an append; ``clock`` measures holds.
+        """Prepare with the writer of the log, and what follows an append; ``clock`` measures holds.
 
-        ``refusal_reason`` returns why nothing is taken now, or None.
-        ``flush_future`` returns a future of what is on the disk, ``wake`` has messages carried to
-        their queues, and ``fail`` is told of a failure that only a restart can mend.
+        ``refusal_reason`` returns why nothing is accepted now, or None. ``flush_future`` returns a
+        future of what is on the disk, ``wake`` starts the dispatch of messages to their queues, and
+        ``fail`` gets a failure that only a restart can solve.
         """
         self._log, self._reput = components.log, components.reput
         self._table, self._staging_area, self._queues = (
@@ -178,7 +176,7 @@ class StagedBatches:
 
     @property
     def under_way(self) -> Future[None] | None:
-        """The end of the commit, or of what else a sink wants, that is under way; None without."""
+        """The end of the commit or other change of a sink that is under way; None without any."""
         return self._under_way
 
     @property
@@ -210,7 +208,7 @@ class StagedBatches:
 
         Raises:
             BatchRefused: They could not be appended, or no file can have such a name.
-            Lacking, OSError: There is no room.
+            TransientFailure, OSError: There is no room.
         """
         name.check()
         checked = yield from self._check(records, sizes)
@@ -228,13 +226,13 @@ class StagedBatches:
         executor: JobExecutor,
         pause: Callable[[], Future[None]],
     ) -> Steps[CommittedBatch]:
-        """Make all rows of a batch visible, or none; return the last batch that is committed.
+        """Make all rows of a batch visible, or none; return the last committed batch.
 
-        ``admit`` raises if a queue takes no messages now.
+        ``admit`` raises if a queue accepts no messages now.
 
         Raises:
             BatchRefused: What is staged is not what is named.
-            Lacking, OSError: There is no room; nothing of it is seen.
+            TransientFailure, OSError: There is no room; nothing of it is seen.
             StoreFailed: The disk has failed; a restart decides.
             StoreError: Nothing is taken now.
         """
@@ -276,7 +274,7 @@ class StagedBatches:
         executor: JobExecutor,
         attempts: frozenset[str] = frozenset(),
     ) -> Steps[None]:
-        """Forget what is staged of a batch, or what some attempts have, unless it is committed.
+        """Delete the staged rows of a batch, or of some attempts, unless it is committed.
 
         Raises:
             BatchRefused: The sink is another's.
@@ -300,7 +298,7 @@ class StagedBatches:
             self._release_turn()
 
     def forget_sink(self, sink: str, executor: JobExecutor) -> Steps[bool]:
-        """Forget the last batch of a sink and what it has staged; return whether there was any.
+        """Forget the last batch of a sink and its staged rows; return whether there were any.
 
         A sink of this name can then commit all of its batches again.
 
@@ -320,7 +318,7 @@ class StagedBatches:
             self._release_turn()
 
     def forget_old(self) -> None:
-        """Delete what was staged a day ago, or earlier; in any thread."""
+        """Delete what was staged a day ago, or earlier; callable from any thread."""
         self._staging_area.forget_old()
 
     def _acquire_turn(self) -> Steps[None]:
@@ -352,7 +350,7 @@ class StagedBatches:
         executor: JobExecutor,
         pause: Callable[[], Future[None]],
     ) -> Steps[None]:
-        """Copy the batch and commit it, or roll it back and raise what was in the way."""
+        """Copy the batch and commit it, or roll it back and raise the reason."""
         put: list[_CopiedRows] = []
         try:
             end_offset = yield from self._copy(batch, names, put, admit, executor)
@@ -378,7 +376,7 @@ class StagedBatches:
         executor: JobExecutor,
         pause: Callable[[], Future[None]],
     ) -> Steps[None]:
-        """Roll back a batch that cannot be committed, and let others go on.
+        """Roll back a batch that cannot be committed, and let others continue.
 
         Raises:
             StoreFailed: A flush has failed.
@@ -450,7 +448,7 @@ class StagedBatches:
         return end_offset
 
     def _is_topic_deleted(self, copied: _CopiedRows) -> bool:
-        """Return whether a topic was deleted since rows were appended: nobody will see these."""
+        """Return whether a topic was deleted since rows were appended, so that they stay unseen."""
         return copied.place < self._dispatcher.deleted_topics.get(copied.span.topic, LOG_START)
 
     def _read(self, name: StagedName) -> CheckedChunk:
@@ -483,7 +481,7 @@ class StagedBatches:
         pause: Callable[[], Future[None]],
         attempts: int | None = None,
     ) -> Steps[None]:
-        """Do what must not be left half done, again if something is lacking for it.
+        """Run a job that must not be left half done; retry it after a shortage.
 
         Raises:
             StoreFailed: Nobody knows what is on the disk by now.

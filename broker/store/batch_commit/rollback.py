@@ -1,8 +1,8 @@
-"""Rolling back: rows of a batch that is not committed are marked in the log, where they lie.
+"""Rollback: marks rows of a batch that is not committed, in the log, in place.
 
-They become what RocketMQ has for this: messages of a transaction that was rolled back, which no
-consume queue gets, neither here nor with RocketMQ, nor when queues are made again from the log.
-Other records lie between them, and stay as they are. To do it again does no harm.
+The rows become what RocketMQ has for this, messages of a transaction that was rolled back. No
+consume queue gets them, neither here nor in RocketMQ, nor when queues are rebuilt from the log.
+Other records between them stay unchanged. Rolling back again does no harm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PIECE_RECORDS = 8_192
 
 
 class _Rows(NamedTuple):
-    """Rows of a commit among the records at a place in the log, by their numbers there."""
+    """Rows of a commit among the records at a log position, by their numbers there."""
 
     position: PhysicalOffset
     chunk: RecordChunk
@@ -39,7 +39,7 @@ class _Rows(NamedTuple):
 
 
 def rollback_rows(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
-    """Mark all rows of a commit behind a place in the log; nothing of that is flushed.
+    """Mark all rows of a commit past a log position; nothing is flushed.
 
     Raises:
         OSError: The disk refuses. It may be done again.
@@ -50,7 +50,7 @@ def rollback_rows(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
 
 
 def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffset | None:
-    """Return where, behind a place in the log, the first row of a commit is not rolled back.
+    """Return the position of the first row of a commit past a place that is not rolled back.
 
     Raises:
         UnreadableFile: The disk does not give what lies there.
@@ -63,7 +63,7 @@ def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffse
 
 
 def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffset] | None:
-    """Return, behind a place in the log, the highest mark that a row has, and its first place.
+    """Return the highest mark of any row past a log position, and the first position that has it.
 
     Raises:
         UnreadableFile: The disk does not give what lies there.
@@ -102,7 +102,7 @@ def _chunks_after(
 
 
 def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) -> RecordChunk | None:
-    """Return good records that lie back to back from a place on, or None if there is none."""
+    """Return good contiguous records from a position on, or None if there is none."""
     stop = min(log.written_offset - position, log.files.space_left(position), _PIECE_BYTES)
     data = log.files.read_available(position, stop)
     sizes = record_sizes(data, _PIECE_RECORDS)

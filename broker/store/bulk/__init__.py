@@ -1,1 +1,1 @@
-"""numpy and pyarrow for many records at once, loaded on first use; and hashes of keys."""
+"""Bulk processing: numpy and pyarrow, loaded on first use, and hashes of keys."""

@@ -1,9 +1,8 @@
-"""The tools for many records at once, loaded when the first of them is used.
+"""Bulk tools: pyarrow and what depends on it, loaded on first use.
 
-pyarrow alone takes longer to load than all the rest of a broker, and more memory; a broker that
-gets a few messages never needs it. So code in this room that is for many records gets its tools
-here, by `chunks.RecordChunk`, and no other module of the store imports them when it is itself
-imported.
+pyarrow alone takes more time and memory to load than the rest of a broker, and a broker that gets
+few messages never needs it. So code for many records gets its tools here, through
+`chunks.RecordChunk`, and no other module of the store imports them when it is imported itself.
 """
 
 from __future__ import annotations
@@ -86,13 +85,13 @@ def start_loading() -> Future[None]:
 
 
 def check_loading() -> None:
-    """Fail a loading whose thread has not begun in time; to be called now and then."""
+    """Fail the loading if its thread has not started in time; to be called now and then."""
     if _state.workers is not None:
         _state.workers.fail_stuck_jobs()
 
 
 def load_in_steps() -> Generator[Future[None], None, None]:
-    """Load the tools, in one step: take the next when the future that this yields is done.
+    """Load the tools, in one step: continue when the future that this yields is done.
 
     Raises:
         OSError, ImportError, MemoryError, RuntimeError: They cannot be loaded now.

@@ -1,8 +1,8 @@
-"""The hash by which the index knows a key of a message, one at a time; `java_hash` hashes many.
+"""Index hash: the hash of one message key in the index; `java_hash` hashes many.
 
-    topic # key     where a key is a UNIQ_KEY, or a word of KEYS
+    topic # key
 
-Nothing here knows of files.
+A key is a UNIQ_KEY, or one word of KEYS.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Java's ``String.hashCode`` of many texts at once, and index hashes made from it.
+"""Java hash: ``String.hashCode`` of many texts at once, and index hashes made from it.
 
-The hash of a text is a polynomial in 31 over its UTF-16 code units, modulo 2^32. 31 is odd, so it
-can be divided by as well: with each byte of a buffer weighed by a falling power of 31 and all of it
-summed up from the left, the hash of any piece is the difference of two sums times one power. That
-holds for ASCII, where a byte is a code unit; the few pieces that are something else go through
-`java_string_hash`.
-
-Nothing here knows of files or messages.
+The hash of a text is a polynomial in 31 over its UTF-16 code units, modulo 2^32. Because 31 is odd,
+one can also divide by it: weigh each byte of a buffer by a falling power of 31 and sum up from the
+left, and the hash of any piece is the difference of two sums times one power. That holds for ASCII,
+where a byte is a code unit; the few other pieces go through `java_string_hash`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""numpy, loaded for the first array: `from rocketpoll.broker.store import lazy_numpy as np`.
+"""Lazy numpy, loaded for the first array: `from rocketpoll.broker.store import lazy_numpy as np`.
 
-To load it takes as long as all else that a broker does until it answers. Few messages need no
-arrays, and a program that has the time (a broker does, a second after its start) calls `load_numpy`
-beside.
+Loading numpy takes as long as all else that a broker does until it answers, and few messages need
+no arrays. A program that has the time, as a broker does a second after its start, calls
+`load_numpy` in the background.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_loaded() -> builtins.bool:
 
 
 def load_numpy() -> None:
-    """Load numpy now, so that nobody waits for that later."""
+    """Load numpy now, so that no later call has to wait for it."""
     import_module("numpy")
 
 

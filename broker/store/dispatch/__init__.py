@@ -1,1 +1,1 @@
-"""Dispatch: entries of consume queues and index, made from the log."""
+"""Dispatch: builds the entries of consume queues and index from the log."""

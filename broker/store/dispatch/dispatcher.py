@@ -1,8 +1,8 @@
-"""Dispatcher: what the log tells the consume queues, and those who wait, about a run of records.
+"""Dispatcher: turns a run of records from the log into consume-queue entries.
 
-A run is read in one of three ways that come to the same: a few records one by one, many as a
-`RecordChunk`, and what was just written from the memory of its writer. Which queue gets which
-entries is decided here; nothing is written.
+It reads a run in one of three ways with the same result: a few records one by one, many as a
+`RecordChunk`, and recent writes from the memory of their writer. It decides which queue gets which
+entries, and writes nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TAGS_NAME = TAGS.encode()
 
 
 class MessageArrivingListener(Protocol):
-    """A listener for new messages in queues: the store's only word to the outside."""
+    """A listener for new messages in queues: the only way in which the store reports anything."""
 
     def arriving(
         self,
@@ -57,9 +57,9 @@ class MessageArrivingListener(Protocol):
         max_offset: QueueOffset,
         tags_codes: Collection[int] | None,
     ) -> None:
-        """Tell that a queue now ends at ``max_offset``, and the tags codes of all that is new.
+        """Report that a queue now ends at ``max_offset``, with the tags codes of all that is new.
 
-        None for the codes: there are very many.
+        None for the codes means that there are very many.
         """
 
 
@@ -74,7 +74,7 @@ class QueueEntries(NamedTuple):
 
 
 class _EntryRun:
-    """Entries of one queue that follow each other, as they come."""
+    """Entries of one queue that follow each other, under construction."""
 
     __slots__ = ("codes", "end", "entries", "queue_id", "start", "topic")
 
@@ -103,13 +103,13 @@ class Dispatcher:
         """Offsets of rows that were rolled back, of which the queues do not know yet."""
 
     def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
-        """Pass over the records of a topic before a place in the log, from the next run on."""
+        """Skip the records of a topic before a physical offset, from the next run on."""
         before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
         self.deleted_topics[topic] = before
         self.rolled_back.discard_topic(topic, before)
 
     def forget_deleted(self, first: PhysicalOffset) -> None:
-        """Forget deletions of topics whose messages have expired before a place in the log."""
+        """Forget deletions of topics whose messages have expired before a physical offset."""
         for topic, before in tuple(self.deleted_topics.items()):
             if before <= first:
                 del self.deleted_topics[topic]
@@ -123,13 +123,13 @@ class Dispatcher:
     def entries_of_few(
         self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> Iterable[QueueEntries]:
-        """Return the entries of a few records that lie back to back from a place in the log."""
+        """Return the entries of a few contiguous records that start at a physical offset."""
         return self.exclude_deleted(self._one_by_one(data, sizes, physical_offset))
 
     def entries_of_chunk(
         self, chunk: RecordChunk, physical_offset: PhysicalOffset
     ) -> Iterable[QueueEntries]:
-        """Return the entries of many records that lie back to back from a place in the log."""
+        """Return the entries of many contiguous records that start at a physical offset."""
         return self.exclude_deleted(self._vectorized(chunk, physical_offset))
 
     def exclude_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:

@@ -1,13 +1,11 @@
-"""HiddenEntries: new entries of many queues, all of which come to be seen at one moment.
+"""HiddenEntries: new entries of many queues that become visible all at once.
 
-    add     entries are written behind the ends of their queues, where nobody looks yet
-    show    the ends of all these queues move behind them
+    add      write entries past the ends of their queues, where nobody reads yet
+    publish  move the ends of all these queues past them
 
-What takes long is done bit by bit before, whatever the number of entries; to show them only moves
-an end for each queue. Until then readers, checkpoints and the next start find their queues as they
-were. If a queue takes no entries now, `add` may be called with the same ones again.
-
-This module must not know the log, nor who is told of what comes to be seen.
+The slow part is done before, in pieces, whatever the number of entries; publishing only moves an
+end for each queue. Until then readers, checkpoints and the next start find the queues as they were.
+If a queue cannot be written now, `add` may be called with the same entries again.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class PublishedQueue(NamedTuple):
 
 
 class _HiddenTail:
-    """The entries behind the end of a queue: where they end, their tags codes, the last place."""
+    """The entries past the end of a queue: where they end, their tags codes, the last position."""
 
     __slots__ = ("codes", "end", "last_physical_offset", "queue")
 
@@ -48,7 +46,7 @@ class _HiddenTail:
 
 
 class HiddenEntries:
-    """The entries that are written and not shown yet."""
+    """The entries that are written and not published yet."""
 
     def __init__(self) -> None:
         """Begin without any."""
@@ -68,10 +66,10 @@ class HiddenEntries:
         blank_offset: PhysicalOffset,
         rolled_back: Sequence[range] = (),
     ) -> None:
-        """Write entries behind those of their queue that are there, shown or not.
+        """Write entries that follow those of their queue, published or not.
 
-        Those that are there already are left out; a gap is filled with entries that lead to a blank
-        place, and say whose messages were taken back.
+        Entries that exist already are left out. Blank entries fill a gap, and say which messages
+        were rolled back.
 
         Raises:
             OSError: The disk refuses. To do it again is safe.
@@ -102,5 +100,5 @@ class HiddenEntries:
         return shown
 
     def discard(self) -> None:
-        """Forget all that was added: it is written over by what comes next."""
+        """Forget all hidden entries: the next ones overwrite them."""
         self._tails = {}

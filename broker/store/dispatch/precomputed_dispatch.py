@@ -1,13 +1,13 @@
 """PrecomputedDispatch: queue and index entries of a batch, computed while its commit is hidden.
 
-    chunk appender ── held ──> [chunk] [chunk]      rows that nobody may see yet, in memory
-    reput, as it has time ──> [entries] [keys]      nothing of that is written
-    let go ── entries ──> consume queues            rolled back ── drop
+    chunk appender ── uncommitted ──> [chunk] [chunk]   hidden rows, in memory
+    reput, as it has time ──> [entries] [keys]          nothing of that is written
+    commit ── entries ──> consume queues                rollback ── discard
               keys ─────> index
 
-Without it all rows of a batch would be read again when it is committed, checked and decoded, while
-everybody waits for them. As with `RecentWriteQueue`, it is a hint: what is not here is read in the
-log, which says the same. This module must not know which commit that is, nor what becomes of it.
+Otherwise all rows of a batch would be read, checked and decoded again when it commits, while
+consumers wait. Like `RecentWriteQueue`, this is a hint: what is missing here is read from the log,
+with the same result.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MODULUS = 1 << 32
 def keys_of_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
     """Return the keys of batches, at least one, in the order of the log.
 
-    None if any has keys that have to be looked for.
+    None if any has keys that must be searched for.
     """
     found: list[HashedKeys] = []
     for (topic, _), some in groupby(runs, _shape_of):
@@ -74,15 +74,15 @@ def keys_of_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
 
 
 def _shape_of(batch: FixedSizeRun) -> tuple[str, int]:
-    """Return what batches have in common that are looked at together."""
+    """Return what batches that are processed together have in common."""
     return batch.queue[0], len(batch.message_properties) // batch.rows
 
 
 def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
-    """Return the hash of the key of each of some messages of a topic, or none if none has a key.
+    """Return the hash of the key of each message of a topic, or no hashes if none has a key.
 
-    ``text`` has their properties, back to back and all of one width. None if they have keys in
-    other places than the first, or other keys than the unique one, or others than ASCII.
+    ``text`` has their properties, back to back and all of one width. None if their keys are not the
+    first property, are not unique keys only, or are not ASCII.
     """
     named = text.count(_UNIQ_KEY)
     if text.count(_KEYS):
@@ -125,7 +125,7 @@ _KEYS_MAX = 2_048
 
 
 class PrecomputedEntries(NamedTuple):
-    """The entries of records that lie back to back in the log."""
+    """The entries of contiguous records of the log."""
 
     start_offset: PhysicalOffset
     end_offset: PhysicalOffset
@@ -138,7 +138,7 @@ class PrecomputedEntries(NamedTuple):
 
 
 class PrecomputedKeys(NamedTuple):
-    """The keys of records that lie back to back in the log."""
+    """The keys of contiguous records of the log."""
 
     start_offset: PhysicalOffset
     end_offset: PhysicalOffset
@@ -163,7 +163,7 @@ _Worked = TypeVar("_Worked", bound=_Piece)
 
 
 class _PrecomputedQueue(Generic[_Worked]):
-    """Pieces of the log that wait for reput, in their order."""
+    """Pieces of the log that are ready for reput, in their order."""
 
     def __init__(self) -> None:
         self._pieces: deque[_Worked] = deque()
@@ -174,7 +174,7 @@ class _PrecomputedQueue(Generic[_Worked]):
         self.size += piece.size
 
     def pop_at(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Worked | None:
-        """Take the piece that starts there, if it ends before a limit; forget what lies before."""
+        """Pop the piece that starts there, if it ends before a limit; forget earlier ones."""
         pieces = self._pieces
         while pieces and pieces[0].start_offset < start:
             self.size -= pieces.popleft().size
@@ -184,7 +184,7 @@ class _PrecomputedQueue(Generic[_Worked]):
         return pieces.popleft()
 
     def next_start(self, start: PhysicalOffset, limit: PhysicalOffset) -> PhysicalOffset:
-        """Return where the next piece begins behind a place in the log, or the limit."""
+        """Return where the next piece past a physical offset begins, or the limit."""
         begins = (each.start_offset for each in self._pieces if each.start_offset > start)
         return min(next(begins, limit), limit)
 
@@ -194,7 +194,7 @@ class _PrecomputedQueue(Generic[_Worked]):
 
 
 class PrecomputedDispatch:
-    """The rows of a commit, as far as they are worked out."""
+    """The rows of a commit, as far as they are precomputed."""
 
     def __init__(
         self, uncommitted: RecentWriteQueue[RecentChunk], dispatcher: Dispatcher, *, has_index: bool
@@ -208,7 +208,7 @@ class PrecomputedDispatch:
         self.keys = _PrecomputedQueue[PrecomputedKeys]()
 
     def step(self) -> bool:
-        """Take a step with rows that are in memory; return False if there are none."""
+        """Process some rows that are in memory; return False if there are none."""
         if self._keyed is not None:
             self._hash(self._keyed)
             return True
@@ -231,7 +231,7 @@ class PrecomputedDispatch:
             self._keyed = None
 
     def discard(self) -> None:
-        """Forget everything: the rows are taken back."""
+        """Forget everything: the rows are rolled back."""
         while self._uncommitted.pop() is not None:
             pass
         self._keyed = None
@@ -240,6 +240,6 @@ class PrecomputedDispatch:
 
 
 def with_tags_codes(run: QueueEntries) -> QueueEntries:
-    """Return entries with their tags codes, which stand in each."""
+    """Return entries with their tags codes, which each entry contains."""
     codes = np.ndarray((len(run.entries) // ENTRY_BYTES,), ENTRY, run.entries)["tags_code"]
     return run._replace(tags_codes=codes.tolist())

@@ -1,13 +1,16 @@
-"""ReputMessageService: follows the log, and carries what is confirmed to consume queues and index.
+"""ReputMessageService: follows the log and dispatches what is confirmed to queues and index.
 
-It has no thread and no timer. The code that appends or flushes calls `run`; it takes what is new up
-to the confirm offset, so that nobody sees a message that a crash could still take back, and tells
-the listener once for each queue. A record that is inconsistent, as a bit of it has changed since it
-was written, is passed over as a hole: nothing behind it waits for it. So is one that a start has
-found and the disk does not give; what came later is waited for, as is all that is lacking. The
-index follows at its own pace, in larger runs: it is looked at rarely, and before every look it
-catches up. A chunk it gets from memory, in steps, before more is carried: to read and decode it
-again costs three times as much.
+It has no thread and no timer: the code that appends or flushes calls `run`. Each run stops at the
+confirm offset, so that no consumer sees a message that a crash could still take back, and notifies
+the listener once for each queue.
+
+- A record that has become inconsistent since it was written, as by a flipped bit, counts as a hole
+  and is skipped: nothing after it waits.
+- So does a record that recovery found and the disk no longer returns. For later records, reput
+  waits, as it does after any transient error.
+- The index follows at its own pace, in larger runs, because queries are rare; it catches up before
+  each query. It gets a chunk from memory, in steps, before more is dispatched: reading and decoding
+  it again costs three times as much.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 
 class RecreatedTopics:
-    """The topics of one log that were made again, and that only the log has told of."""
+    """The recreated topics of which only the log shows that they were deleted and created again."""
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher) -> None:
         """Know of none yet."""
@@ -69,12 +72,12 @@ class RecreatedTopics:
         """Their names."""
 
     def reset_queue(self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer) -> None:
-        """Clear a queue whose offsets come for a second time, if these are of a new topic.
+        """Clear a queue whose offsets appear for a second time, if they belong to a new topic.
 
-        Its first messages may be damaged, so that its offsets do not begin with 0 here. All that
-        lies before the end of what the queue has held is of the topic that was deleted, in its
-        other queues, too. What lies behind that may be of the new one. Entries that come once more
-        lie before it, and an entry that is damaged leads nowhere.
+        The first messages of the new topic may be damaged, so that its offsets do not begin with 0
+        here. Everything before the last record of the queue belongs to the deleted topic, in its
+        other queues, too. What follows may belong to the new one. Entries that are dispatched again
+        lie before that record, and a damaged entry leads nowhere.
         """
         physical_offset = first_physical_offset(entries)
         known_end = self._end_of_last_record(topic, queue_id, queue)
@@ -130,7 +133,7 @@ Arrivals: TypeAlias = "dict[QueueKey, tuple[ConsumeQueue, list[int]]]"
 
 
 class _UnreadableRecord(RecordError):
-    """The disk does not give a record that a start has found; it may a moment later."""
+    """The disk does not return a record that recovery found; a retry may succeed."""
 
 
 def _never_stop() -> bool:
@@ -139,7 +142,7 @@ def _never_stop() -> bool:
 
 
 class ReputMessageService:
-    """A follower of one log."""
+    """The service that follows one log."""
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class ReputMessageService:
         confirm_offset: Callable[[], PhysicalOffset],
         recent_writes: RecentWrites,
     ) -> None:
-        """Prepare; what is in ``recent_writes`` is not read again. Nobody is told before `tell`."""
+        """Prepare; ``recent_writes`` are not read again. There is no listener at first."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -185,9 +188,9 @@ class ReputMessageService:
         index_from_offset: PhysicalOffset,
         holes: tuple[Hole, ...],
     ) -> None:
-        """Go on from there, passing over the places where recovery found no record.
+        """Continue from these offsets, and skip the holes that recovery found.
 
-        What the disk does not give up to the present end of the log is passed over, too.
+        What the disk does not return up to the present end of the log is skipped, too.
         """
         self._recovered_end = self._log.written_offset
         self.reput_from_offset = reput_from_offset
@@ -196,37 +199,37 @@ class ReputMessageService:
         self._check = RecordCheck(self._log.sealed_from)
 
     def set_listener(self, listener: MessageArrivingListener) -> None:
-        """Tell a listener of what is dispatched from now on, and of nothing dispatched before."""
+        """Notify a listener of all that is dispatched from now on."""
         self._listener = listener
 
     def suspend_from(self, physical_offset: PhysicalOffset) -> None:
-        """Carry nothing from a place in the log on, until `let_go`: a commit is under way there."""
+        """Suspend dispatch from a physical offset on, until `resume_dispatch`: a commit is open."""
         self._suspended_from = physical_offset
 
     def resume_dispatch(self, atomic_until: PhysicalOffset = LOG_START) -> None:
-        """Carry on where it was held; all up to a place in the log comes to its queues at once."""
+        """Resume dispatch; all entries up to ``atomic_until`` become visible at once."""
         self._atomic_until = max(self._atomic_until, atomic_until)
         self._suspended_from = None
 
     def discard_pending(self) -> None:
-        """Forget what is known of held rows: the log is about to say something else of them."""
+        """Forget what was precomputed for hidden rows, because the log is about to change there."""
         with self._lock:
             self._precomputed.discard()
 
     def visible_offset(self) -> PhysicalOffset:
-        """Return up to where messages may be seen: they are confirmed, and of no open commit."""
+        """Return the offset up to which messages are visible: confirmed, and of no open commit."""
         confirmed, held_from = self._confirm_offset(), self._suspended_from
         return confirmed if held_from is None else min(confirmed, held_from)
 
     @property
     def has_listener(self) -> bool:
-        """True if a listener is told, so that only the listener's thread may `run` this."""
+        """True if there is a listener, so that only the listener's thread may `run` this."""
         return self._listener is not None
 
     def run(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
         """Dispatch what is confirmed and not dispatched yet; return whether that is all of it.
 
-        ``should_stop`` is asked after each piece whether the rest has to wait for another call.
+        After each piece, ``should_stop`` decides whether the rest waits for another call.
         """
         with self._lock:
             if self.is_stopped:
@@ -249,9 +252,9 @@ class ReputMessageService:
         return True
 
     def stop(self) -> None:
-        """Carry nothing any more.
+        """Dispatch nothing any more.
 
-        The files are about to be closed, and may soon be another broker's.
+        The files are about to be closed, and may soon belong to another broker.
         """
         with self._lock:
             self.is_stopped = True
@@ -270,20 +273,20 @@ class ReputMessageService:
             yield
 
     def rewind_to(self, physical_offset: PhysicalOffset) -> None:
-        """Dispatch again from a place in the log on; while this is `paused`."""
+        """Dispatch again from a physical offset on; only while this is `paused`."""
         self.reput_from_offset = min(self.reput_from_offset, physical_offset)
 
     def catch_up_index(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
-        """Bring the index to where the consume queues are; return whether it is there.
+        """Update the index to where the consume queues are; return whether it is there.
 
-        ``should_stop`` is asked after each piece whether the rest has to wait for another call.
+        After each piece, ``should_stop`` decides whether the rest waits for another call.
         """
         with self._lock:
             return self._catch_up_index(should_stop)
 
     @property
     def _next_offset(self) -> PhysicalOffset:
-        """The place in the log behind all that was carried, or gathered to come at once."""
+        """The log offset past all that was dispatched, or gathered to become visible at once."""
         return max(self.reput_from_offset, self._hidden_until)
 
     def discard_hidden(self) -> None:
@@ -335,14 +338,14 @@ class ReputMessageService:
             self._dispatched_chunk = KeyedChunk(chunk, start)
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
-        """Carry entries to their queues; those that are to come at once wait for the last."""
+        """Dispatch entries to their queues; those to become visible at once wait for the last."""
         if self._next_offset < self._atomic_until:
             self._dispatch_hidden(runs, next_offset)
         else:
             self._dispatch_now(runs, next_offset)
 
     def _dispatch_hidden(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
-        """Write entries where nobody sees them yet; the last ones show all, in one step."""
+        """Write hidden entries; the last ones publish all, in one step."""
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             key = topic, queue_id
             queue = self._queues.get_or_create(*key)
@@ -450,7 +453,7 @@ class ReputMessageService:
             self._dispatched_chunk = carried
 
     def _is_next(self, chunk: KeyedChunk, end: PhysicalOffset) -> bool:
-        """Return whether the index comes to what was carried next, and all that is in its queue."""
+        """Return whether the index has reached what was dispatched next, and all that is queued."""
         start = self.index_from_offset
         return chunk.start_offset == start >= self._log.min_offset and chunk.end_offset <= end
 
@@ -513,7 +516,7 @@ class ReputMessageService:
     def _next_records(
         self, start: PhysicalOffset, end: PhysicalOffset, count_max: int | None = None
     ) -> tuple[Buffer, list[int], PhysicalOffset]:
-        """Return records from a place in the log on, within one file, and the place behind them."""
+        """Return records from a log offset on, within one file, and the offset past them."""
         stop, first = end, self._log.min_offset
         if start < first:
             return b"", [], min(first, end)
@@ -561,7 +564,7 @@ def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
 
 
 class ReputSupervisor:
-    """The carrying of a store's messages; ``fail`` is told of a failure that no waiting mends."""
+    """Runs a store's reput; ``fail`` gets each failure that waiting does not solve."""
 
     def __init__(self, reput: ReputMessageService, fail: Callable[[StoreError], object]) -> None:
         self._reput = reput

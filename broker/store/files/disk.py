@@ -1,12 +1,12 @@
-"""The disk, as the store sees it: the seam at which tests make it fail, forget and fill up.
+"""Disk: all file access of the store, which tests replace to fail, lose data or fill up.
 
-Everything that the store does to files goes through a `Disk`, and every error of it is an OSError
-that names the file. Files of messages are created at their full size and have it for good. A file
-that was deleted stays readable for those who still have it open.
+Everything that the store does to files goes through a `Disk`, and every error is an OSError that
+names the file. Message files are created at their full size and keep it. A deleted file stays
+readable for those that have it open.
 
-Who has locked a file has its directory: where that is moved away, deleted or replaced meanwhile,
-nothing below it is made, opened, changed or flushed by name, which would hit what others have put
-there.
+A file's lock covers its directory. If the directory is moved away, deleted or replaced meanwhile,
+nothing below it is created, opened, changed or flushed by name, because that would affect what
+others have put there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_ignored_name(name: str) -> bool:
 
 
 class DiskUsage(NamedTuple):
-    """Bytes of a file system, as `df` counts them; free are those that anybody may use."""
+    """Bytes of a file system, as ``df`` counts them; free bytes are those that any user may use."""
 
     total: int
     used: int
@@ -60,7 +60,7 @@ class DiskUsage(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The used share of what may be used, from 0 to 1."""
+        """The used share of the usable bytes, from 0 to 1."""
         return self.used / max(self.used + self.free, 1)
 
     def with_freed(self, freed_bytes: int) -> DiskUsage:
@@ -93,7 +93,7 @@ class DiskFile(Protocol):
         """Return where, from a position on, the next byte ever written may lie, or None."""
 
     def check_in_place(self) -> None:
-        """Make sure that this is the file that who opens its path finds.
+        """Check that the path of this file still leads to this file.
 
         Raises:
             OSError: It is not there any more, or another one is.
@@ -104,7 +104,7 @@ class DiskFile(Protocol):
 
 
 class DiskLock(Protocol):
-    """A lock that is held."""
+    """A lock on a file, until it is released."""
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
@@ -132,7 +132,7 @@ class Disk(Protocol):
         """Write a small file with this content, and flush it. Its name is not yet durable."""
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Give a file another name, in place of any file that had it before."""
+        """Rename a file, in place of any file of the new name."""
 
     def delete(self, path: Path) -> None:
         """Remove a file, or a directory that is empty."""
@@ -187,10 +187,10 @@ class Disk(Protocol):
         """Return the usage of the file system that holds a directory."""
 
     def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
-        """Lock a file, which is made if it is missing, against other processes and this one.
+        """Lock a file, which is created if missing, against other processes and this one.
 
-        With it, its directory is locked, and those ``subdirectories``, as far as they exist: links
-        may lead to one of these from elsewhere.
+        This also locks its directory, and those of ``subdirectories`` that exist, because links may
+        lead to one of these from elsewhere.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -199,7 +199,7 @@ class Disk(Protocol):
 
 
 class LocalDisk:
-    """A `Disk` that is a real file system."""
+    """A `Disk` on a real file system."""
 
     _locks: tuple[FileLock, ...] = ()
 
@@ -282,7 +282,7 @@ class LocalDisk:
             return []
 
     def list_directories(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
-        """Return the content of many directories, looked into by several threads."""
+        """Return the content of many directories, which several threads read."""
         parts = [
             paths[at : at + _DIRECTORIES_PER_TASK]
             for at in range(0, len(paths), _DIRECTORIES_PER_TASK)
@@ -298,7 +298,7 @@ class LocalDisk:
         return [each for part in found for each in part]
 
     def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Do all jobs; many are shared out among threads, as far as these can be started."""
+        """Do all jobs; many are shared among threads, as far as these can be started."""
         run_in_parallel(jobs, _JOB_THREADS_MAX if len(jobs) > _SEQUENTIAL_JOBS_MAX else 1, "Flush")
 
     def size_of(self, path: Path) -> int | None:

@@ -1,18 +1,18 @@
 """FileLock: the lock of a file as Java's ``FileChannel.tryLock(0, 1, false)`` sets it on Linux.
 
 That is a POSIX record lock on the first byte, which `fcntl.lockf` sets and `fcntl.flock` would not
-see. It ends with the process, however that ends; the file stays, and its content is of
-no interest here.
+see. It ends with the process, however that ends; the file stays, and its content does not matter
+here.
 
-A record lock belongs to a process: it does not keep the same process out, and is lost as soon as
-the process closes the file anywhere. Therefore this module remembers what it holds and does not
-touch the file a second time.
+A record lock belongs to a process: it does not exclude the same process, and is lost as soon as the
+process closes the file anywhere. So this module remembers what it has locked and does not open the
+file a second time.
 
-Whoever takes the file for a stale one may delete it, and then anybody locks the next one of that
-name. So the directory is locked as well, by `flock`, which no RocketMQ does, and which the deletion
-of a file does not end. Links can lead from several directories, each with a lock of its own, to one
-that all would write to: so those below it are locked in the same way. A child that is forked lets
-go of them; and where a file system cannot do that to a directory, it is left at the file.
+Somebody may take the file for a stale one and delete it, and then lock a new one of that name. So
+this module also locks the directory, with `flock`, which no RocketMQ does and which outlasts the
+file. Several directories, each with a lock of its own, may link to one directory that all would
+write to, so the directories below are locked in the same way. A forked child drops these locks.
+Where a file system cannot lock a directory, only the file is locked.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _locked_directories: dict[_DirectoryIdentity, tuple[int, int]] = {}
 
 
 class FileLock:
-    """A lock that is held from its making until `release`."""
+    """A lock that is held from its construction until `release`."""
 
     def __init__(self, path: Path, subdirectories: Sequence[Path] = ()) -> None:
-        """Lock a file, which is made if it is missing, in a directory that exists.
+        """Lock a file, which is created if missing, in a directory that exists.
 
-        With it, directories ``subdirectories`` are locked, as far as they exist.
+        This also locks those of the directories ``subdirectories`` that exist.
 
         Raises:
             BlockingIOError: Another process has locked it.
@@ -82,7 +82,7 @@ class FileLock:
         return self.descriptor >= 0
 
     def check_directory(self) -> None:
-        """Make sure that the directory of the file is the one that was locked.
+        """Check that the directory of the file is the one that was locked.
 
         Raises:
             OSError: It was moved away or deleted, or another one is in its place.
@@ -177,7 +177,7 @@ def _unlock_directory(key: _DirectoryIdentity) -> None:
 
 
 def _release_in_child() -> None:
-    """Let go of directories in a child, which would keep them locked beyond its parent's end."""
+    """Release directories in a child, which would keep them locked beyond its parent's end."""
     for descriptor, _ in _locked_directories.values():
         os.close(descriptor)
     _locked_directories.clear()

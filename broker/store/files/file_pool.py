@@ -3,18 +3,16 @@
     PooledFile   a file of messages, entries or keys: opened when it is used, with one descriptor
     FileGroup    files that are flushed together: those of the log, of all consume queues, of the
                  index
-    FilePool     all groups of a store: when too many files are open, those go that were not used
-                 for long
+    FilePool     all groups of a store: when too many files are open, it closes those that have
+                 not been used for longest
 
-A file that was written to stays open until it is flushed: a descriptor that is opened later may not
-hear that the system could not write what came before. If too many such files are open, the oldest
-is flushed early, which is slow, and correct. A flush that fails is not tried again, as it might
-report success for what is lost: from then on its group takes no writes, and no flush of it
-succeeds.
+A written file stays open until it is flushed: a descriptor that is opened later may not report that
+the system failed to write earlier data. If too many such files are open, the oldest is flushed
+early, which is slow but correct. A failed flush is not retried, because the retry might report
+success for lost data: from then on its group accepts no writes, and every flush of it fails.
 
-A caller that reads, writes or flushes holds the open file by a reference of its own, so that the
-pool can let go of one at any time, and reads need no lock: it is closed when the last reference is
-gone. What the bytes mean is not known here.
+A caller that reads, writes or flushes has its own reference to the open file, so the pool can drop
+a file at any time, and reads need no lock: the file closes with its last reference.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class PooledFile:
 
     @property
     def path(self) -> Path:
-        """The path, put together when it is needed: there may be 80,000 files that nobody opens."""
+        """The path, built on demand, because 80,000 files may exist that nobody opens."""
         return self.directory / self.name
 
     def read(self, position: int, size: int) -> Buffer:
@@ -112,7 +110,7 @@ class PooledFile:
             ) from error
 
     def check_in_place(self) -> None:
-        """Make sure that this is the file that who opens its path finds.
+        """Check that the path of this file still leads to this file.
 
         Raises:
             OSError: It is not there any more, or another one is.
@@ -121,7 +119,7 @@ class PooledFile:
 
 
 class FileGroup:
-    """Files that are flushed together, and the directories that their names are in."""
+    """Files that are flushed together, and the directories that have their names."""
 
     def __init__(self, pool: FilePool, root: Path | None = None) -> None:
         """Join a pool. The files lie below ``root``, or side by side in one directory."""
@@ -139,7 +137,7 @@ class FileGroup:
         pool.groups.append(self)
 
     def create(self, path: Path, size: int) -> PooledFile:
-        """Create a file of zeros; its name is flushed with what is written to it."""
+        """Create a file of zeros; its name is flushed with its first written data."""
         with self.lock:
             self._check_failure()
             open_file = self._pool.open_with_room(lambda: self.disk.create(path, size))

@@ -1,8 +1,7 @@
 """JsonTable: small tables kept as one JSON file each: topics.json, consumerOffset.json and others.
 
-A save writes the new table whole to ``<name>.tmp`` and flushes it, renames the file to
-``<name>.bak``, renames ``<name>.tmp`` to the file, and flushes the directory. What a crash leaves
-behind:
+A save writes the whole new table to ``<name>.tmp`` and flushes it, renames the file to
+``<name>.bak``, renames ``<name>.tmp`` to the file, and flushes the directory. After a crash:
 
     crash                     <name>    <name>.bak   <name>.tmp    read is
     before the first rename   old       older        any part      old, from the file
@@ -10,24 +9,22 @@ behind:
     after the second rename   new       old          -             new, from the file
 
 A power loss can also keep the second rename and forget the first: the file is new, the backup
-older. The new table is flushed before anything is renamed, so no state has a file or a backup that
-is not whole. In no state is ``<name>.tmp`` the only copy of a table whose save has returned, so it
-is never read: what lies in it was not confirmed, and a table that was removed on purpose must not
-come back out of it.
+older. The new table is flushed before anything is renamed, so the file and the backup are whole in
+every state. In no state is ``<name>.tmp`` the only copy of a table whose save has returned, so it
+is never read: its content was not confirmed, and a table that was removed on purpose must not come
+back from it.
 
-A table ends with a checksum of all before it, as its last member, which RocketMQ passes over: a
-digit that has changed would let a group pass over messages. A table without one was written by
-another program or by hand, and is believed.
+The last member of a table is a checksum of everything before it, which RocketMQ ignores: one
+changed digit could make a group skip messages. A table without a checksum was written by another
+program or by hand, and is accepted.
 
-An operator who removes both files starts with an empty table. A file that is there and cannot be
-read is another matter: an empty table in its place would deliver all messages again (RocketMQ does
-so).
+An operator who removes both files starts with an empty table. A file that exists and cannot be read
+is an error: an empty table in its place would deliver all messages again (RocketMQ does so).
 
-A table may have members that this release does not know: a newer one, or another program, has
-written it. They are named in the log when it is loaded, and left out when it is saved again.
+A table may have members that this release does not know, written by a newer release or another
+program. A load logs their names; the next save drops them.
 
-This module knows bodies and a `Disk`, and no particular table; it starts no thread and keeps no
-table.
+This module starts no thread and caches no table.
 """
 
 from __future__ import annotations
@@ -84,7 +81,7 @@ class JsonTable(Generic[Body]):
 
     @property
     def path(self) -> Path:
-        """The file; its backup stands beside it as ``<name>.bak``."""
+        """The file; its backup is beside it as ``<name>.bak``."""
         return self._path
 
     @property
@@ -100,7 +97,7 @@ class JsonTable(Generic[Body]):
     def load(self, default: Body) -> Body:
         """Return the table as it was last saved, or the default if there is no file yet.
 
-        What it returns is durable: a power loss after it does not bring an older table back.
+        The result is durable: no later power loss brings an older table back.
 
         Raises:
             DamagedTable: There are files, and none of them can be read. Nothing was changed.
@@ -131,7 +128,7 @@ class JsonTable(Generic[Body]):
             )
 
     def peek(self, default: Body) -> Body:
-        """Return what a load would, and change nothing.
+        """Return what `load` would return, without changing anything.
 
         Raises:
             DamagedTable, OSError: As in `load`.
@@ -142,8 +139,8 @@ class JsonTable(Generic[Body]):
     def save(self, value: Body) -> None:
         """Replace the table; it is durable when this returns.
 
-        After an error, a load finds the new table or the one before; to save again is safe. A table
-        that was not loaded yet is loaded first, so that a damaged file never takes the place of its
+        After an error, `load` returns the new table or the previous one; saving again is safe. A
+        table that was not loaded yet is loaded first, so that a damaged file never replaces its
         backup.
 
         Raises:
@@ -207,7 +204,7 @@ class JsonTable(Generic[Body]):
             )
 
     def _quarantine(self, damage: str) -> QuarantinedFile:
-        """Give the damaged file an unused name: what was put aside before stays, too."""
+        """Rename the damaged file to an unused name: earlier quarantined files stay, too."""
         taken = self._disk.names(self._path.parent)
         name = f"{self._path.name}.corrupt"
         number = 1

@@ -1,9 +1,8 @@
 """LocalFile: a file of a fixed size on a real file system, created sparse.
 
-Writes go through pwrite: storing into a map of a full disk would kill the process, a failed pwrite
-is an OSError. So is a read that fails. Small parts are read, and so are parts that are not in
-memory; large parts that are in memory are handed out as slices of a map. Every error names the
-file.
+Writes go through pwrite: a store into the map of a full disk would kill the process, but a failed
+pwrite is an OSError, and so is a failed read. Small parts, and parts that are not in memory, are
+read; large parts in memory are returned as slices of a map. Every error names the file.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 class FileMap:
-    """A read-only map of a whole file, released with the last slice of it."""
+    """A read-only map of a whole file, released with its last slice."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         """Map a file of a size above 0; its descriptor may be closed then.
@@ -226,7 +225,7 @@ class LocalFile:
         return self._map.resident_view(position, size)
 
     def _read_rest(self, data: bytes, position: int, size: int) -> bytes:
-        """Read on behind what one call gave: at most 2 GiB, and less where the file ends."""
+        """Continue a short read: one call returns at most 2 GiB, or less at the file's end."""
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), position + len(data))
             if not more:

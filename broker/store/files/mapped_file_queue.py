@@ -1,8 +1,7 @@
-"""MappedFileQueue: many files of one size, named by the offset of their first byte, as one space.
+"""MappedFileQueue: files of one size as one space, named by the offset of their first byte.
 
-The commit log and each consume queue are such a space. Files exist without gaps between the first
-and the last; what was read stays readable when its file is deleted. What the bytes mean is not
-known here.
+The commit log and each consume queue are such a space. There are no gaps between the first and the
+last file; what was read stays readable when its file is deleted.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class MappedFileQueue:
     ) -> None:
         """Prepare without touching the disk, until the files are loaded or written to.
 
-        ``may_miss_files``: a power loss may take the name of a file and leave that of the next one,
-        so that nobody waits for the first when the next one is made.
+        ``may_miss_files``: a power loss may take the name of a file and keep that of the next one,
+        so creating the next one does not wait for the first.
         """
         self._group = group
         self._directory = directory
@@ -82,15 +81,15 @@ class MappedFileQueue:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last file; 0 without any."""
+        """The offset past the last file; 0 without any."""
         files = self._files
         return files[-1].from_offset + self._file_size if files else 0
 
     def load(self) -> None:
         """Find the files of the directory; refuse foreign ones before any is touched.
 
-        A file without any bytes is what a power loss leaves of one whose size was never flushed: it
-        gets its size, and zeros.
+        A power loss leaves an empty file where the size was never flushed: it gets its size, and
+        zeros.
 
         Raises:
             ForeignFile: A name or a size does not belong here.
@@ -110,7 +109,7 @@ class MappedFileQueue:
             disk.open(directory / name).write(bytes(1), self._file_size - 1)
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
-        """Take the files of the directory as they are, by names and sizes, without reading any.
+        """Use the files of the directory by names and sizes, without reading any.
 
         Returns:
             The files that it does not take, as they lie behind one that is missing or has lost its
@@ -213,7 +212,7 @@ class MappedFileQueue:
             raise
 
     def read_available(self, offset: int, size: int) -> Buffer:
-        """Read bytes from an offset on, or fewer where the disk does not give what comes behind.
+        """Read bytes from an offset on, or fewer if the disk does not return the rest.
 
         Raises:
             UnreadableFile: The disk does not even give the first of them.
@@ -254,7 +253,8 @@ class MappedFileQueue:
     def unwritten_tail_bytes(self) -> int:
         """Return the bytes at the end of the first file never written to, if another follows.
 
-        A file is written from its start on. Where the file system does not tell of holes, none are.
+        A file is written from its start. Where the file system does not report holes, there are
+        none.
 
         Raises:
             UnreadableFile: The disk does not tell.
@@ -274,7 +274,7 @@ class MappedFileQueue:
         self._group.flush()
 
     def check_in_place(self, start: int, end: int) -> None:
-        """Make sure that nobody has moved, deleted or replaced the files between two offsets.
+        """Check that nobody has moved, deleted or replaced the files between two offsets.
 
         Raises:
             OSError: Somebody has.
@@ -294,7 +294,7 @@ class MappedFileQueue:
             self._group.flush()
 
     def has_files_from(self, offset: int) -> bool:
-        """Return whether a file begins at an offset or behind it."""
+        """Return whether a file begins at or past an offset."""
         files = self._files
         return bool(files) and files[-1].from_offset >= offset
 
@@ -308,9 +308,9 @@ class MappedFileQueue:
     def delete_before(self, offset: int) -> int:
         """Delete the files that end at or before an offset, but never the last; return how many.
 
-        Each is gone for good before the next one goes: a power loss must not bring back the older
-        of two. One that cannot be deleted stays, and so do those behind it: none may be missing
-        between two.
+        Each deletion is durable before the next begins: a power loss must not bring back the older
+        of two files. If a file cannot be deleted, it stays, and so do all later ones, because there
+        must be no gap.
 
         Raises:
             OSError: The disk does not let one go.
@@ -339,7 +339,7 @@ class MappedFileQueue:
         group.mark_names_changed(self._directory)
 
     def delete_from(self, offset: int) -> None:
-        """Delete the files that begin at an offset or behind it."""
+        """Delete the files that begin at or past an offset."""
         with self._group.lock:
             files = self._files
             if not files or files[-1].from_offset < offset:
@@ -351,7 +351,7 @@ class MappedFileQueue:
             self._group.disk.delete(mapped.file.path)
 
     def set_directory(self, directory: Path) -> None:
-        """Go on with the same files in another directory, to which they were moved."""
+        """Continue with the same files in another directory, to which they were moved."""
         self._group.discard_names(self._directory)
         self._directory = directory
         for mapped in self._files:

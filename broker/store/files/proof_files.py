@@ -1,11 +1,11 @@
-"""ProofFiles: files by which a client on this machine finds out that it sees this very store.
+"""ProofFiles: files that prove to a client on this machine that it sees the same store.
 
     client ── nonce ──> broker ── writes it, and the connection's ends ──> <store>/proof.7
        └────────────────────── reads it there ─────────────────────────────────┘
 
-A file lasts as long as its connection. There are at most `PROOFS_MAX`; what a crash has left is
-deleted at the next start. Nothing depends on them: where one cannot be written, as on a full disk,
-the client pulls its records through the socket.
+A file lasts as long as its connection. There are at most `PROOFS_MAX`; the next start deletes what
+a crash has left. Nothing depends on them: where a file cannot be written, as on a full disk, the
+client pulls its records through the socket.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProofFiles:
-    """The proof files of one store, by the connections that they are for."""
+    """The proof files of one store, by connection."""
 
     def __init__(self, disk: Disk, root: Path, files: MappedFileQueue) -> None:
         """Take the store's directory, and the files of its log."""
@@ -49,10 +49,10 @@ class ProofFiles:
     def write(
         self, connection: object, nonce: str, broker: Host, client: Host
     ) -> LogLocation | None:
-        """Write the proof of a connection, in place of its last one; return where the log is.
+        """Write the proof of a connection, in place of its last one; return the log's location.
 
-        ``broker`` and ``client`` are the ends of the connection. None if the client is to pull: the
-        log lies elsewhere, there are too many proofs, or the disk takes none.
+        ``broker`` and ``client`` are the ends of the connection. None if the client has to pull:
+        the log lies elsewhere, there are too many proofs, or the disk refuses the file.
         """
         if self._log_place is None:
             return None
@@ -112,7 +112,8 @@ def _log_place_of(root: Path, files: MappedFileQueue) -> LogLocation | None:
 def machine_identity() -> str:
     """Return the identity of this boot of the machine and of the process's network namespace.
 
-    Clients find the same by the same rules; empty parts where the system does not tell.
+    Clients compute the same by the same rules; parts are empty where the system does not report
+    them.
     """
     boot = namespace = ""
     with suppress(OSError):

@@ -1,1 +1,1 @@
-"""The index: finding messages by key and unique id."""
+"""The index: finds messages by key and unique id."""

@@ -1,4 +1,4 @@
-"""One index file: from the hash of a key to the places of its messages, in RocketMQ's own format.
+"""IndexFile: maps the hash of a key to the log offsets of its messages, in RocketMQ's format.
 
     at                      bytes
     0                           8   beginTimestamp   of the first entry's message, ms
@@ -14,14 +14,13 @@
                                 4   timeDiff         seconds since beginTimestamp, 0 .. 2^31 - 1
                                 4   previous entry of the same slot; 0: none
 
-All numbers are signed and big-endian. The table of slots lies in memory while the file grows: what
-a batch touches is scattered all over it, and one small write each would cost more than all the
-rest. Entries are written at once; a flush writes the changed pages of the table, then the header.
-So after a crash the file is what it was at the last flush. If the crash fell into a flush, slots
-may lead to entries that the header does not count: `resume` restores them from the entries.
+All numbers are signed and big-endian. The table of slots stays in memory while the file grows: a
+batch touches slots all over it, and one small write for each would cost more than all the rest.
+Entries are written at once; a flush writes the changed pages of the table, then the header. So
+after a crash the file is what it was at the last flush. If the crash interrupted a flush, slots may
+lead to entries that the header does not count: `prepare_append` repairs them from the entries.
 
-It must not know keys as text, topics, or other files. One thread appends; any may query, and one
-flush.
+One thread appends; any may query, and one flush.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ INDEX_NUM_MAX = (_INT_MAX - _HEADER.size - HASH_SLOT_NUM_MAX * _SLOT.size) // _E
 
 @dataclass(frozen=True)
 class IndexSizes:
-    """The room of a file for slots and entries: `maxHashSlotNum` and `maxIndexNum`."""
+    """The number of slots and of entries of a file: `maxHashSlotNum` and `maxIndexNum`."""
 
     hash_slot_num: int = 5_000_000
     index_num: int = 20_000_000
@@ -93,7 +92,7 @@ class IndexSizes:
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """The fields in front of the slots, in this order."""
+    """The fields before the slots, in this order."""
 
     begin_timestamp: int = 0
     end_timestamp: int = 0
@@ -169,7 +168,7 @@ class IndexFile:
         return table
 
     def entries(self) -> npt.NDArray[Any]:
-        """Read all entries: hashes, places, times, and the entries before them in their slots."""
+        """Read all entries: hashes, offsets, times, and the previous entries of their slots."""
         return self._read_entries(1, self._header.index_count - 1)
 
     def _read_entries(self, first: int, count: int) -> npt.NDArray[Any]:
@@ -263,20 +262,20 @@ class IndexFile:
         max_num: int,
         hops_max: int = INDEX_HOPS_MAX,
     ) -> list[PhysicalOffset]:
-        """Return places in the log that may be stored under a hash in a time span, newest first.
+        """Return log offsets that may be stored under a hash in a time span, newest first.
 
-        An entry has the whole seconds since the file's first one, rounded down, as in RocketMQ: the
-        message may have been stored up to a second later. Those that were stored in the span for
-        certain are at most ``max_num``.
+        An entry has whole seconds since the file's first one, rounded down, as in RocketMQ: the
+        message may have been stored up to a second later. At most ``max_num`` were certainly stored
+        in the span.
         """
         return self.walk(key_hash, begin_ms, end_ms, max_num, hops_max)[0]
 
     def walk(
         self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
     ) -> tuple[list[PhysicalOffset], int, int]:
-        """Return what `query` does, how many of these are certain, and the entries looked at.
+        """Return the result of `query`, how many of it are certain, and the entries examined.
 
-        Damage ends it, too.
+        Damage ends the walk, too.
         """
         found: list[PhysicalOffset] = []
         certain = hops = 0

@@ -1,8 +1,8 @@
-"""KeyedMessages: what the index needs of records that lie back to back in the log.
+"""KeyedMessages: the fields of contiguous log records that the index needs.
 
-A few are read one by one, many as columns, which are looked for once. So that one step of the index
-takes little time, it gets the next of many that have not too many keys together. The index itself
-is not known here.
+A few records are read one by one, many as columns, which are searched once. So that one step of the
+index takes little time, it gets only as many of these records at a time as have not too many keys
+together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KeyedMessage(NamedTuple):
 def keyed_messages(
     data: Buffer, sizes: Sequence[int], start: PhysicalOffset
 ) -> Iterator[KeyedMessage]:
-    """Yield what the index needs of each of a few records that lie back to back from a place on."""
+    """Yield the index fields of each of a few contiguous records from a log offset on."""
     position = 0
     for size in sizes:
         topic, _, _, sys_flag, store_timestamp, properties = read_fields(data, position, size)
@@ -62,7 +62,7 @@ def keyed_messages(
 
 
 class KeyedChunk:
-    """Many records that lie back to back in the log, of which the index takes some at a time."""
+    """Many contiguous records of the log, of which the index processes some at a time."""
 
     def __init__(self, chunk: RecordChunk, start: PhysicalOffset) -> None:
         """Begin with the first, at this place in the log; the last are left out if it is long."""
@@ -75,7 +75,7 @@ class KeyedChunk:
         """The place behind the last record."""
 
     def next_columns(self, keys_max: int) -> dict[str, Any]:
-        """Return what the index needs of the next records, at least one, and go on behind them.
+        """Return the index fields of the next records, at least one, and move past them.
 
         Several have at most ``keys_max`` keys together.
         """
@@ -95,7 +95,7 @@ class KeyedChunk:
 
 
 def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> dict[str, Any]:
-    """Return what the index needs of many records that lie back to back from a place in the log."""
+    """Return the index fields of many contiguous records from a log offset on."""
     return {
         "topics": bulk_tools.COLUMNS["topic"].build(chunk),
         "unique_keys": chunk.properties.values(UNIQ_KEY),
@@ -107,7 +107,7 @@ def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> dict[str, Any]:
 
 
 def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
-    """Cut many records down to the first of them, before their properties are looked into."""
+    """Cut many records down to the first of them, before their properties are read."""
     ends = chunk.properties_length.cumsum()
     if len(chunk) <= 1 or ends[-1] <= _PROPERTY_BYTES_MAX:
         return chunk

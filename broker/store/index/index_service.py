@@ -1,13 +1,12 @@
-"""IndexService: many index files, one after the other, from texts of keys to places in the log.
+"""IndexService: maps the texts of keys to log offsets, over a sequence of index files.
 
-Files are named by when they were made (yyyyMMddHHmmssSSS, local time), and their names only grow. A
-file that is full is followed by the next. The index is derived from the log: whatever is lost of it
-is dispatched again, and what it already holds is not added twice. After `load` and `discard_from`,
-records from `last_indexed_physical_offset` on, that one included, must come again.
+Files are named by when they were created (yyyyMMddHHmmssSSS, local time), and names only grow. When
+a file is full, the next one follows. The index is derived from the log: lost parts are dispatched
+again, and what it already has is not added twice. After `load` and `discard_from`, records from
+`last_indexed_physical_offset` on, that one included, must be dispatched again.
 
-It must not know the commit log, records as bytes, or the time: the clock is passed in. One thread
-at a time dispatches or discards, any may query; `flush`, `close` and `delete_before` may run in
-others meanwhile.
+The clock is passed in. One thread at a time dispatches or discards, any may query; `flush`, `close`
+and `delete_before` may run in others meanwhile.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def hash_messages(messages: Iterable[KeyedMessage]) -> HashedKeys:
 
 
 def _is_appendable(file: IndexFile) -> bool:
-    """Return whether dispatch can go on behind a file's entries: it is neither torn nor refused."""
+    """Return whether dispatch can continue after a file's entries: not torn, and readable."""
     try:
         file.count_last(file.header.end_physical_offset)  # as dispatch asks when that comes again
         return file.is_full or (not file.is_empty and file.prepare_append())
@@ -112,7 +111,7 @@ class IndexService:
     ) -> None:
         """Prepare an index; the default sizes are RocketMQ's, and files of other sizes are refused.
 
-        A query looks at ``hops_max`` entries, as somebody might give one hash to all keys.
+        A query examines ``hops_max`` entries, because an attacker might give one hash to all keys.
         """
         self._disk = pool.disk
         self._group = FileGroup(pool)
@@ -180,7 +179,7 @@ class IndexService:
 
     @property
     def last_indexed_physical_offset(self) -> PhysicalOffset:
-        """The place of the last message that has a key here; -1 if there is none."""
+        """The physical offset of the last message that has a key here; -1 if there is none."""
         file = self._last_with_entries()
         return file.header.end_physical_offset if file else NOTHING_INDEXED
 
@@ -239,7 +238,7 @@ class IndexService:
     def matches(
         self, hashes: IndexHashes, places: Positions, times: Positions, between: range
     ) -> bool:
-        """Return whether the index holds exactly these keys of messages between two places.
+        """Return whether the index has exactly these keys of messages between two offsets.
 
         Raises:
             UnreadableFile: The disk does not give the entries.
@@ -334,11 +333,11 @@ class IndexService:
     def query(
         self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int
     ) -> list[PhysicalOffset]:
-        """Return places of messages that may have this key, newest first.
+        """Return the log offsets of messages that may have this key, newest first.
 
-        Other keys can share its hash, and entries have whole seconds: key and time of the messages
-        must still be compared. ``max_num`` limits those whose second lies in the span as a whole.
-        ``key`` is one word of KEYS or a UNIQ_KEY.
+        Other keys can share its hash, and entries have whole seconds, so the caller must still
+        compare the key and time of the messages. ``max_num`` limits those whose second lies
+        completely in the span. ``key`` is one word of KEYS or a UNIQ_KEY.
         """
         key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
         found: list[PhysicalOffset] = []
@@ -355,13 +354,13 @@ class IndexService:
         return found
 
     def discard_from(self, physical_offset: PhysicalOffset) -> int:
-        """Delete the files that reach to a place in the log or beyond; return their number."""
+        """Delete the files that reach to a log offset or past it; return their number."""
         return self._remove(
             [f for f in self._files if f.header.end_physical_offset >= physical_offset]
         )
 
     def delete_before(self, physical_offset: PhysicalOffset) -> int:
-        """Delete the files that end before this place in the log, but never the newest one."""
+        """Delete the files that end before this log offset, but never the newest one."""
         return self._remove(self._ended_before(physical_offset))
 
     def _ended_before(self, physical_offset: PhysicalOffset) -> list[IndexFile]:
@@ -399,7 +398,7 @@ class IndexService:
                 file.flush()
 
     def close(self) -> None:
-        """Flush and add nothing more. Queries go on."""
+        """Flush and add nothing more. Queries still work."""
         self._is_closed = True
         try:
             self.flush()

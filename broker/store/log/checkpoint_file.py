@@ -1,4 +1,4 @@
-"""The checkpoint: the place up to which log, consume queues and index were all on the disk.
+"""Checkpoint: the offset up to which log, consume queues and index were all on the disk.
 
     i64 physicMsgTimestamp      @0    store time of the last flushed message
     i64 logicsMsgTimestamp      @8    and of the last whose consume-queue entry was flushed
@@ -11,11 +11,11 @@
         zeros
     u32 mark, u32 CRC-32 of all before it   @4088
 
-RocketMQ writes the first fields in place and leaves the mark standing: only if the CRC is right as
-well was it we who wrote last, and may the checkpoint be relied on.
+RocketMQ writes the first fields in place and leaves the mark unchanged. Only if the CRC is also
+right did this broker write last, so that the checkpoint may be trusted.
 
-It has 4096 bytes, as RocketMQ's. It is written beside the old one and renamed, so that it is never
-torn.
+The file has 4096 bytes, as in RocketMQ. It is written beside the old one and renamed, so that it is
+never torn.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""CommitLog: every message of every topic, one behind the other, in the order of their arrival.
+"""CommitLog: every message of every topic, one after the other, in the order of arrival.
 
-Records lie as `rmq_spark.wire.record_layout` draws them. A record is never split over two files:
-where it has no room, a blank record fills the file. Appending gives a record its place, queue
-offset, physical offset and store timestamp, and seals it with the checksum that it ends with. Store
-timestamps do not go back, but for steps that set a wrong clock right (`clock_steps`).
+Records have the layout that `rmq_spark.wire.record_layout` draws. A record is never split over two
+files: where it does not fit, a blank record fills the file. Appending gives a record its physical
+offset, queue offset and store timestamp, and seals it with a checksum at its end. Store timestamps
+do not go back, except for steps that correct a wrong clock (`store_timeline`).
 
-A flush that fails is not tried again: the kernel may have dropped what it could not write, and the
-next flush would report success. From then on nothing is appended; reading goes on. A write that
-fails is no such failure, nor is a lack of anything: nothing was acknowledged, what was written of
-it is wiped at once, and the next append may succeed. What the disk does not let be wiped is tried
-again, at the next append at the latest; if that fails for other reasons than a lack, that is the
-end.
+A failed flush is not retried: the kernel may have dropped what it could not write, and the next
+flush would report success. From then on nothing is appended; reads go on. A failed write and a
+shortage are less serious: nothing was acknowledged, what was written of the record is wiped at
+once, and the next append may succeed. If the disk refuses to wipe, that is retried at the next
+append at the latest; if it then fails for another reason than a shortage, the log has failed.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ AppendedRange: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
 
 
 class Draft(Protocol):
-    """Messages that are prepared but for what their place says."""
+    """Messages that are complete except for what depends on their position."""
 
     @property
     def size(self) -> int:
@@ -84,11 +83,11 @@ class Draft(Protocol):
     def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
-        """Return the records, given the first one's place and queue offset, and their time."""
+        """Return the records, given the first one's physical and queue offset, and their time."""
 
 
 class EncodedRecords(NamedTuple):
-    """Encoded records that lie back to back, complete but for their places and checksums."""
+    """Contiguous encoded records, complete except for their positions and checksums."""
 
     data: npt.NDArray[np.uint8]
     sizes: npt.NDArray[np.int64]
@@ -98,7 +97,7 @@ class EncodedRecords(NamedTuple):
     """Fills in the checksums, when all the rest of the records is final."""
 
     def fill_positions(self, position: PhysicalOffset, timestamp: int) -> memoryview:
-        """Return the records, given the place of the first and the time of all."""
+        """Return the records, given the position of the first and the time of all."""
         starts = np.cumsum(self.sizes) - self.sizes
         # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.buffer_slices`.
         cells = np.ndarray((len(self.data) - 7,), "V8", self.data, strides=(1,))
@@ -166,19 +165,19 @@ class CommitLog:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds by which the clock is behind the last message, whose time others get."""
+        """Milliseconds by which the clock is behind the last message, whose time new ones get."""
         return max(self.timeline.last_ms - self._now_ms(), 0)
 
     def restore(
         self, end_offset: PhysicalOffset, timeline: StoreTimeline, sealed_from: PhysicalOffset
     ) -> None:
-        """Go on behind what recovery has found. All before it is on the disk."""
+        """Continue past what recovery has found. All before it is on the disk."""
         self.sealed_from = sealed_from
         self.written_offset = self.flushed_offset = end_offset
         self.timeline = timeline
 
     def append(self, draft: Draft, queue_offset: QueueOffset) -> AppendedRange:
-        """Append a prepared draft; return its place, its end, and its store timestamp."""
+        """Append a prepared draft; return its position, its end, and its store timestamp."""
         position = self._next_position(draft.size)
         timestamp = self._next_timestamp(position)
         records = draft.encode(queue_offset, position, timestamp)
@@ -201,11 +200,11 @@ class CommitLog:
     def append_buffered(
         self, position: PhysicalOffset, size: int, seal: Seal, *parts: object
     ) -> None:
-        """Append a record at its given place; the next `write_buffered` writes it with others.
+        """Append a record at a given position; the next `write_buffered` writes it with others.
 
-        ``seal`` makes it of its size, the parts, the place and the time, which is the same for all
-        that are written together. Until then nobody sees it, and nothing else may be appended in
-        another way. After an error nothing has changed.
+        ``seal`` builds it from its size, the parts, the position and the time, which is the same
+        for all that are written together. Until then no reader sees it, and nothing else may be
+        appended in another way. After an error nothing has changed.
         """
         record = seal(size, *parts, position, self.buffered_timestamp)
         end = position + size
@@ -222,7 +221,7 @@ class CommitLog:
             self._write(self._buffered_start, len(records), (records,), self.timeline.last_ms)
 
     def discard_buffered(self) -> None:
-        """Drop the records that wait: nobody sees them."""
+        """Discard the buffered records, which no reader has seen."""
         self._buffered = []
         self._buffered_limit = LOG_START
 
@@ -234,8 +233,8 @@ class CommitLog:
     def append_many(self, parts: Sequence[EncodedRecords]) -> AppendedRange:
         """Append encoded records, all or none, which must all go to one file.
 
-        Each part is written while what was just filled in still lies in the processor's cache: two
-        thirds of what it takes to fill in all parts, and then to write them.
+        Each part is written while what was just filled in is still in the processor's cache: this
+        takes two thirds of the time of filling in all parts first.
         """
         size = sum(len(part.data) for part in parts)
         position = self._next_position(size)
@@ -243,9 +242,10 @@ class CommitLog:
         return self._write(position, size, _fill_positions(parts, position, timestamp), timestamp)
 
     def skip_first_file(self) -> None:
-        """Put no more records into the log's very first file, behind which blank entries mislead.
+        """Put no more records into the log's very first file, to which blank entries cannot refer.
 
-        Nothing is written now: as at any file's end, a blank fills it when the next record comes.
+        Nothing is written now: as at any file's end, a blank record fills it when the next record
+        arrives.
         """
         self._is_past_first_file = True
 
@@ -264,7 +264,7 @@ class CommitLog:
         return self._files.read(physical_offset, size)
 
     def read_record(self, physical_offset: PhysicalOffset) -> Buffer:
-        """Read the record at a place, by the size that it states; return nothing if that cannot be.
+        """Read the record at a position, by the size that it states; return nothing if none can be.
 
         Raises:
             UnreadableFile: The disk does not give the record.
@@ -315,9 +315,9 @@ class CommitLog:
         return None if self._refused_write[0] else self.write_degradation.text
 
     def probe_writable(self) -> None:
-        """Find out whether a disk that took nothing, as one that is read-only, takes messages now.
+        """Find out whether a disk that refused writes, as a read-only one, accepts them now.
 
-        Else nobody would know who sends none to a broker that is not ready. What is written is a
+        No client sends to a broker that is not ready, so no append would find out. This writes a
         zero where nothing lies yet.
         """
         if self.unwritable_reason is not None:
@@ -327,12 +327,12 @@ class CommitLog:
                 self.write_degradation.end()
 
     def wipe(self) -> None:
-        """Put zeros where a write has failed half-way.
+        """Write zeros where a write has failed half-way.
 
-        A whole record in it must not come back to life.
+        A whole record in it must not become valid later.
 
-        Only pages that hold something are written, which needs no room. The last one comes first:
-        if this is stopped, what is left is what a write that was stopped itself might have left.
+        Only pages that have data are written, which needs no room. The last one is first: if this
+        is interrupted, the rest looks like what an interrupted write leaves.
 
         Raises:
             OSError, StoreFailed: The disk says no. What is left is wiped by the next call.
@@ -357,7 +357,7 @@ class CommitLog:
         self._files.close()
 
     def _next_position(self, size: int) -> PhysicalOffset:
-        """Return the place for records of this size."""
+        """Return the position for records of this size."""
         if self._buffered:
             raise RuntimeError("what waits must be written first")
         if self.failure is not None:
@@ -370,7 +370,7 @@ class CommitLog:
         return written + self._files.space_left(written)
 
     def _next_timestamp(self, position: PhysicalOffset) -> int:
-        """Return the time of records that are about to be written to a place."""
+        """Return the time of records that are about to be written to a position."""
         times, now_ms = self.timeline, self._now_ms()
         if now_ms == times.last_ms:
             return now_ms
@@ -403,7 +403,7 @@ class CommitLog:
     def _write(
         self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
     ) -> AppendedRange:
-        """Write records to their place, once what keeps them from going there is out of the way."""
+        """Write records at their position, once nothing prevents that any more."""
         self._buffered_limit = LOG_START
         placed = position, position + size, timestamp
         if self._unwiped_range is not None:
@@ -426,9 +426,9 @@ class CommitLog:
         return placed
 
     def _check_file_in_place(self, interval_ms: int) -> None:
-        """Make sure that the file that was written to last is in its place, after so long a time.
+        """Check that the file that was last written is in its place, after so long a time.
 
-        If not, nothing is taken until a flush finds it there.
+        If not, nothing is accepted until a flush finds it there.
         """
         now_ms = self._now_ms()
         if 0 <= now_ms - self._file_checked_ms < interval_ms:
@@ -485,7 +485,7 @@ class CommitLog:
 def _fill_positions(
     parts: Iterable[EncodedRecords], position: PhysicalOffset, timestamp: int
 ) -> Iterator[memoryview]:
-    """Yield the records of each part, behind those of the part before it."""
+    """Yield the records of each part, which follow those of the previous part."""
     for part in parts:
         yield part.fill_positions(position, timestamp)
         position += len(part.data)

@@ -1,9 +1,9 @@
-"""FlushService: flushes the log: group commit, and the interval of ASYNC_FLUSH.
+"""FlushService: flushes the log, for group commit and at the interval of ASYNC_FLUSH.
 
-One thread flushes; a caller that waits for an offset gets a future. All that wait when a flush
-begins, and were written before it, are done when it ends: one fdatasync acknowledges them all. When
-a flush fails, or what is to be done behind it, they and all later ones fail, and the owner of the
-service is told. When something is lacking for it, they wait, and it is tried again.
+One thread flushes; a caller that waits for an offset gets a future. One fdatasync acknowledges all
+appends that were written before it began. When a flush fails, or the work that follows it, these
+and all later futures fail, and the service notifies its owner. After a shortage they wait, and the
+flush is retried.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RETRY_SECONDS = 0.2
 
 
 class FlushService:
-    """A thread that calls ``flush`` when somebody waits, and at an interval."""
+    """A thread that calls ``flush`` when a caller waits, and at an interval."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class FlushService:
         self._worker = self._workers.submit(self._run)
 
     def ensure_running(self) -> None:
-        """Have another thread flush if the last has not begun for want of memory, or has failed.
+        """Start another thread if the last could not start for want of memory, or has failed.
 
-        To be called now and then; without memory for that, the next call tries again.
+        To be called now and then; without memory for that, the next call retries.
         """
         self._workers.fail_stuck_jobs()
         if self._is_thread_lost() and self._failure is None and not self._is_stopping:
@@ -90,7 +90,7 @@ class FlushService:
         return future
 
     def wait_flushed(self, end_offset: PhysicalOffset) -> None:
-        """Wait until all before an offset is on the disk, or something is lacking for that.
+        """Wait until all before an offset is on the disk, or a shortage prevents that.
 
         Raises:
             StoreError: The disk has failed.
@@ -104,7 +104,7 @@ class FlushService:
             self.ensure_running()
 
     def stop(self) -> None:
-        """Flush for those who wait, and end."""
+        """Flush for the callers that wait, and end."""
         with self._condition:
             self._is_stopping = True
             self._condition.notify()

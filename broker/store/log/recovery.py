@@ -1,21 +1,21 @@
-"""LogRecovery: what the log holds after a stop or a crash: where it ends, where it has holes.
+"""LogRecovery: finds the end and the holes of the log after a stop or a crash.
 
-Records are followed and checked: size, magic, place, body CRC, the checksum of the whole. Where one
-is wrong, what is behind it decides what that means:
+Recovery follows the records and checks size, magic, position, body CRC, and the checksum of the
+whole. Where one is wrong, what follows it decides:
 
-- nothing: the end. What is left there of a record that was never acknowledged is to be wiped
-  (`wipe_behind`), so that no later, shorter append brings a stale record back to life behind it;
-- a whole record, or the place up to which all was once on the disk: a hole, made by a bad disk.
-  What is behind it stays; the hole is kept as it is, and reported. A whole record within the bytes
-  that the damaged one claims counts only if records lead from there out of it, one after the other:
-  then its size is what is damaged. Else it is a part of a body, which its sender chose.
+- nothing: this is the end. The rest of a record that was never acknowledged has to be wiped
+  (`wipe_after`), so that a later, shorter append does not make a stale record past it valid again;
+- a whole record, or the offset up to which all was once on the disk: a hole, made by a bad disk.
+  What follows it stays; the hole is kept as it is, and reported. A whole record within the bytes
+  that the damaged one claims counts only if successive records lead from there out of it: then the
+  size of the damaged one is wrong. Otherwise it is part of a body, which its sender chose.
 
-What the disk does not give is a hole if that can be told, as it may give it again one day. If
-nothing is found behind it, nobody knows where the log ends: then there is no start, and nothing is
-changed. It may give it a moment later, too: where something was refused, one more look decides, and
-no place is taken for the end before a look at it that nothing was refused to.
+What the disk does not return counts as a hole if records follow, because the disk may return it
+again one day. If nothing is found past it, the end of the log is unknown: then the start fails, and
+nothing is changed. The disk may also return it a moment later: so a refused read is repeated once,
+and an offset counts as the end only once it was scanned without a refused read.
 
-Looking changes nothing; wiping writes zeros, behind the end only; nothing is ever deleted.
+Scanning changes nothing; wiping writes zeros past the end only; nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MAGICS = tuple(
 
 
 class RecoveredLog(NamedTuple):
-    """The end of the log, its store times, its holes, and what lies behind its blanks."""
+    """The end of the log, its store times, its holes, and what follows its blank records."""
 
     end_offset: PhysicalOffset
     timeline: StoreTimeline
@@ -77,10 +77,10 @@ def reliable_checkpoint(
 
 
 class LogRecovery:
-    """One look at a log that nobody writes to.
+    """One scan of a log that nobody writes to.
 
-    Before ``safe_offset``, all was on the disk once; from ``sealed_from`` on, all records have
-    checksums.
+    Everything before ``safe_offset`` was once on the disk; from ``sealed_from`` on, all records
+    have checksums.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LogRecovery:
         start: PhysicalOffset,
         timeline: StoreTimeline = StoreTimeline(),  # noqa: B008  # a value
     ) -> RecoveredLog:
-        """Follow the log from where a record starts, before which store times are known.
+        """Scan the log from the start of a record, before which store times are known.
 
         Raises:
             UnreadableFile: The disk does not give what would tell where the log ends.
@@ -141,12 +141,12 @@ class LogRecovery:
         return RecoveredLog(position, self._timeline, tuple(holes), tuple(padding))
 
     def _next_after_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
-        """Return where the log goes on behind something that is no record, or None."""
+        """Return where the log continues after something that is no record, or None."""
         found = self._next_record(start + 1, start)
         return self.safe_offset if found is None and start < self.safe_offset else found
 
     def _check_end_was_readable(self) -> None:
-        """Refuse the start if the last look at what seems to be the end was refused something."""
+        """Refuse the start if the last scan of what seems to be the end had a refused read."""
         if self._unreadable is not None:
             raise UnreadableFile(
                 f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed: "
@@ -158,9 +158,9 @@ class LogRecovery:
         return self._read_or_note(self._files.read, position, size)
 
     def _read_available(self, position: PhysicalOffset, size: int) -> Buffer:
-        """Read bytes up to the first that the disk does not give; it is noted if that is the first.
+        """Read bytes up to the first that the disk does not return; note it if that is the first.
 
-        What comes behind fewer bytes has to be asked for again, and is given or noted then.
+        After a short read, the rest has to be requested again, and is returned or noted then.
         """
         return self._read_or_note(self._files.read_available, position, size)
 
@@ -176,7 +176,7 @@ class LogRecovery:
             return b""
 
     def _scan_file(self, start: PhysicalOffset) -> PhysicalOffset:
-        """Return the end of the good records of a file from a place on, and note their times."""
+        """Return the end of the good records of a file from a position on, and note their times."""
         position = start
         file_end = start + self._files.space_left(start)
         while position < file_end:
@@ -261,10 +261,10 @@ class LogRecovery:
         return _Extent(min(ends, default=damaged), max(ends, default=damaged), set())
 
     def _leads_out(self, place: PhysicalOffset, extent: _Extent) -> bool:
-        """Return whether whole records, one after the other, lead from a place out of an extent.
+        """Return whether successive whole records lead from a position out of an extent.
 
-        Those of the log do: one of the two ends is wrong then. What a body holds is followed by the
-        rest of that body. Where nothing follows, the nearer end decides.
+        Those of the log do: one of the two ends is wrong then. A record inside a body is followed
+        by the rest of that body. Where nothing follows, the nearer end decides.
         """
         position, passed = place, []
         while position < extent.end and position not in extent.dead_ends:
@@ -283,7 +283,7 @@ class LogRecovery:
         return position >= extent.end
 
     def _is_end(self, position: PhysicalOffset) -> bool:
-        """Return whether nothing but zeros lies from a place on."""
+        """Return whether nothing but zeros follows from a position on."""
         return next(nonzero_pieces_after(self._files, position), None) is None
 
 
@@ -320,9 +320,9 @@ def next_record_after(
     damaged: PhysicalOffset,
     sealed_from: PhysicalOffset,
 ) -> PhysicalOffset | None:
-    """Find the first place from there on where a whole record lies that belongs there.
+    """Find the first position from an offset on that has a whole record of this log.
 
-    It is after a damaged record, at ``damaged``, if that is not whole again.
+    It is after a damaged record, at ``damaged``, unless that has become whole again.
     """
     known = Checkpoint(PhysicalOffset(files.first_offset), 0, sealed_from)
     return LogRecovery(files, known)._next_record(start, damaged)  # of this module
@@ -331,7 +331,7 @@ def next_record_after(
 def nonzero_pieces_after(
     files: MappedFileQueue, end_offset: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer]]:
-    """Yield the pieces behind the end of a log that are not all zeros, with their places."""
+    """Yield the pieces past the end of a log that are not all zeros, with their positions."""
     found = files.next_data(end_offset)
     while found is not None:
         position = max(PhysicalOffset(found), end_offset)
@@ -347,11 +347,12 @@ def rewrite_recovered(
     recovered: RecoveredLog,
     report: Callable[[int], object] = int,
 ) -> None:
-    """Write what was found behind a checkpoint once more, and flush it.
+    """Write what was found past a checkpoint once more, and flush it.
 
-    Holes are left alone; so is what lies behind blanks, which holds nothing and takes no room.
-    If a flush failed before the crash, it may be in the system's cache alone, and count as written
-    there: no later flush would bring it to the disk, and a power loss would take what was believed.
+    This skips holes, and what follows blank records, which has no content and takes no room. If a
+    flush failed before the crash, data may be in the system's cache alone and count as written
+    there: no later flush would bring it to the disk, and a power loss would take what recovery has
+    accepted.
     """
     position = checkpoint.safe_offset if checkpoint else PhysicalOffset(files.first_offset)
     if position >= recovered.end_offset:

@@ -1,18 +1,18 @@
-"""Checkpoints of a store: up to where log, queues and index are on the disk, and what they hold.
+"""Checkpointer: saves up to where log, queues and index are on the disk, and what they hold.
 
-    hold maintenance, pause reput ── index catches up, ends of the queues are seen ── go on
+    lock maintenance, pause reput ── index catches up, ends of the queues are read ── resume
     flush log ── queues ── index
-    hold maintenance ── save manifest ── save checkpoint ── go on
+    lock maintenance ── save manifest ── save checkpoint ── unlock
 
-What the manifest notes of the ends of queues is true for one moment, that of the pause: what reput
-does later follows it and comes again after a crash. It is saved when all of that is on the disk,
-and says by itself up to where all of the log had been dispatched then; the checkpoint after it is
-for the log, and for RocketMQ. Some queues may have entries of later records already: where another
-queue had no room for its own, or where the log is dispatched once more from an earlier place. Such
-entries are durable too, and a start compares them with the log like all others.
+The manifest notes the ends of queues at one point in time, that of the pause: what reput dispatches
+later is past it, and is dispatched again after a crash. The manifest is saved when all of that is
+on the disk, and states up to where all of the log had been dispatched then; the checkpoint after it
+is for the log, and for RocketMQ. Some queues may already have entries of later records: when
+another queue had no room for its own, or when the log is dispatched again from an earlier offset.
+Such entries are durable too, and a start compares them with the log like all others.
 
-Flushing takes the longer the more queues there are, and nobody waits for it: topics may be deleted
-and entries may expire meanwhile. Of these the manifest says what holds when it is saved.
+Flushing takes longer the more queues there are, and nothing waits for it: topics may be deleted and
+entries may expire meanwhile. For these the manifest states what holds when it is saved.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Checkpointer:
         """Deleted topics of which others may still keep something."""
 
     def load_manifest(self) -> StoreManifest:
-        """Load the manifest that was saved last; without a checksum, only what is plausible of it.
+        """Load the manifest that was saved last; without a checksum, only its plausible parts.
 
         Raises:
             DamagedTable: The manifest cannot be read.
@@ -110,7 +110,7 @@ class Checkpointer:
         return manifest if self._manifest.has_checksum else manifest.plausible()
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
-        """Go on from the checkpoint that a start has found; None if it found none of ours."""
+        """Continue from the checkpoint that a start has found; None if it found none of ours."""
         self._saved_checkpoint = checkpoint
         self._serial = max(self._serial, checkpoint.manifest_serial if checkpoint else 0)
 
@@ -130,9 +130,9 @@ class Checkpointer:
         return self._manifest.loaded_from is not None
 
     def is_newest(self, manifest: StoreManifest, checkpoint: Checkpoint) -> bool:
-        """Return whether a manifest that was loaded is no older than a checkpoint.
+        """Return whether a loaded manifest is no older than a checkpoint.
 
-        A start that makes all queues again leaves out up to where it knows the log.
+        The manifest of a start that rebuilds all queues does not state how far it knows the log.
         """
         if not self.has_loaded_manifest:
             return checkpoint.manifest_serial == checkpoint.safe_offset == 0
@@ -240,7 +240,7 @@ class Checkpointer:
                 self._save_checkpoint(replace(self._saved_checkpoint, manifest_serial=self._serial))
 
     def _flush_index(self, physical_offset: PhysicalOffset) -> tuple[str, ...] | None:
-        """Make the index durable; return the names of its files that end behind a place."""
+        """Flush the index; return the names of its files that end past an offset."""
         index = self._components.index
         if index is None:
             return None
@@ -261,10 +261,10 @@ class Checkpointer:
         return bool(is_saved)
 
     def delete_expired(self) -> None:
-        """Delete files of queues and index that the last noted checkpoint offers nothing of.
+        """Delete files of queues and index of which the last checkpoint offers nothing.
 
-        They are not deleted before it says so: a start after a kill would miss them, and make all
-        again.
+        The checkpoint comes first: otherwise a start after a kill would miss the files, and rebuild
+        all.
 
         Raises:
             OSError: A file cannot be deleted.
@@ -288,7 +288,7 @@ class Checkpointer:
     def expire_entries(self) -> list[DeletedSpan]:
         """Offer no entries of records that the log no longer has, nor any of deleted topics.
 
-        It holds ``maintenance`` for one queue at a time. A queue whose entries cannot be read
+        This locks ``maintenance`` for one queue at a time. A queue whose entries cannot be read
         keeps them until `expire_remaining` can read it; one whose entries are damaged, until files
         expire the next time, or until the next start.
 
@@ -399,9 +399,9 @@ class Checkpointer:
             self._save_serial()
 
     def invalidate(self, manifest: StoreManifest) -> None:
-        """Note that no queue stands where a manifest says: all are about to be made again.
+        """Note that the manifest applies to no queue: all are about to be rebuilt.
 
-        Else a crash meanwhile would leave files that the next start takes for whole.
+        Otherwise a crash meanwhile would leave files that the next start accepts as complete.
 
         Raises:
             OSError: The disk refuses.
@@ -454,7 +454,7 @@ class TopicDeletion:
         self._appender = appender
 
     def delete(self, topic: str) -> None:
-        """Forget the queues of a topic; what was put into it since then is carried once more.
+        """Forget the queues of a topic; messages sent to it since then are dispatched once more.
 
         Raises:
             OSError: The disk refuses. Nothing has changed.

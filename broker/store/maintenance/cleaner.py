@@ -1,8 +1,8 @@
-"""Cleaner: deletes old files in an order that no crash can turn into a wrong answer.
+"""Cleaner: deletes old files in an order that is safe at every crash.
 
-A checkpoint comes first: a crash must not find queues that end before deleted messages, or offsets
-would be given twice. `retention` decides which files are old. Each deletion is reported with the
-messages that it took, once queues offer them no more and before the disk can refuse anything else.
+A checkpoint comes first: after a crash, queues must not end before the deleted messages, or offsets
+would be given twice. `retention` decides which files are old. Each deletion is reported with its
+messages, once queues no longer offer them and before the disk can refuse anything else.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 
 
 class Cleaner:
-    """The cleaning of a store.
+    """The cleaner of a store.
 
-    ``set_refusal`` is called with the reason why a full disk takes no messages, or with None;
+    ``set_refusal`` is called with the reason why a full disk accepts no messages, or with None;
     ``on_deleted`` with what was deleted.
     """
 
@@ -35,7 +35,7 @@ class Cleaner:
         set_refusal: Callable[[str | None], object],
         stored_ms: Callable[[PhysicalOffset], int | None],
     ) -> None:
-        """Take the parts; ``stored_ms`` returns when the message at a place was stored."""
+        """Prepare; ``stored_ms`` returns when the message at a log offset was stored."""
         self.on_deleted: Callable[[DeletedFiles], object] = _ignore
         self.config = components.config
         """The settings of the next `clean`, in which the store's forms and places stay the same."""
@@ -55,9 +55,9 @@ class Cleaner:
         """Bytes of deleted files that are not reported yet; of these, bytes of unexpired files."""
 
     def clean(self) -> int:
-        """Delete the files that are to go, and return their number.
+        """Delete the old files, and return their number.
 
-        Without room for a checkpoint, an older one decides what may go.
+        Without room for a checkpoint, an older one decides what may be deleted.
         """
         checkpointing = self._checkpointer
         retention = Retention(self.config, self._disk, self._log.files)
@@ -110,7 +110,7 @@ class Cleaner:
         return has_changed
 
     def refuse_when_full(self) -> None:
-        """Refuse messages if the disk is fuller than its limit, or take them again if it is not."""
+        """Refuse messages if the disk is fuller than its limit; accept them again if it is not."""
         used = self._disk.usage(self.config.store_path_root_dir).ratio
         limit = self.config.disk_space_warning_level_ratio
         if self.config.broker_role is BrokerRole.SLAVE:

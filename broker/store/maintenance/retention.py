@@ -1,4 +1,4 @@
-"""Retention: which files at the front of the commit log may be deleted.
+"""Retention: decides which files at the front of the commit log may be deleted.
 
 A file expires `fileReservedTime` after it was last written, by the clock and by the newest message
 in the log. Expired files are deleted at the hours of `deleteWhen`, or at any hour once the disk is
@@ -7,10 +7,10 @@ as well, unless `cleanFileForciblyEnable` is false: the oldest first, and no mor
 disk below that ratio. The last file always stays, and readers of a deleted file can finish.
 
 A disk may show the room of a deleted file late: btrfs at its next commit, any file system once the
-last reader has closed the file. Until the disk shows it, but for a minute at most, that room counts
-as free (`PendingFreeSpace`): else each cleaning would delete further files for the same need.
+last reader has closed the file. Until then, but for a minute at most, that room counts as free
+(`PendingFreeSpace`); otherwise each run would delete further files for the same need.
 
-Both clocks have to agree because either alone may be wrong: a clock that is years ahead expires
+Both clocks have to agree because either alone may be wrong. A clock that is years ahead expires
 nothing, nor does a message that was stored by such a clock once the clock is right again. A file
 written by it does not stay for ever, and a log that nobody writes to does not expire.
 """
@@ -48,7 +48,7 @@ class Expiry(NamedTuple):
 
 
 class PendingFreeSpace:
-    """The bytes of deleted files that the disk does not show as free yet."""
+    """The bytes of deleted files that the disk does not report as free yet."""
 
     def __init__(self) -> None:
         """Begin with nothing deleted."""
@@ -60,8 +60,8 @@ class PendingFreeSpace:
     def update(self, usage: DiskUsage, written: int, now_ms: int) -> DiskUsage:
         """Return the usage once all that was deleted is free.
 
-        ``written`` is the end of the log: what was written there since the last look hides as
-        much room that became free.
+        ``written`` is the end of the log: what was written since the last call hides as much room
+        that became free.
         """
         freed = self._used + written - self._written - usage.used
         self._used, self._written = usage.used, written
@@ -85,7 +85,7 @@ class PendingFreeSpace:
 
 
 class Retention:
-    """The decision on which files may be deleted from the front of the log."""
+    """Decides which files may be deleted from the front of the log."""
 
     def __init__(self, config: StoreConfig, disk: Disk, files: MappedFileQueue) -> None:
         """Take the settings; their hours are those of local time, as RocketMQ takes them."""

@@ -1,19 +1,17 @@
-"""ConsumeQueue: the places in the commit log of the messages of one queue.
+"""ConsumeQueue: the log offsets of the messages of one queue.
 
     i64 physicalOffset   of the record
     i32 size             of the record
     i64 tagsCode         Java's hash of its tags; of a delayed message, when it is to be delivered
 
-Entry number = queue offset = position / 20. A queue that does not begin at a file's start, or that
-misses messages that the log has lost or that were rolled back, has blank entries there, which say
-which of both (`blank_entries`). They lead to the start of the file of the log before that of the
-next message: RocketMQ takes one for an entry whose file of the log is gone, and goes on with what
-lies in the next file.
-Everything here can be made again from the log, so writes are not flushed one by one; what a crash
-leaves is checked by recovery.
+Entry number = queue offset = position / 20. A queue has blank entries where it does not begin at a
+file's start, or where messages are missing because the log has lost them or they were rolled back;
+blank entries say which of both (`blank_entries`). They lead to the start of the log file before
+that of the next message: RocketMQ treats such an entry as one whose log file is gone, and continues
+with what lies in the next file.
 
-Entries are written as bytes and read as bytes or for numpy. The log itself is not known here, but
-for a callable in searches.
+Everything here can be rebuilt from the log, so writes are not flushed one by one; recovery checks
+what a crash leaves. Entries are written as bytes and read as bytes or for numpy.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ Entries: TypeAlias = "npt.NDArray[Any]"
 def blank_entries(
     gap: range, physical_offset: PhysicalOffset, rolled_back_ranges: Iterable[range] = ()
 ) -> bytes:
-    """Return the entries of a gap, which lead to a place; some are of what was rolled back."""
+    """Return the entries of a gap, which lead to an offset; some mark rolled-back messages."""
     lost, rolled_back = (
         ENTRY_STRUCT.pack(physical_offset, BLANK_SIZE, code) for code in (0, ROLLED_BACK)
     )
@@ -91,7 +89,7 @@ def _rolled_back_tail_start(gap: range, rolled_back: Sequence[range]) -> int:
 
 
 class QueueBounds(NamedTuple):
-    """The offsets that a queue's messages lie between; both are 0 if it has never had any."""
+    """The offsets between which a queue's messages lie; both are 0 if it has never had any."""
 
     first: QueueOffset
     """The offset of the first message that the queue holds, or of those before it that were rolled
@@ -124,7 +122,7 @@ class ConsumeQueue:
         return self._files.directory
 
     def load(self) -> None:
-        """Find the files and the last entry, for tools: behind it, all is zero.
+        """Find the files and the last entry, for tools: past it, all is zero.
 
         Raises:
             ForeignFile: A file does not belong to this queue, or one is missing.
@@ -136,7 +134,7 @@ class ConsumeQueue:
         self._skip_blanks()
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
-        """Take the files of the directory by names and sizes; return those that it cannot take.
+        """Use the files of the directory by names and sizes; return those that are unusable.
 
         Raises:
             ForeignFile: A file does not belong to this queue.
@@ -144,11 +142,10 @@ class ConsumeQueue:
         return self._files.adopt(sizes)
 
     def restore(self, min_offset: QueueOffset, max_offset: QueueOffset) -> bool:
-        """Stand where the queue stood at a checkpoint; return False if a file is missing for that.
+        """Restore the bounds of a checkpoint; return False if a file is missing for that.
 
-        All that came after the checkpoint comes again, and is written over what lies behind: on a
-        full disk there is room for it nowhere else. `delete_files_after_end` deletes what is left
-        of that.
+        Everything after the checkpoint is dispatched again and overwrites what lies past the end:
+        on a full disk there is no room elsewhere. `delete_files_after_end` deletes the rest.
         """
         files = self._files
         if (
@@ -165,7 +162,7 @@ class ConsumeQueue:
         return True
 
     def restart(self) -> bool:
-        """Have all entries come again to their files; return False if the first is missing."""
+        """Let all entries be written again to their files; return False if the first is missing."""
         if not self._files.files or self._files.first_offset:
             return False
         self._files.mark_loaded_names_changed()
@@ -173,11 +170,11 @@ class ConsumeQueue:
 
     @property
     def has_files_after_end(self) -> bool:
-        """True if there are files with nothing but what lies behind the end."""
+        """True if there are files that lie completely past the end."""
         return self._files.has_files_from(self.max_offset * ENTRY_BYTES)
 
     def delete_files_after_end(self) -> None:
-        """Delete the files with nothing but what lies behind the end.
+        """Delete the files that lie completely past the end.
 
         Raises:
             OSError: The disk does not let one go.
@@ -185,7 +182,7 @@ class ConsumeQueue:
         self._files.delete_from(self.max_offset * ENTRY_BYTES)
 
     def end_in_files(self) -> QueueOffset:
-        """Return the offset behind the last entry in the files, whatever was noted; 0 without one.
+        """Return the offset past the last entry in the files, whatever was noted; 0 without one.
 
         Raises:
             UnreadableFile: The disk does not give the entries.
@@ -210,7 +207,7 @@ class ConsumeQueue:
         return PhysicalOffset(place + size if size != BLANK_SIZE else 0)
 
     def wipe_after_end(self) -> None:
-        """Write zeros behind the last entry, where a RocketMQ broker would find leftovers.
+        """Write zeros past the last entry, where a RocketMQ broker would find leftovers.
 
         Raises:
             UnreadableFile: The disk does not give what lies there.
@@ -240,7 +237,7 @@ class ConsumeQueue:
     ) -> QueueOffset:
         """Write entries from an offset on, except those before an end; return the end of all.
 
-        Nobody sees them before `max_offset` is moved there.
+        They stay hidden until `max_offset` moves there.
         """
         if queue_offset < end:
             entries = memoryview(entries)[(end - queue_offset) * ENTRY_BYTES :]
@@ -282,9 +279,9 @@ class ConsumeQueue:
         blank_offset: PhysicalOffset = LOG_START,
         rolled_back: Sequence[range] = (),
     ) -> None:
-        """Give the next message this offset at least; entries before that lead to a blank place.
+        """Give the next message at least this offset; blank entries fill the gap.
 
-        Those in ``rolled_back``, ranges in order, say that their messages were rolled back.
+        Those in ``rolled_back``, ranges in order, are marked as rolled back.
         """
         if queue_offset > self.max_offset:
             self._fill_gap(queue_offset, blank_offset, rolled_back)
@@ -311,12 +308,12 @@ class ConsumeQueue:
         return min(count_max, in_file, self.max_offset - queue_offset)
 
     def next_file_offset(self, queue_offset: QueueOffset) -> QueueOffset:
-        """Return the first queue offset of the file behind the one in which an offset lies."""
+        """Return the first queue offset of the file that follows the one with an offset."""
         position = queue_offset * ENTRY_BYTES
         return QueueOffset((position + self._files.space_left(position)) // ENTRY_BYTES)
 
     def expire_before(self, physical_offset: PhysicalOffset) -> None:
-        """Offer no entries of records before a place in the log."""
+        """Offer no entries of records before a log offset."""
         self.min_offset = self._first_at_or_after(physical_offset)
 
     def has_files_before(self, queue_offset: QueueOffset) -> bool:
@@ -347,8 +344,8 @@ class ConsumeQueue:
         """Return the first offset whose entry has a key not below (right: above) the one sought.
 
         Keys must not fall from entry to entry, of the whole queue or between two offsets. Blank
-        entries are passed over by looking at those that follow, and so are those whose key the disk
-        does not give.
+        entries, and those whose key the disk does not return, are skipped by reading those that
+        follow.
 
         Raises:
             UnreadableFile: The answer depends on a key that the disk does not give, or too many are
@@ -396,7 +393,7 @@ class ConsumeQueue:
             queue_offset = probe + (int(on_others[0]) if len(on_others) else len(near))
 
     def set_directory(self, directory: Path) -> None:
-        """Go on with the same files in another directory."""
+        """Continue with the same files in another directory."""
         self._files.set_directory(directory)
 
     def flush(self) -> None:
@@ -413,7 +410,7 @@ class ConsumeQueue:
         return None if found is None else self.entries(found, 1)[0]
 
     def _first_at_or_after(self, physical_offset: PhysicalOffset) -> QueueOffset:
-        """Return the first offset whose record lies at a place or behind it.
+        """Return the first offset whose record lies at or past a log offset.
 
         Raises:
             UnreadableFile: The disk does not give the entries, or they are damaged.

@@ -1,11 +1,10 @@
-"""EntryCheck: can entries of a consume queue be right, and are the records they lead to theirs?
+"""EntryCheck: checks whether queue entries are plausible, and lead to the right records.
 
-Entries have no checksum. Of a record, its size, its offset in its queue and its place in the log
-are compared, which are in its first 36 bytes; and offsets ascend. Entries whose records are not
-looked at, as a filter does not want them, can still be seen to be wrong: zeros, records that
-overlap, places that the log had given up before, tags codes that no hash of Java can be. A bit
-among the lower half of a tags code that has changed is not seen here. The file of the queue is not
-known, nor what is done about a wrong entry.
+Entries have no checksum. The check compares a record's size, queue offset and physical offset,
+which are in its first 36 bytes; and offsets must ascend. Where a filter does not read the records,
+an entry can still be seen to be wrong: zeros, overlapping records, offsets that the log had used
+before, or a tags code that no Java hash can have. It cannot see a flipped bit in the lower half of
+a tags code.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ _PLACE_MAX = 1 << 62
 
 
 class WrongEntry(Exception):
-    """An entry leads to another message or to none, or cannot be right at all."""
+    """An entry leads to another message or to none, or is impossible."""
 
     def __init__(self, place: int, right_count: int = 0, *, overlapped: int | None = None) -> None:
-        """Tell what is known of what lies before it.
+        """Store what is known of the entries before it.
 
         ``right_count`` counts the entries before it that are right, as far as that is known;
-        ``overlapped`` those that were looked at without their records, so that the last of them may
+        ``overlapped`` those that were checked without their records, so that the last of them may
         be the wrong one.
         """
         super().__init__(place, right_count)

@@ -1,10 +1,10 @@
-"""The manifest: what a store held at a checkpoint, so that a start need not read it from the files.
+"""StoreManifest: what a store held at a checkpoint, so that a start need not read all files.
 
-Kept as config/manifest.json; RocketMQ has nothing like it, and leaves it alone.
+It is kept as config/manifest.json, which RocketMQ does not have and ignores.
 
-The time that a deletion takes must not grow with the number of topics: config/deletions.json
-holds the deletions since the manifest was saved, up to `DELETIONS_MAX`, and only counts with that
-manifest. The next save of the manifest takes them in.
+Deleting a topic must not take longer the more topics there are. So config/deletions.json holds the
+deletions since the manifest was saved, up to `DELETIONS_MAX`, and counts only with that manifest.
+The next save of the manifest includes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Deletions:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreManifest:
-    """The queues and index of the moment when the log had been dispatched up to `safe_offset`."""
+    """The queues and index at the time when the log had been dispatched up to `safe_offset`."""
 
     serial: int = 0
     """Counts the saves. The checkpoint notes it, so that an older copy is not

@@ -1,6 +1,6 @@
 """QueueTable: all consume queues: consumequeue/<topic>/<queueId>/, by topic and number.
 
-The files of a topic that goes are renamed as one, which takes no time, and are deleted by and by
+The files of a deleted topic are renamed as one, which takes no time, and are deleted gradually
 (`deleted_topic_files`).
 """
 
@@ -31,10 +31,10 @@ _UNKNOWN: Final = QueueOffset(sys.maxsize)
 
 
 class RecoveredEnds:
-    """The findings of one start; none before it has looked, and none when it is finished."""
+    """The findings of one start; none before it has scanned, and none when it is finished."""
 
     def __init__(self, reput_from_offset: Callable[[], PhysicalOffset]) -> None:
-        """Take a function that returns up to where the log has been carried to its queues."""
+        """Store a function that returns up to where the log has been dispatched to its queues."""
         self._reput_from_offset = reput_from_offset
         self._end_offset: PhysicalOffset | None = None
         self._ends: Mapping[QueueKey, QueueOffset] = {}
@@ -50,7 +50,7 @@ class RecoveredEnds:
         self._ends = {}
 
     def lower_bound(self, topic: str, queue_id: int) -> QueueOffset:
-        """Return the least end that may be told of a queue; ask before the queue is looked at."""
+        """Return the least end that may be reported of a queue; call this before reading it."""
         end_offset = self._end_offset
         if end_offset is None:
             return FIRST_IN_QUEUE
@@ -60,7 +60,7 @@ class RecoveredEnds:
 
 
 def end_unknown_error(topic: str, queue_id: int, hindrance: str | None) -> EndUnknown:
-    """Return the refusal of a question about the end of a queue, with what is in the way."""
+    """Return the error for a queue whose end is not known yet, with the reason."""
     return EndUnknown(
         f"where queue {queue_id} of {topic} ends is not known yet, as messages that the start has "
         f"found are not in their consume queues: {hindrance or 'they are just being carried there'}"
@@ -76,7 +76,7 @@ and a stop need not wait long."""
 
 
 def files_of(disk: Disk, topic: Path) -> Iterator[Path]:
-    """Yield what there is of a topic, each file before its directory, and last the topic's."""
+    """Yield the files of a topic, each file before its directory, and the topic's last."""
     for queue_id in disk.names(topic):
         for name in disk.names(topic / queue_id):
             yield topic / queue_id / name
@@ -85,7 +85,7 @@ def files_of(disk: Disk, topic: Path) -> Iterator[Path]:
 
 
 class _DeletedTopic(NamedTuple):
-    """The files of one deleted topic, and its queues, whose readers may have them open."""
+    """The files of one deleted topic, and its queues, which readers may still have open."""
 
     directory: Path
     queues: Mapping[Path, ConsumeQueue]
@@ -93,7 +93,7 @@ class _DeletedTopic(NamedTuple):
 
 
 class DeletedTopicFiles:
-    """The deleted topics whose files are still there. One thread deletes; another may add."""
+    """The deleted topics whose files still exist. One thread deletes; another may add."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         """Prepare without touching the disk."""
@@ -108,7 +108,7 @@ class DeletedTopicFiles:
         return len(self._topics)
 
     def load(self) -> None:
-        """Find what an earlier life has left."""
+        """Find what an earlier run has left."""
         names = [name for name in self._disk.names(self._directory) if name.isdecimal()]
         self._topics.extend(_DeletedTopic(self._directory / name, {}) for name in names)
         self._number = max(map(int, names), default=-1)
@@ -129,7 +129,7 @@ class DeletedTopicFiles:
         self._topics.append(_DeletedTopic(directory, by_path))
 
     def delete_some(self) -> None:
-        """Delete some files; the next call goes on, until none is left.
+        """Delete some files; call this again until none is left.
 
         Raises:
             OSError: The disk does not let one go. Those of other topics go all the same.
@@ -174,7 +174,7 @@ class TopicDirectories:
         self._is_case_sensitive: bool | None = None
 
     def list_topics(self) -> Iterator[tuple[str, Path]]:
-        """Yield what is there: the name of a topic, as a rule, and its path."""
+        """Yield the directories, each with its path and, as a rule, the name of its topic."""
         for name in self._disk.names(self._root):
             is_apart = _CASE_DIRECTORY.fullmatch(name)
             if is_ignored_name(name) and not is_apart:
@@ -214,7 +214,7 @@ _END = attrgetter("max_offset")
 
 
 class QueueSpan(NamedTuple):
-    """The content of one queue: its first offset, and the one that its next message gets."""
+    """The content of one queue: its first offset, and the offset of its next message."""
 
     topic: str
     queue_id: int
@@ -223,13 +223,13 @@ class QueueSpan(NamedTuple):
 
 
 class QueueEndsSnapshot(NamedTuple):
-    """All queues of one moment, and the end of each then."""
+    """All queues at one point in time, and the end of each then."""
 
     queues: Mapping[QueueKey, ConsumeQueue]
     max_offsets: Sequence[QueueOffset]
 
     def spans(self, excluded: Container[str] = ()) -> Iterator[QueueSpan]:
-        """Yield what the queues held then, but for what has expired since, and for some topics."""
+        """Yield what queues held then, without what has expired since and without some topics."""
         for ((topic, queue_id), queue), max_offset in zip(
             self.queues.items(), self.max_offsets, strict=True
         ):
@@ -266,7 +266,7 @@ class QueueTable:
     def load(self) -> None:
         """Find the queues and their files by names and sizes, without reading any.
 
-        Then `resume` has to say where each queue stands, unless all are to be made again: `clear`.
+        After that, `restore` has to set the bounds of each queue, unless all are rebuilt: `clear`.
 
         Raises:
             ForeignFile: Something is not a file of a consume queue, or has another size.
@@ -341,10 +341,10 @@ class QueueTable:
         )
 
     def restore(self, spans: Iterable[QueueSpan], deleted_topics: Container[str]) -> bool:
-        """Let each queue stand where it did at a checkpoint; return False if a file is missing.
+        """Restore the bounds that queues had at a checkpoint; return False if a file is missing.
 
-        What came later comes again, as do queues that came later; their files stay for that, but
-        for those of topics that were deleted. `delete_leftovers` deletes what nothing came to.
+        What came later is dispatched again, as are queues that came later. Their files stay for
+        that, except those of deleted topics. `delete_leftovers` deletes what stays unused.
         """
         later = dict(self._queues)
         resumed: set[str] = set()
@@ -389,7 +389,7 @@ class QueueTable:
         del self._queues[topic, queue_id]
 
     def delete_leftovers(self) -> None:
-        """Delete files behind the ends of queues, and queues to which nothing came again.
+        """Delete files past the ends of queues, and queues to which nothing was dispatched again.
 
         Raises:
             OSError: The disk does not let one go.
@@ -404,7 +404,7 @@ class QueueTable:
             self._untrimmed_queues.pop()
 
     def wipe_after_ends(self) -> None:
-        """Write zeros behind the last entry of each queue, where a crash may have left others."""
+        """Write zeros past the last entry of each queue, where a crash may have left others."""
         for _, _, queue in self:
             with suppress(UnreadableFile):  # its readers are told
                 queue.wipe_after_end()
@@ -414,7 +414,7 @@ class QueueTable:
         return self._queues.get((topic, queue_id))
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue, made if it is missing; its files come with its first entry."""
+        """Return the queue, created if it is missing; its files come with its first entry."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             fault = topic_fault(topic)
@@ -452,7 +452,7 @@ class QueueTable:
         return ends
 
     def move_away(self, topic: str) -> None:
-        """Take a topic out, at once; its files are `deleted_topic_files` from then on.
+        """Remove a topic, at once; from then on `deleted_topic_files` has its files.
 
         Raises:
             OSError: The disk refuses. The topic is as it was.

@@ -1,18 +1,16 @@
-"""RolledBackOffsets: offsets of rolled-back rows that reput has passed, and their queues have not.
+"""RolledBackOffsets: offsets of rolled-back rows that reput has passed, but not their queues.
 
-A batch that is rolled back gives its offsets to the messages that come next; where others came
-behind its rows before that, their queue has a gap. Reput learns of the rows before it comes to the
-gap, and has the blank entries there say that nobody has lost these messages. A checkpoint between
-the two notes the rows.
+A rolled-back batch gives its offsets to the next messages; but if other messages followed its rows
+before that, the queue has a gap. Reput finds the rows before it reaches the gap, and marks the
+blank entries there, so that nobody counts these messages as lost. A checkpoint between the two
+saves the rows.
 
-    log      row 5   row 6   message 7       nobody has lost 5 and 6
-    log      row 5   row 6   message 5       they were given again: the rows tell nothing any more
+    log      row 5   row 6   message 7       5 and 6 are not lost
+    log      row 5   row 6   message 5       offsets are reused: the rows no longer matter
     log      row 5   row 6   hole    message 7
 
-Messages 5 and 6 may have been in the hole, if that is long enough for them: then they count as
-lost.
-
-It reads and writes nothing.
+In the last case messages 5 and 6 may have been in the hole, if that is long enough for them: then
+they count as lost.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ NUMBERS_PER_RANGE: Final = 5
 
 
 class RolledBackRange(NamedTuple):
-    """Rows of one queue with successive offsets, and where the first and the last lie."""
+    """Rows of one queue with successive offsets, and the positions of the first and the last."""
 
     offsets: range
     first: PhysicalOffset
@@ -45,7 +43,7 @@ class RolledBackOffsets:
         self._rows: dict[QueueKey, list[RolledBackRange]] = {}
 
     def add(self, key: QueueKey, rows: RolledBackRange) -> None:
-        """Remember rows behind those that are known; to repeat some or all of them is safe."""
+        """Note rows past those that are known; repeating some or all of them is safe."""
         known = self._rows.setdefault(key, [])
         before = known[-1] if known else None
         if before is None:
@@ -63,8 +61,8 @@ class RolledBackOffsets:
     ) -> list[range]:
         """Return the offsets, in order, that rows have left before a message of their queue.
 
-        Those rows count that lie before it in the log, and to whose offsets no messages may have
-        come that the log has lost since, in holes.
+        Rows count if they lie before it in the log, and if no holes past them can have held
+        messages with their offsets.
         """
         found: list[range] = []
         for offsets, first, _ in self._rows.get(key, ()):
@@ -75,14 +73,14 @@ class RolledBackOffsets:
         return sorted(found, key=lambda each: each.start)
 
     def discard(self, key: QueueKey, end: QueueOffset, place: PhysicalOffset) -> None:
-        """Forget the rows before the last message of a queue, behind which the queue ends."""
+        """Forget the rows before the last message of a queue, past which the queue ends."""
         if self._rows:
             rows = self._rows.pop(key, ())
             kept = [_from_offset(each, end) if each.first < place else each for each in rows]
             self._keep(key, [each for each in kept if each.last > place and each.offsets])
 
     def discard_topic(self, topic: str, place: PhysicalOffset) -> None:
-        """Forget the rows of a topic that begin before a place in the log: it was deleted there."""
+        """Forget the rows of a topic that begin before a log offset: it was deleted there."""
         for key in [key for key in self._rows if key[0] == topic]:
             self._keep(key, [each for each in self._rows.pop(key) if each.first >= place])
 
@@ -91,7 +89,7 @@ class RolledBackOffsets:
             self._rows[key] = rows
 
     def to_manifest(self, place: PhysicalOffset) -> Mapping[str, tuple[int, ...]]:
-        """Return a manifest's rows before a place in the log: `NUMBERS_PER_RANGE` numbers each."""
+        """Return rows before a log offset for a manifest: `NUMBERS_PER_RANGE` numbers each."""
         found: dict[str, list[int]] = {}
         for (topic, queue_id), rows in self._rows.items():
             for offsets, first, last in rows:
@@ -102,7 +100,7 @@ class RolledBackOffsets:
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
     def restore(self, noted: Mapping[str, tuple[int, ...]], place: PhysicalOffset) -> None:
-        """Know of the rows that a manifest has noted and that lie before a place in the log."""
+        """Restore the rows that a manifest has noted and that lie before a log offset."""
         self._rows.clear()
         for topic, numbers in noted.items():
             for queue_id, rows in _rows_of(numbers):
@@ -118,6 +116,6 @@ def _rows_of(numbers: tuple[int, ...]) -> Iterator[tuple[int, RolledBackRange]]:
 
 
 def _from_offset(rows: RolledBackRange, end: QueueOffset) -> RolledBackRange:
-    """Return the rows at or behind an offset."""
+    """Return the rows at or past an offset."""
     start, stop = rows.offsets.start, rows.offsets.stop
     return rows._replace(offsets=range(min(max(start, end), stop), stop))

@@ -1,8 +1,8 @@
-"""Picking: the entries of a consume queue that one get hands out, and how far it has looked.
+"""Entry selection: which entries of a consume queue one get returns, and how far it has read.
 
-Entries come in pieces, few at first, so that little more of a queue is read than the limits of the
-get decide on. The first few are looked at one after the other: for them, that is cheaper than
-setting up arrays. Messages themselves are only known here as what a filter wants to look at.
+Entries arrive in pieces, small ones first, so that a get reads little more of a queue than its
+limits allow. It examines the first few one by one, which is cheaper than setting up arrays. Of
+messages, this module knows only what a filter checks.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class MessageFilter(Protocol):
-    """The two questions of a subscription, of which the first is asked for one entry or many."""
+    """The two checks of a subscription, of which the first is made for one entry or for many."""
 
     @property
     def needs_messages(self) -> bool:
-        """True if codes alone do not decide, so that `by_messages` is to be asked as well."""
+        """True if codes alone do not decide, so that `by_messages` has to be called as well."""
 
     @property
     def evaluated_max(self) -> int:
@@ -70,7 +70,7 @@ or raises `WrongEntry` or `UnreadableFile`."""
 
 
 class GetLimits(NamedTuple):
-    """The limits of one get: messages, their bytes but for the first, and entries to look at."""
+    """The limits of one get: messages, their bytes except the first's, and entries to examine."""
 
     count_max: int
     bytes_max: int
@@ -82,7 +82,7 @@ DEFAULT_LIMITS = GetLimits(count_max=32, bytes_max=262_144, scan_max=800)
 
 
 class SelectedEntries(NamedTuple):
-    """The messages' places and sizes, the number of entries looked at, and the status if none."""
+    """The messages' places and sizes, the number of entries examined, and the status if none."""
 
     status: GetMessageStatus
     scanned: int
@@ -93,10 +93,10 @@ class SelectedEntries(NamedTuple):
 def select_all(
     entries: Buffer, limits: GetLimits, log_min_offset: PhysicalOffset
 ) -> SelectedEntries | None:
-    """Pick as many of the first few entries as are wanted, without a filter.
+    """Select as many of the first few entries as are wanted, without a filter.
 
-    Return None if more are wanted, or if any of them is gone or too large: mostly, that is not so.
-    Entries behind them that are gone are left to the next get.
+    Return None if more are wanted, or if any of them is gone or too large, which is rare. Missing
+    entries that follow are left to the next get.
     """
     count = limits.count_max
     if count > FEW or count * ENTRY_BYTES > len(entries):
@@ -116,9 +116,9 @@ def select_few(
     *,
     are_all: bool,
 ) -> SelectedEntries | None:
-    """Pick from the first few entries, one by one; None if these do not decide, or are many.
+    """Select from the first few entries, one by one; None if these do not decide, or are many.
 
-    They do decide if they are all that there are to look at.
+    They do decide if there are no further entries.
     """
     if len(entries) > FEW * ENTRY_BYTES:
         return None
@@ -155,12 +155,12 @@ def select_many(
     message_filter: MessageFilter | None,
     records: ReadRecords,
 ) -> SelectedEntries:
-    """Pick from entries that come in pieces; no more pieces are taken than needed."""
+    """Select from entries that come in pieces; no more pieces are read than needed."""
     return _Selection(limits, log_min_offset, message_filter, records).select(pieces)
 
 
 class _Selection:
-    """The messages that one get has picked so far."""
+    """The messages that one get has selected so far."""
 
     def __init__(
         self,

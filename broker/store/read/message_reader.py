@@ -1,9 +1,9 @@
-"""MessageReader: finds messages by queue offset, by time, by place in the log, by key.
+"""MessageReader: finds messages by queue offset, by time, by log offset, by key.
 
-What is found is handed out as it lies in the log, without decoding: as one piece where messages lie
-together, as one that was gathered where they are scattered. Nothing here writes. What cannot be
-read is an `UnreadableFile` to the caller that asks for it, and to nobody else: a get hands out what
-lies before it, and holes that are known are not read along with what is around them.
+It returns records as they lie in the log, without decoding: as one piece where messages are
+contiguous, as one gathered piece where they are scattered. What cannot be read is an
+`UnreadableFile` only for the caller that asks for it: a get returns what lies before it, and known
+holes are not read along with their surroundings.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class WrongEntrySearch:
     """A search for wrong entries of the queues of one log."""
 
     def __init__(self, log: CommitLog) -> None:
-        """Take the log, in which records tell whose they are."""
+        """Store the log, whose records name their queues."""
         self._log = log
 
     def limits_before(
@@ -195,7 +195,7 @@ class WrongEntrySearch:
 def halve_limits(
     scanned: int, queue: ConsumeQueue, limits: GetLimits, error: UnreadableFile
 ) -> GetLimits:
-    """Return limits of half the entries of a queue that led to what the disk does not give.
+    """Return limits of half as many entries, after the disk failed to read what they led to.
 
     Raises:
         UnreadableFile: The error itself, if there was one entry; with how to go on, where it lasts.
@@ -211,7 +211,7 @@ def halve_limits(
 
 
 def damaged_entry_error(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
-    """Return the error for an entry that does not lead to its message, with how to go on."""
+    """Return the error for an entry that does not lead to its message, with how to continue."""
     return UnreadableFile(
         f"an entry of {queue.directory}, {which}, does not lead to its message, but to "
         f"{wrong.place} of the commit log: it is damaged, or the record there. "
@@ -244,7 +244,7 @@ OffsetsOnlyPredicate: TypeAlias = "Callable[[Numbers, Numbers], bool]"
 
 
 class RecordRemoved(Exception):
-    """Retention has deleted a file of the log since its entries were looked at."""
+    """Retention has deleted a file of the log since its entries were read."""
 
 
 class MessageReader:
@@ -258,8 +258,8 @@ class MessageReader:
     ) -> None:
         """Prepare; any number of readers may read while one writer appends.
 
-        ``degradation`` returns what is in the way of a start that is not finished; ``next_offset``
-        the offset behind all messages of a queue, with those that are not carried to it yet.
+        ``degradation`` returns why a start is not finished; ``next_offset`` the offset past all
+        messages of a queue, with those that are not dispatched to it yet.
         """
         self._dispatcher = components.dispatcher
         self._log = log = components.log
@@ -283,8 +283,8 @@ class MessageReader:
     ) -> GetMessageResult:
         """Return messages of a queue from an offset on: the first however large, then up to limits.
 
-        It does not look beyond the end of a consume-queue file. Where ``wants_offsets_only`` says
-        so of the places and sizes, the messages themselves are left out, and not looked at.
+        It does not read past the end of a consume-queue file. If ``wants_offsets_only`` accepts the
+        places and sizes, the messages themselves are neither read nor returned.
 
         Raises:
             UnreadableFile: The disk does not give them.
@@ -337,7 +337,7 @@ class MessageReader:
     def _overflow_result(
         self, queue: QueueKey, queue_offset: QueueOffset, low: QueueOffset, high: QueueOffset
     ) -> GetMessageResult:
-        """Tell whether what lies behind a queue is in the log and to come, or is not there."""
+        """Return whether what lies past a queue's end is in the log and to come, or missing."""
         if queue_offset == high > 0 or high < queue_offset < self._next_offset(queue):
             return _empty_result(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if high == 0:
@@ -347,7 +347,7 @@ class MessageReader:
     def check_end(
         self, topic: str, queue_id: int, end: QueueOffset, lower_bound: QueueOffset
     ) -> None:
-        """Refuse to tell of an end that is not one yet.
+        """Refuse to report an end that is not final yet.
 
         Raises:
             EndUnknown: The queue ends behind this.
@@ -373,9 +373,9 @@ class MessageReader:
         return bounds
 
     def owner_of(self, topic: str, queue_id: int) -> RecordOwner:
-        """Tell whose records a queue leads to.
+        """Return the owner of the records that a queue leads to.
 
-        To be asked before the queue, whose topic may just go.
+        Call this before reading the queue, whose topic may be deleted at any time.
         """
         since = self._dispatcher.deleted_topics.get(topic, LOG_START)
         return RecordOwner(topic.encode(), queue_id, since)
@@ -430,9 +430,9 @@ class MessageReader:
     ) -> tuple[Buffer, ...]:
         """Return the records at these places, in order, which have these offsets in their queue.
 
-        What was carried in this life, or compared with the log by the start, is looked at where
-        that costs nothing, or left to those for whom the places do: they compare each record with
-        its entry. What was believed is looked at, each record.
+        What was dispatched since the start, or compared with the log by it, is checked where that
+        costs nothing, or left to callers that want only the places: they compare each record with
+        its entry. Of what was accepted unchecked, each record is checked.
         """
         is_believed = queue_offsets.start < queue.unverified_before
         if wants_offsets_only is not None and not is_believed:
@@ -452,7 +452,7 @@ class MessageReader:
         places: Numbers,
         sizes: Numbers,
     ) -> RecordChunk:
-        """Return the records at these places as one chunk, which a filter looks into."""
+        """Return the records at these places as one chunk, which a filter reads."""
         records = self._records(queue, owner, queue_offsets, places, sizes)
         data = b"".join(records)
         try:
@@ -505,7 +505,7 @@ class MessageReader:
     def _check_possible(
         self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
     ) -> None:
-        """Refuse what no records can be; and what nobody should make room for."""
+        """Refuse places that no records can have, and sizes that nobody should allocate."""
         first, size = PhysicalOffset(places[0]), int(sizes[0])
         are_possible = are_in_range(places, since, self._log.written_offset)
         if not are_possible or not are_in_range(sizes, HEAD_BYTES, BLANK_SIZE):
@@ -561,7 +561,7 @@ class MessageReader:
     def _contiguous_ranges(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Split where the next record lies in another file, too far away, or behind a hole."""
+        """Split where the next record lies in another file, too far away, or past a hole."""
         file_size = self._file_size
         ends = places + sizes
         gaps = places[1:] - ends[:-1]
@@ -619,7 +619,7 @@ class MessageReader:
         return data
 
     def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
-        """Return the record that starts at a place in the log; None if none does."""
+        """Return the record that starts at a log offset; None if none does."""
         if not self._log.min_offset <= physical_offset < self._log.written_offset:
             return None
         record = self._log.read_record(physical_offset)

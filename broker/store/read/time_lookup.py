@@ -1,10 +1,10 @@
-"""TimeLookup: which message of a queue was stored at a time, and when its first one was.
+"""TimeLookup: finds which message of a queue was stored at a time, and when its first one was.
 
     a time ── search of the consume queue, halving ──> the head of a record ──> when it was stored
                                                   └──> ...
 
-What the disk does not give was stored between the first moment and the last, which often is enough.
-It reads by `MessageReader`, and hands out no messages.
+A message that the disk does not return was stored between the first and the last, which often is
+enough.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CANDIDATES_PER_RESULT = 4
 
 
 class KeyQuery:
-    """Queries of a store; ``record_at`` gives the record at a place, if it is visible."""
+    """Queries of a store; ``record_at`` returns the record at a log offset, if it is visible."""
 
     def __init__(
         self, components: StoreComponents, record_at: Callable[[PhysicalOffset], Buffer | None]
@@ -83,7 +83,7 @@ def _physical_offset_of(entry: Any) -> int:
 
 
 class TimeLookup:
-    """Looks for times in the queues of a store."""
+    """Searches the queues of a store by time."""
 
     def __init__(self, components: StoreComponents, reader: MessageReader) -> None:
         self._log = components.log

@@ -1,4 +1,1 @@
-"""Records of the log: made of messages, looked at where they lie, and told whose they are.
-
-Nothing here reads or writes a file.
-"""
+"""Records of the log: building them from messages, checking them in place, and their owners."""

@@ -1,8 +1,8 @@
-"""The parts of one record that consume queues and index need, without decoding the rest of it.
+"""Record fields: the parts of one record that consume queues and index need.
 
-It is for a few records at a time: many are looked at as a `RecordChunk`. The records are those of a
-log that has been checked; if one is inconsistent all the same, `decode_record` says what is wrong
-with it.
+They are read without decoding the rest, for a few records at a time; many use a `RecordChunk`. The
+records come from a log that has been checked; if one is inconsistent all the same, `decode_record`
+reports what is wrong with it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_fields(
 ) -> tuple[bytes, int, QueueOffset, int, int, bytes]:
     """Return topic, queue, queue offset, sysFlag, store time and properties of a record.
 
-    The result is no named tuple, as making one takes as long as looking.
+    The result is no named tuple, because creating one takes as long as reading the fields.
     """
     head = _HEAD_V4
     try:
@@ -129,7 +129,7 @@ def property_of(properties: bytes, pattern: bytes) -> bytes | None:
 
 
 def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
-    """Return whether a record is of a topic and has a key, by text: the index knows hashes only."""
+    """Return whether a record is of a topic and has a key, by text: the index has only hashes."""
     of_topic, _, _, _, _, properties = read_fields(record, 0, len(record))
     keys = property_of(properties, _KEYS) or b""
     return of_topic == topic and (
@@ -174,7 +174,7 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 def topic_fault(topic: str) -> str | None:
-    """Return what is wrong with a topic's name, which becomes a directory's; None if nothing is."""
+    """Return what is wrong with a topic's name, which becomes a directory; None if nothing is."""
     if _TOPIC.fullmatch(topic):
         return None
     if not topic:

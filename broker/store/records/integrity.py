@@ -1,10 +1,8 @@
-"""Tells records that are what was written.
+"""Integrity: checks that records are what was written.
 
-By size, magic, place, topic, body CRC, and the checksum of the whole.
-
-A start asks before it goes on behind a log, and reput before it carries records that were read from
-the disk: a record in which a bit has changed is never shown, whoever comes to it first. This module
-knows no files; it is given what was read, and the place of that in the log.
+It compares size, magic, position, topic, body CRC, and the checksum of the whole. A start checks
+before it continues the log, and reput before it dispatches records that it read from the disk, so
+that no consumer ever sees a record with a flipped bit.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
 class RecordCheck:
     """Checks of records, one by one or many at once.
 
-    All from ``sealed_from`` on have a checksum, those before may be another program's.
+    From ``sealed_from`` on all records have a checksum; earlier ones may be another program's.
     """
 
     def __init__(self, sealed_from: PhysicalOffset) -> None:
-        """Keep the place in the log from which each record ends with a checksum."""
+        """Store the log offset from which each record ends with a checksum."""
         self._sealed_from = sealed_from
 
     def decode(self, record: Buffer, physical_offset: PhysicalOffset) -> StoredMessage | None:
@@ -118,7 +116,7 @@ _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     """Return the sizes of the records from the start of the data, up to a blank or zeros.
 
-    ``count_max`` limits their number: to find them takes a while, record by record.
+    ``count_max`` limits their number, because they are found one by one.
     """
     sizes: list[int] = []
     add, read = sizes.append, _SIZE.unpack_from
@@ -147,7 +145,7 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
 def limit_records(
     sizes: list[int], count_max: int, start: PhysicalOffset, next_offset: PhysicalOffset
 ) -> tuple[list[int], PhysicalOffset]:
-    """Limit the number of records from a place on; return their sizes, and where they end."""
+    """Limit the number of records from a position on; return their sizes, and where they end."""
     if len(sizes) <= count_max:
         return sizes, next_offset
     return sizes[:count_max], start + sum(sizes[:count_max])
@@ -167,6 +165,6 @@ def limit_to_valid(
 
 
 def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
-    """Return how many records of one size, up to a number, begin at a place in the data."""
+    """Return how many records of one size, up to a number, begin at a position in the data."""
     is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size
     return most if is_same.all() else int(np.argmin(is_same))

@@ -1,8 +1,7 @@
 """RecordOwner: the queue whose records a consume queue may lead to.
 
 An entry of a damaged file may lead to a whole record of another queue, of another topic, or of a
-topic of the same name that was deleted. Entries are not known here, but for the places and sizes
-that they tell.
+deleted topic of the same name.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ _LENGTH_BYTES: Final = {
 
 
 class TopicFieldPosition(NamedTuple):
-    """The place in a record at which its topic must stand, behind its length."""
+    """The position in a record at which its topic must be, after its length."""
 
     at: int
     text: bytes
 
 
 class RecordOwner(NamedTuple):
-    """One queue of a topic, whose records all lie at a place in the log or behind it."""
+    """One queue of a topic, whose records all lie at or past a log offset."""
 
     topic: bytes
     queue_id: int
     since: PhysicalOffset
 
     def topic_position(self, data: Buffer, at: int) -> TopicFieldPosition | None:
-        """Tell where the topic must stand in what starts there.
+        """Return where the topic must be in the record that starts there.
 
         None if that is no record of this queue.
         """

@@ -1,12 +1,12 @@
 """RecentWriteQueue: the last records of the appenders, so that reput need not read the log.
 
-    appender ── add ──> [run] [rows] [run] ── take ─> reput
+    appender ── add ──> [run] [rows] [run] ── pop ──> reput
     chunk appender ──────> [chunk] [chunk] ─────────> reput
-    of a commit ──> [held] ── pop ──> PrecomputedDispatch, as nobody may see it yet
+    of a commit ──> [uncommitted] ── pop ──> PrecomputedDispatch, as they are still hidden
 
-They are a hint and no more: where one is missing, or what reput wants begins in the middle of it,
-the log is read, which says the same. So few are kept, and the oldest go first. One thread may add
-while another takes.
+They are only a hint: if one is missing, or reput starts in the middle of it, reput reads the log,
+with the same result. So only a few are kept, and the oldest are dropped first. One thread may add
+while another pops.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RecentRecord(NamedTuple):
 
 
 class RecentRun(NamedTuple):
-    """Records that lie back to back in the log, and were stored at the same time."""
+    """Contiguous records of the log that were stored at the same time."""
 
     records: Sequence[RecentRecord]
     store_timestamp: int
@@ -64,12 +64,12 @@ class RecentRun(NamedTuple):
 
     @property
     def start_offset(self) -> PhysicalOffset:
-        """The place in the log where the run begins."""
+        """The log offset where the run begins."""
         return self.records[0].physical_offset
 
 
 class FixedSizeRun(NamedTuple):
-    """Records of one queue and one size that lie back to back, and were stored at the same time."""
+    """Contiguous records of one queue and one size that were stored at the same time."""
 
     queue: QueueKey
     queue_offset: QueueOffset
@@ -84,7 +84,7 @@ class FixedSizeRun(NamedTuple):
 
     @property
     def end_offset(self) -> PhysicalOffset:
-        """The place in the log behind them."""
+        """The log offset past them."""
         return self.start_offset + self.rows * self.record_bytes
 
     def properties(self) -> list[bytes]:
@@ -116,9 +116,9 @@ class RecentWriteQueue(Generic[_Run]):
             self._runs.append(run)
 
     def pop_at(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Run | None:
-        """Return what starts at a place in the log, if it is known and ends before a limit.
+        """Pop what starts at a log offset, if it is known and ends before a limit.
 
-        What lies before that place is forgotten.
+        Everything before that offset is dropped.
         """
         while (run := self.pop()) is not None:
             if run.start_offset > start or run.end_offset > limit:
@@ -129,7 +129,7 @@ class RecentWriteQueue(Generic[_Run]):
         return None
 
     def pop(self) -> _Run | None:
-        """Take the oldest, wherever it is; None if there is none."""
+        """Pop the oldest, wherever it is; return None if there is none."""
         try:
             return self._runs.popleft()
         except IndexError:
@@ -169,16 +169,16 @@ class UnindexedRuns:
         self._batches: deque[FixedSizeRun] = deque(maxlen=_BATCHES_MAX)
 
     def add(self, runs: Iterable[RecentRun | FixedSizeRun]) -> None:
-        """Keep the batches of what was just carried."""
+        """Keep the batches that were just dispatched."""
         self._batches += [each for each in runs if isinstance(each, FixedSizeRun)]
 
     def next_contiguous(
         self, start: PhysicalOffset, limit: PhysicalOffset
     ) -> Sequence[FixedSizeRun]:
-        """Return the first batches from a place on that lie back to back and are worth a step.
+        """Return the first contiguous batches from a log offset on that are worth a step.
 
-        Fewer are worth it as well if they end at the limit, beyond which nothing is returned. What
-        lies before the stretch is forgotten.
+        Fewer are worth it as well if they end at the limit, beyond which nothing is returned.
+        Everything before them is dropped.
         """
         batches = self._batches
         while batches and batches[0].end_offset <= limit:
@@ -191,7 +191,7 @@ class UnindexedRuns:
         return ()
 
     def discard(self, runs: Sequence[FixedSizeRun]) -> None:
-        """Forget the first batches, of whose keys nothing can be told from memory."""
+        """Drop the first batches, whose keys cannot be computed from memory."""
         for _ in runs:
             self._batches.popleft()
 

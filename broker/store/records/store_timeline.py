@@ -1,17 +1,17 @@
-"""ClockSteps: the places in the log where store timestamps go back, as the clock was set right.
+"""StoreTimeline: the log offsets where store timestamps go back, because the clock was corrected.
 
     log       t=10 11 12  | 3652 days later: one message |  13 14 15 ...
                           ^ the clock was ahead          ^ a step: times go on at 13
 
 Store timestamps do not fall between two steps, so a search by time halves each of these parts on
-its own. A message stored while the clock was ahead keeps its wrong time, and `best_cut` passes over
-it: it cuts a queue where the fewest messages are on the wrong side.
+its own. A message stored while the clock was ahead keeps its wrong time, and `best_cut` skips it:
+it cuts a queue where the fewest messages are on the wrong side.
 
-A clock that goes back may also be wrong itself. It is believed only if the log has a gap at least
-as long as the step, in which the clock may have been set ahead. Else times stand still until the
+A clock that goes back may also be wrong itself. The log accepts it only if it has a gap at least as
+long as the step, in which the clock may have been set ahead. Otherwise times stand still until the
 clock has caught up, as they do for steps below `STEP_MS`, which a clock makes all the time.
 
-A step at a place where times do not go back does no harm: it only cuts a part in two.
+A step at an offset where times do not go back does no harm: it only cuts a part in two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAUSIBLE_SINCE_MS: Final = 1_577_836_800_000
 
 
 class StoreTimeline(NamedTuple):
-    """Facts about the store timestamps of a log up to a place."""
+    """Facts about the store timestamps of a log up to an offset."""
 
     last_ms: int = 0
     """The time of the last record."""
@@ -48,11 +48,11 @@ class StoreTimeline(NamedTuple):
         return now_ms if is_right and len(self.steps) < STEPS_MAX else self.last_ms
 
     def since(self, first: PhysicalOffset) -> StoreTimeline:
-        """Return the same without steps that have expired with the log before a place."""
+        """Return the timeline without the steps that have expired with the log before an offset."""
         return self._replace(steps=tuple(place for place in self.steps if place > first))
 
     def with_record(self, time_ms: int, place: PhysicalOffset) -> StoreTimeline:
-        """Return what is known when a record of this time lies at a place behind all others."""
+        """Return the timeline extended by a record of this time, past all others."""
         gap_ms = max(self.gap_ms, time_ms - self.last_ms) if self.last_ms else 0
         steps = self.steps
         if time_ms < self.last_ms - STEP_MS:

@@ -1,15 +1,14 @@
-"""BatchTable: which batch each sink has committed last, and which commit is under way.
+"""BatchTable: the last committed batch of each sink, and the commit that is under way.
 
-Kept as config/stagedBatches.json and its journal beside it, where RocketMQ leaves them alone. What
-they say decides: a batch is committed when they say so, and rows of the one that is under way are
-nobody's.
+It is kept as config/stagedBatches.json and a journal beside it, which RocketMQ ignores. These files
+decide: a batch is committed when they say so, and rows of the one under way are not visible.
 
-    before the copy     under way: the batch, and the place in the log behind which its rows go
-    behind it           the batch is its sink's last, and nothing is under way
+    before the copy     under way: the batch, and the log offset past which its rows will lie
+    after the copy      the batch is its sink's last, and nothing is under way
     or, if it failed    nothing is under way; its rows have been marked as rolled back
 
-Each of these is an entry of the journal. There is room for the second before the first is noted, so
-that a full disk cannot come between them. This module must not know what is in the log.
+Each of these is an entry of the journal. The room for the second is reserved before the first is
+written, so that a full disk cannot prevent it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _HEAD_BYTES: Final = _HEAD.size + _CRC.size
 
 
 class BatchJournal:
-    """The journal of one table. Its methods are called in one thread at a time."""
+    """The journal of one table. Only one thread at a time may call its methods."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         """Prepare without touching the disk."""
@@ -56,7 +55,7 @@ class BatchJournal:
         self._position = 0
 
     def load(self, generation: int) -> list[bytes]:
-        """Return what was noted of a generation of the table; 0 is that of a new one.
+        """Return the entries for a generation of the table; 0 is that of a new one.
 
         Raises:
             DamagedTable: The journal is missing, damaged, or not of this table.
@@ -113,7 +112,7 @@ class BatchJournal:
         return self._file is not None and self._position + needed <= JOURNAL_BYTES
 
     def append(self, content: bytes) -> None:
-        """Note a change; it is on the disk when this returns.
+        """Append a change; it is on the disk when this returns.
 
         After an error that is no failed flush, nothing was noted, and the next entry takes its
         place.
@@ -224,7 +223,7 @@ class OpenBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedBatchesTable:
-    """The content of the file, which entries of the journal of its generation go on from."""
+    """The content of the file, which the journal entries of its generation continue."""
 
     sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
     under_way: OpenBatch | None = None
@@ -235,7 +234,7 @@ class StagedBatchesTable:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTableChange:
-    """An entry of the journal: what is under way from here on, and which sinks are others."""
+    """An entry of the journal: what is under way from here on, and which sinks have changed."""
 
     sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
     forgotten: tuple[str, ...] = ()
@@ -286,7 +285,7 @@ class BatchTable:
         self._journal.close()
 
     def lost_entry_error(self, first_row: PhysicalOffset) -> DamagedTable:
-        """Compose the error of a table that knows of no end of a commit whose rows were seen."""
+        """Return the error of a table that lacks the end of a commit whose rows were visible."""
         return self._journal.damaged_error(
             "its last entry is damaged, or it is of an older copy: by what it says, a batch was "
             f"being committed, but the rows of that, from {first_row} of the commit log on, are "
@@ -294,7 +293,7 @@ class BatchTable:
         )
 
     def check_newest(self, mark: int, source: str) -> None:
-        """Refuse a table that does not know of a commit, by whose mark something tells of it.
+        """Refuse a table that does not know of a commit, whose mark was found elsewhere.
 
         Raises:
             DamagedTable: It is of an older copy.
@@ -308,7 +307,7 @@ class BatchTable:
 
     @property
     def newest_mark(self) -> int | None:
-        """The highest mark that rows of a commit may have; None if nobody has noted one."""
+        """The highest mark that rows of a commit may have; None if none was ever noted."""
         return self._current.newest_mark
 
     @property
@@ -326,7 +325,7 @@ class BatchTable:
         return self._current.sinks.get(sink)
 
     def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
-        """Return whether a batch is its sink's last; one that comes behind that is to be committed.
+        """Return whether a batch is its sink's last; a later one is still to be committed.
 
         Raises:
             BatchRefused: The sink is another query's, is one more than there may be, or has
@@ -404,7 +403,7 @@ class BatchTable:
         return min(sinks, key=lambda sink: sinks[sink].committed_ms)
 
     def _apply(self, change: BatchTableChange, room_for: int = 0) -> None:
-        """Note a change, with room behind it for one more entry of a size."""
+        """Note a change, and keep room for one more entry of a size after it."""
         content = encode_body(change)
         if self._must_save_table or not self._journal.has_room(len(content), room_for):
             self._save_table()

@@ -1,6 +1,6 @@
-"""StagingArea: the files of rows that were staged and are not committed yet, apart from the log.
+"""StagingArea: the files of rows that are staged and not committed yet, apart from the log.
 
-    staging/<sink>/<batch>-<number>-<attempt>     one chunk each, as it came, behind a head:
+    staging/<sink>/<batch>-<number>-<attempt>     one chunk each, as received, after a head:
 
         4s   magic
         i32  version of this format
@@ -8,13 +8,11 @@
         i32  rows
              the chunk, its sizes in front
 
-Nothing here is flushed: a commit compares each chunk with what came, by its CRC, and flushes the
-rows where it copies them to. What a power failure takes before that is missing then, so that the
-commit is refused and the sink stages its batch again; a kill takes nothing. A file goes when its
-batch, or a later one of its sink, is committed, when the batch is aborted, when its sink is
-forgotten, or when it is a day old.
-
-This module must not know the log, nor what becomes of a batch.
+Nothing here is flushed: a commit compares each chunk with what was received, by its CRC, and
+flushes the rows where it copies them to. What a power failure takes before that is then missing, so
+that the commit is refused and the sink stages its batch again; a kill takes nothing. A file is
+deleted when its batch or a later one of its sink is committed, when the batch is aborted, when its
+sink is forgotten, or when it is a day old.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _NAME = re.compile(r"([0-9]+)-([0-9]+)-([a-zA-Z0-9_.]+)")
 
 
 class StagingFull(TransientFailure):
-    """All that may be staged is staged."""
+    """The staged rows have reached their limit."""
 
 
 class StagedName(NamedTuple):
@@ -105,7 +103,7 @@ class _Head(NamedTuple):
 
 
 class _Staged(NamedTuple):
-    """A file, and its head if it is known: of one of an earlier start it is read when needed."""
+    """A file, and its head if that is known; a file of an earlier start is read when needed."""
 
     size: int
     head: _Head | None = None
@@ -203,7 +201,7 @@ class StagingArea:
     ) -> list[StagedName]:
         """Return the names of all chunks of a batch, if what was staged is what is named.
 
-        Whether it is intact, `read` says.
+        `read` checks whether they are intact.
 
         Raises:
             BatchRefused: One is missing or cut, or an attempt is not what was staged, or is named
@@ -246,7 +244,7 @@ class StagingArea:
         last: int | None = None,
         attempts: frozenset[str] = frozenset(),
     ) -> None:
-        """Delete what was staged of batches of a sink, from the first to the last, or all behind.
+        """Delete what was staged of a sink's batches from the first to the last, or all later ones.
 
         With ``attempts``, only what these have staged.
 
@@ -286,7 +284,7 @@ class StagingArea:
                 self._directories.discard(sink)
 
     def _modified_at(self, name: StagedName) -> float:
-        """Return when a chunk was staged; one whose file somebody has removed is as old as any."""
+        """Return when a chunk was staged; one whose file was removed counts as the oldest."""
         try:
             return self._disk.modified_at(self._root / name.sink / name.file_name)
         except FileNotFoundError:

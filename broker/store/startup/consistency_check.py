@@ -1,8 +1,8 @@
-"""Compares consume queues and index with the log, where all of the log is looked at anyway.
+"""Consistency check: compares queues and index with the log, where a start reads all of it anyway.
 
 Their entries have no checksums, so a start compares those of a store that is not large with the
-records: a queue file of zeros, an older copy of one, or a tag or key whose code has changed would
-hide messages. What is done about a difference is not known here; nothing is written.
+records: a queue file of zeros, an older copy of one, or a changed tag or key code would hide
+messages. The check writes nothing.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class ConsistencyResult(NamedTuple):
 def check_derived_files(
     components: StoreComponents, end_offset: PhysicalOffset, expired_before: PhysicalOffset
 ) -> ConsistencyResult:
-    """Compare all that was carried from the log, which must be without holes.
+    """Compare all that was dispatched from the log, which must be without holes.
 
-    Everything before ``end_offset`` was. Queues may hold entries of later records as well: a
-    checkpoint notes as its place the last one before which every queue was complete, and their
-    ends at that moment. ``expired_before`` is where the log began when queues last expired.
+    Everything before ``end_offset`` was dispatched. Queues may have entries of later records as
+    well: a checkpoint notes the last offset before which every queue was complete, and the ends of
+    queues at that time. ``expired_before`` is where the log began when queues last expired.
 
     Raises:
         UnreadableFile: The disk does not give the log.
@@ -114,9 +114,9 @@ def _truncate_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Itera
 def _pieces(
     log: CommitLog, start: PhysicalOffset, end_offset: PhysicalOffset, border: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer, list[int]]]:
-    """Yield the records of a log without holes: their place, their bytes, their sizes.
+    """Yield the records of a log without holes: their position, their bytes, their sizes.
 
-    No piece reaches across the border, where a record begins.
+    No piece crosses the border, where a record begins.
     """
     while start < end_offset:
         stop = border if start < border else end_offset
@@ -135,9 +135,9 @@ def _pieces(
 
 
 def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
-    """Return whether entries are the same, but for times of delivery in place of codes.
+    """Return whether entries are equal, except for times of delivery in place of codes.
 
-    These are by the delays that were set then, and nobody goes by them.
+    These follow the delays that were set then, and nothing uses them.
     """
     if found == expected:
         return True

@@ -1,12 +1,11 @@
-"""The lock of a store's directory, and the sign by which a start finds out about a crash.
+"""Directory lock: keeps other brokers out of a store, and detects crashes.
 
-``lock`` is locked while a broker runs, in a way that keeps a RocketMQ broker out as well, and is
-kept out by it; where somebody has deleted it meanwhile, another broker of this kind is kept out
-nevertheless, as is one whose directory has links that lead into ours. ``abort`` is there while a
-broker runs and is removed at a clean stop; a start that finds it follows a crash. RocketMQ
-writes a word into ``lock`` when it starts, and 4.9 leaves an ``abort`` that it finds as it is: so
-what lies in ``lock`` tells of it as well, and is wiped by our next start. No other file of the
-store is known here.
+A running broker locks ``lock`` in a way that excludes RocketMQ brokers as well, and is excluded by
+them. If somebody deletes that file, another broker of this kind is still kept out, and so is one
+whose directory has links into this one. ``abort`` exists while a broker runs, and a clean stop
+removes it; a start that finds it follows a crash. RocketMQ writes a word into ``lock`` when it
+starts, and 4.9 leaves an ``abort`` that it finds unchanged: so the content of ``lock`` shows that
+RocketMQ ran, and our next start wipes it.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _FOREIGN_DIRECTORY_ERRNOS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, err
 
 
 def make_root(disk: Disk, root: Path, names: Sequence[str]) -> Sequence[Path]:
-    """Make a store's directory, if it is missing, in a way that survives a power loss.
+    """Create a store's directory, if it is missing, in a way that survives a power loss.
 
-    A start may be killed between a directory and the flush of its name. So as long as none has come
-    to its end, every name above is flushed; those in directories that we may not open are not our
-    making. Those of these ``names`` below it are made as well, and returned, to be locked; who goes
-    on flushes their names.
+    A start may be killed between creating a directory and flushing its name. So until a start has
+    completed, every name above is flushed; a directory that this process may not open was made by
+    others. The subdirectories ``names`` are created as well, and returned to be locked; the caller
+    flushes their names.
     """
     below = [root / name for name in names]
     for directory in (root, *below):
@@ -81,7 +80,7 @@ def lock_directory(disk: Disk, root: Path, subdirectories: Sequence[Path] = ()) 
 
 
 class AbortFile:
-    """The sign of a broker that runs, or of one that has crashed."""
+    """The file that marks a running broker, or one that has crashed."""
 
     def __init__(
         self, disk: Disk, root: Path, random_bytes: Callable[[int], bytes] = os.urandom
@@ -93,14 +92,15 @@ class AbortFile:
         """Bytes that `create` writes, and no other start."""
 
     def exists(self) -> bool:
-        """Return whether the last broker crashed; ask under the lock, before `create`."""
+        """Return whether the last broker crashed; call this under the lock, before `create`."""
         return ABORT in self._disk.names(self._root)
 
     def is_foreign(self) -> bool:
         """Return whether another program crashed; RocketMQ leaves nothing or a number there.
 
-        What it has written to the lock tells of one that found our sign, as we had crashed before.
-        A sign that the disk does not give may be another's: then no checkpoint is relied on.
+        If RocketMQ started after our crash, it left our file unchanged, and only the content of the
+        lock file shows that it ran. A file that the disk does not return may be another's: then no
+        checkpoint is trusted.
         """
         if not self.exists():
             return False
@@ -126,6 +126,6 @@ class AbortFile:
             self._disk.truncate(self._root / LOCK)
 
     def remove(self) -> None:
-        """Take the sign away, durably; after all else is flushed."""
+        """Remove the file, durably; after all else is flushed."""
         self._disk.delete(self.path)
         self._disk.flush_directory(self._root)

@@ -1,26 +1,25 @@
-"""Opening a store: what a stop or a crash has left becomes one that takes and gives out messages.
+"""Opener: opens a store that a stop or a crash has left, so that it accepts and returns messages.
 
-1. ``abort`` tells whether the last one stopped in order; then it is left by this one.
-2. The log is followed from the checkpoint to its end (`recovery`); its torn tail is wiped.
+1. ``abort`` tells whether the last broker stopped in order; this one then creates it.
+2. The log is scanned from the checkpoint to its end (`recovery`); its torn tail is wiped.
    After a crash what was found is flushed: its writer may have been killed before that.
-3. Consume queues are what the manifest says, by the names and sizes of their files alone; from
-   there on the log is dispatched again. If a file is missing, if the log has a hole or has one no
-   more, if the manifest is not the one that was saved last, or if another program wrote the
-   checkpoint, all are made again from the log; they end where their files did at least. So is the
-   index made again, if a file of it is missing.
-4. If queues were made again, or a deletion is to count from an earlier place, a checkpoint notes
-   that: the last one says otherwise. Else it is what a crash would go on from once more, and the
-   next one has time.
+3. Consume queues are restored from the manifest, by the names and sizes of their files alone; from
+   there on the log is dispatched again. All queues are rebuilt from the log if a file is missing,
+   if a hole in the log appeared or disappeared, if the manifest is not the one that was saved
+   last, or if another program wrote the checkpoint; they end where their files did at least. The
+   index is also rebuilt if a file of it is missing.
+4. If queues were rebuilt, or a deletion is to count from an earlier offset, a checkpoint notes
+   that, because the last one is wrong. Otherwise the last one is still good to restart from, and
+   the next can wait.
 
-What the log has lost is said to the operator, with the file.
+The operator sees in the log what the commit log has lost, with the file.
 
-All queues of a large log take minutes to be made again. Each GiB that was carried is noted by a
-checkpoint, together with the ends that queues are to have at least: a start that is ended or killed
-meanwhile is resumed by the next one, which does only the rest, and ends with the same queues.
+Rebuilding all queues of a large log takes minutes. A checkpoint after each GiB notes the progress,
+together with the ends that queues are to have at least: if the start is ended or killed, the next
+one does only the rest, and ends with the same queues.
 
-Before 3., nothing is deleted; no message is ever. If something is lacking to write with, such as
-room, the rest of what is to be written waits: what was found can be read meanwhile, and files of
-the log can go.
+Before 3., nothing is deleted; no message is ever. During a shortage, such as of disk space, the
+remaining writes wait: recovered messages can be read meanwhile, and log files can be deleted.
 """
 
 from __future__ import annotations
@@ -89,14 +88,14 @@ class OpeningResult(NamedTuple):
 
 
 class _QueueSource(NamedTuple):
-    """The state in which the found queues were taken."""
+    """The state from which the queues were restored."""
 
     are_restored: bool
     check_result: ConsistencyResult
 
 
 class StoreOpening:
-    """One start: what it has found, and what is still to be written before messages may be put."""
+    """One start: its findings, and what is still to be written before messages are accepted."""
 
     def __init__(self, result: OpeningResult, steps: list[Callable[[], object]]) -> None:
         """Take the findings, and steps that may each be tried again."""
@@ -112,7 +111,7 @@ class StoreOpening:
         """Write what is to be written; in any thread, in one at a time.
 
         Raises:
-            Lacking: It is not time yet.
+            TransientFailure: It is too early.
             OSError, StoreError: The first step that failed raised this. It comes first the next
                 time.
         """
@@ -122,7 +121,7 @@ class StoreOpening:
 
 
 class _ProgressReporter:
-    """Reports to a watch how much of a part of the log is done."""
+    """Reports how much of a part of the log is done."""
 
     def __init__(self, on_progress: ProgressCallback, activity: str, start: int, end: int) -> None:
         self._on_progress = on_progress
@@ -131,11 +130,11 @@ class _ProgressReporter:
         self._end = end
 
     def report_and_check_stop(self, position: int) -> bool:
-        """Report a place in the log; return whether the start is to end."""
+        """Report a log offset; return whether the start is to end."""
         return self._on_progress(self._activity, position - self._start, self._end - self._start)
 
     def report(self, position: int) -> None:
-        """Report a place in the log.
+        """Report a log offset.
 
         Raises:
             StartInterrupted: The start is to end.
@@ -152,7 +151,7 @@ def open_components(
     abort_file: AbortFile,
     on_progress: ProgressCallback | None = None,
 ) -> StoreOpening:
-    """Open the parts of a store in a locked directory; what is to be written is left.
+    """Open the parts of a store in a locked directory; the caller does the remaining writes.
 
     Raises:
         StartInterrupted: ``on_progress`` has ended the start.
@@ -257,7 +256,7 @@ def _queue_steps(
     is_rebuilding: bool,
     may_have_others: bool,
 ) -> list[Callable[[], object]]:
-    """Return the steps that carry what was found to the queues, tidy these and note that."""
+    """Return the steps that dispatch what was found to the queues, tidy these and note that."""
     reput, end_offset = components.reput, components.log.written_offset
     doing = "makes consume queues and index again" if is_rebuilding else "completes consume queues"
     reporter = _ProgressReporter(on_progress, doing, reput.reput_from_offset, end_offset)
@@ -289,7 +288,7 @@ def _finish_log(
     *,
     crashed: bool,
 ) -> None:
-    """Have the disk hold what was found of the log, nothing behind it, and no half of a batch."""
+    """Flush what was found of the log, wipe what follows it, and roll back an open batch."""
     files, end_offset = components.log.files, recovered.end_offset
     if crashed:
         start = checkpoint.safe_offset if checkpoint else files.first_offset
@@ -394,7 +393,7 @@ def _dispatch_recovered(
     reporter: _ProgressReporter,
     save_progress: Callable[[], None] | None,
 ) -> None:
-    """Dispatch what was found; once a listener is told, only its own thread may do that.
+    """Dispatch what was found; if there is a listener, only its own thread may do that.
 
     Raises:
         StartInterrupted: The start is to end. What was done is noted, unless it is soon done again.
@@ -450,10 +449,10 @@ def _trim_queues(
     is_rebuilding: bool,
     may_have_others: bool,
 ) -> None:
-    """Let each queue begin and end where it should; no queue offset is given twice.
+    """Set where each queue begins and ends, so that no queue offset is given twice.
 
     ``ends`` are those of the queues' files, where these know more than the manifest. Files that
-    ``may_have_others`` behind their last entries are wiped there.
+    ``may_have_others`` past their last entries are wiped there.
     """
     with checkpointer.maintenance, components.reput.paused():
         if (
@@ -484,9 +483,9 @@ def _recover_log(
     *,
     crashed: bool,
 ) -> RecoveredLog:
-    """Find the end of the log and go on there; the torn tail after it is to be wiped.
+    """Find the end of the log and continue there; the torn tail after it is to be wiped.
 
-    The manifest, if it is the newest, knows the times of what is not followed.
+    The manifest, if it is the newest, knows the times of what is not scanned.
     """
     log = components.log
     start = checkpoint.safe_offset if checkpoint else log.min_offset
@@ -592,7 +591,7 @@ def _warn_of_missing_files(
 def _warn_of_lost_end(
     components: StoreComponents, known: PhysicalOffset, end_offset: PhysicalOffset
 ) -> None:
-    """Warn if queues lead to places behind the end of the log, as they do only to flushed ones."""
+    """Warn if queues lead past the end of the log, because they lead only to flushed records."""
     if known > end_offset:
         _log.warning(
             "%s is missing, damaged or of an older copy: the commit log ends at %d, and consume "
@@ -608,7 +607,7 @@ def _max_referenced_offset(
 ) -> PhysicalOffset:
     """Return the end of the last record that queues of a store that is not large lead to, or 0.
 
-    Behind a crash they lead to flushed records alone only if they did so all the time.
+    After a crash they lead to flushed records alone only if they did so all the time.
     """
     if not manifest.entries_were_confirmed or not _is_small(components, end_offset):
         return LOG_START
@@ -620,9 +619,9 @@ def _max_referenced_offset(
 
 
 def _remaining_holes(components: StoreComponents, holes: Sequence[Hole]) -> tuple[Hole, ...]:
-    """Return those holes that hold no record now, either, not even behind one that is damaged.
+    """Return those holes that still have no record, not even after a damaged one.
 
-    What a disk refuses it may give again one day.
+    What a disk refuses it may return again one day.
     """
     log = components.log
     behind = (
@@ -648,9 +647,9 @@ def _matches_log(manifest: StoreManifest, components: StoreComponents) -> bool:
 
 
 def _check_derived_files(components: StoreComponents, manifest: StoreManifest) -> ConsistencyResult:
-    """Compare queues and index with the log; those of a large store are taken for right.
+    """Compare queues and index with the log; those of a large store are assumed to be right.
 
-    So are those that were just made from it, as far as that has come.
+    So are those that were just built from it, up to where that has come.
     """
     end_offset = manifest.safe_offset or LOG_START
     if manifest.is_rebuilding or not _is_small(components, end_offset):
@@ -669,13 +668,13 @@ def _check_derived_files(components: StoreComponents, manifest: StoreManifest) -
 
 
 def _is_small(components: StoreComponents, end_offset: PhysicalOffset) -> bool:
-    """Return whether looking at all of a store up to a place in the log takes little time."""
+    """Return whether reading all of a store up to a log offset takes little time."""
     size = _size_until(components.log, end_offset)
     return size <= components.config.check_whole_log_bytes and len(components.queues) <= QUEUES_MAX
 
 
 def _size_until(log: CommitLog, end_offset: PhysicalOffset) -> int:
-    """Return the bytes that there are to read of a log up to a place.
+    """Return the bytes that there are to read of a log up to an offset.
 
     The first file is not full if a staged batch was to be committed there.
     """

@@ -1,6 +1,6 @@
-"""StoreInspection: a store opened to be looked at: nothing in it is changed, not even locked.
+"""StoreInspection: a store opened read-only: nothing in it is changed, not even locked.
 
-What `dump` prints and `verify` checks comes from here. A store that is in use can be looked at as
+`dump` prints and `verify` checks what comes from here. A store that is in use can be inspected as
 well; its newest messages may then be missing.
 """
 
@@ -68,7 +68,7 @@ class StoreInspection:
 
     @property
     def torn_tail_at(self) -> PhysicalOffset | None:
-        """The place behind the end where something lies that is no record, or None."""
+        """The position past the end where something lies that is no record, or None."""
         found = next(nonzero_pieces_after(self.log, self.recovered.end_offset), None)
         if found is None:
             return None
@@ -76,7 +76,7 @@ class StoreInspection:
         return position + len(piece) - len(bytes(piece).lstrip(b"\0"))
 
     def records(self) -> Iterator[tuple[PhysicalOffset, int, StoredMessage]]:
-        """Yield place, size and message of each good record."""
+        """Yield position, size and message of each good record."""
         position = PhysicalOffset(self.log.first_offset)
         holes = dict(self.recovered.holes)
         while position < self.recovered.end_offset:
@@ -99,8 +99,8 @@ class StoreInspection:
     def is_known(self, topic: str) -> bool:
         """Return whether a broker has this topic, or has lost it; False if RocketMQ deleted it.
 
-        RocketMQ takes the topic out of its table, and notes no more. Our broker notes deletions in
-        the manifest: where the last checkpoint is its own, nothing else is believed.
+        RocketMQ only removes a deleted topic from its table. Our broker also notes deletions in the
+        manifest: where the last checkpoint is its own, only that counts.
 
         Raises:
             DamagedTable: The table of topics cannot be read.

@@ -42,9 +42,9 @@ class TopicCount:
 
 
 def figures(root: Path) -> dict[str, Any]:
-    """Return what a store holds: its files, and messages and bytes by topic, the greatest first.
+    """Return what a store holds: its files, and messages and bytes by topic, the largest first.
 
-    Messages of a topic that was deleted lie in the log until their file is; they are counted apart.
+    Messages of a deleted topic stay in the log until their file is deleted; they are counted apart.
     """
     store = StoreInspection(root)
     topics: dict[str, TopicCount] = {}

@@ -45,7 +45,7 @@ class VerifyFinding(NamedTuple):
 
 
 class _Expected:
-    """The entries that queues must hold, by offset, as the log has them."""
+    """The entries that queues must have, by offset, according to the log."""
 
     def __init__(self, store: StoreInspection) -> None:
         self._store = store
@@ -71,18 +71,18 @@ class _Expected:
                 self._ends[topic, queue_id] = place + size
 
     def begin_of(self, topic: str) -> PhysicalOffset:
-        """Return the place before which records are of an earlier topic of that name."""
+        """Return the log offset before which records are of an earlier topic of that name."""
         return max(self._store.begin_of(topic), self._begins.get(topic, LOG_START))
 
     def pop(self, topic: str, queue_id: int) -> _Entries:
-        """Return what a queue must hold, and forget it."""
+        """Return what a queue must have, and forget it."""
         held, begin = self._queues.pop((topic, queue_id), {}), self.begin_of(topic)
         return {number: entry for number, entry in held.items() if entry[0] >= begin}
 
     def remaining(self) -> Iterator[tuple[QueueKey, int]]:
-        """Yield the queues that nobody has taken, each with its number of entries.
+        """Yield the queues that were not popped, each with its number of entries.
 
-        What was there before its topic was seen to be made anew is no reason for it to be there.
+        Records from before the recreation of their topic need no entries.
         """
         for topic, queue_id in sorted(self._queues):
             begin = self._recreated_at.get(topic, LOG_START)
@@ -92,7 +92,7 @@ class _Expected:
 
 
 def findings(root: Path) -> Iterator[VerifyFinding]:
-    """Yield all that is to be said of a store, one line each."""
+    """Yield all findings about a store, one line each."""
     store = StoreInspection(root)
     for start, end in store.recovered.holes:
         yield VerifyFinding(

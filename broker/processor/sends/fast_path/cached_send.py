@@ -1,9 +1,8 @@
-"""CachedSend: what follows from all of a message but its body, properties and birth.
+"""CachedSend: everything about a message except its body, properties and birth timestamp.
 
-A producer says the same of nearly every message. To read it, to see whether such a message may go
-to that topic and queue, and to put what its records have in common into bytes, is half of what a
-send costs; so it is done once, and remembered while the client is connected and the topic is
-unchanged.
+Nearly all messages of a producer have the rest in common. Parsing it, checking that such a message
+may go to the topic and queue, and encoding the common part of the records is half of the cost of a
+send. So this is done once, and cached while the client is connected and the topic is unchanged.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _Key: TypeAlias = tuple[int, tuple[str | None, ...]]
 
 
 class CachedSend(NamedTuple):
-    """The plan for messages of one kind to one queue."""
+    """The common part of messages of one kind to one queue."""
 
     header: SendMessageRequestHeader
     """The header of the first message, valid for all that does not differ."""
@@ -62,7 +61,7 @@ class CachedSend(NamedTuple):
 
 
 class CachedHeader(NamedTuple):
-    """A shape of headers, and what is known of all requests that have it."""
+    """A template of headers, and what is known of all requests that match it."""
 
     header_template: SendHeaderTemplate
     cached_send: CachedSend
@@ -98,7 +97,7 @@ CODES: Final = frozenset(_NAMES)
 
 
 class ClientSendCache:
-    """The remembered plans of one client."""
+    """The cached sends of one client."""
 
     def __init__(
         self,
@@ -107,9 +106,9 @@ class ClientSendCache:
         store_host: Host,
         on_count_change: Callable[[int], None],
     ) -> None:
-        """Remember plans for messages that come from one host and are stored at the other.
+        """Cache sends of messages that come from one host and are stored at the other.
 
-        ``on_count_change`` is told by how many plans their number changes.
+        ``on_count_change`` gets the change of their number.
         """
         self._on_count_change = on_count_change
         self._admission = admission
@@ -123,7 +122,7 @@ class ClientSendCache:
         self.learning_budget = LearningBudget(_SENDS_PER_LEARNED, CACHED_SENDS_MAX)
 
     def resolve(self, request: RemotingCommand) -> tuple[CachedSend, int, str | None]:
-        """Return the plan for a message, its birth timestamp and its properties.
+        """Return the cached send for a message, its birth timestamp and its properties.
 
         Raises:
             RequestRejected, HeaderError: The message cannot be taken.
@@ -145,10 +144,10 @@ class ClientSendCache:
         return plan, header.born_timestamp, header.properties
 
     def learn(self, header: bytes, request: RemotingCommand) -> bool:
-        """Remember the shape of the header of a send that was just put, if its plan is remembered.
+        """Learn the header of a send that was just put, if its send is cached.
 
-        Return whether the shape is known. A client has credit for as many lessons as it may have
-        shapes.
+        Return whether the header's shape is known. A client's learning budget covers as many
+        headers as it may have shapes.
         """
         known = self.headers.get(header_prefix(header))
         if known is not None and self._is_valid(known.cached_send):
@@ -168,7 +167,7 @@ class ClientSendCache:
         return True
 
     def _is_valid(self, plan: CachedSend) -> bool:
-        """Return whether the topic of a plan is as it was, and stays."""
+        """Return whether the topic of a cached send is unchanged, and stays."""
         return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._deleting
 
     def __len__(self) -> int:
@@ -213,10 +212,10 @@ class ClientSendCache:
 
 
 class SendCache(PerClientCache[ClientSendCache]):
-    """The remembered plans of all clients, up to a fixed number."""
+    """The cached sends of all clients, up to a fixed number."""
 
     def __init__(self, admission: TopicAdmission, store_host: Callable[[Channel], Host]) -> None:
-        """Begin with no plans; ``store_host`` returns where a client's messages are stored."""
+        """Start empty; ``store_host`` returns where a client's messages are stored."""
         super().__init__(CACHED_SENDS_TOTAL_MAX)
         self._admission = admission
         self.config_of, self.deleting = admission.config_of, admission.deleting
@@ -224,7 +223,7 @@ class SendCache(PerClientCache[ClientSendCache]):
         self._store_host = store_host
 
     def for_client(self, connection: Channel) -> ClientSendCache:
-        """Return the plans of a client."""
+        """Return the cached sends of a client."""
         plans = self._clients.get(connection)
         return plans if plans is not None else self._new(connection)
 

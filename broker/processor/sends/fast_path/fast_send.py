@@ -1,25 +1,24 @@
-"""FastSend: the short way of sends that look like earlier ones of their client.
+"""FastSend: the fast path of sends that look like earlier ones of their client.
 
-                         ┌──────────────── the usual way ────────────────────┐
-    bytes of one read    │ frame ─> command ─> handler ─> plan ─> put later ─┤ one by one
+                         ┌──────────────── the normal path ──────────────────┐
+    bytes of one read    │ frame ─> command ─> handler ─> cache ─> buffer ───┤ one by one
       [S][S][S][P][S]────┤             └─ learn: the header's shape          ├─> the turn ends:
        └──┬──┘           │                                                   │   write, answer
           └──────────────┴ cut by shape ─> a run ─> one write ───────────────┘ all at once
 
-A producer's sends have headers that differ in three places (`send_header`). The usual way takes
-the first of them and does all that there is to check; its header's shape, with the plan that came
-of it (`cached_send`), is remembered. Successive sends that begin with such headers are a run: cut,
-put into the log by one write with one lock and one time, and answered when the turn ends, or, with
-SYNC_FLUSH, when the flush is confirmed that covers them. A send that comes alone is cut,
-too, and then put as the usual way puts it.
+The headers of a producer's sends differ in three places (`send_header`). The first send takes the
+normal path, which checks everything; then the template of its header is cached with the result
+(`cached_send`). Successive sends with such headers form a run: they are cut, appended by one write
+with one lock and one time, and answered when the turn ends, or, with SYNC_FLUSH, after the flush
+that covers them. A single send is cut, too, and then appended as on the normal path.
 
-Whatever is not exactly so goes the usual way, and what is behind it may take the lane again: other
-requests, new shapes, plans that do not hold any more, empty or long bodies, properties with
-instructions or anything that JSON escapes, a queue's first message, the end of a file of the log.
-The lane refuses nothing by itself, but for a write that fails. The order of a
-client's messages is that of its requests, whichever way they go.
+Everything else takes the normal path, and what follows may take the fast path again: other
+requests, new shapes, invalid cached sends, empty or long bodies, properties with instructions or
+anything that JSON escapes, a queue's first message, the end of a log file. The fast path itself
+refuses nothing, except after a failed write. The order of a client's messages is that of its
+requests, whichever path they take.
 
-It reads frames, as no reader of frames is as quick as looking; it knows no socket and no turn.
+It parses frames itself, because no frame reader is as fast as a comparison.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ PutOne: TypeAlias = Callable[[Channel, RemotingCommand, CachedSend, Buffer, byte
 
 
 class _RunMessage(NamedTuple):
-    """One message of a run that is in the log, or not."""
+    """One message of a run, stored or not."""
 
     cached: CachedHeader
     opaque: int
@@ -90,7 +89,7 @@ class _RunMessage(NamedTuple):
 
 
 class _UnacknowledgedRun(NamedTuple):
-    """The messages of one write, and what came of it."""
+    """The messages of one write, and its result."""
 
     connection: Channel
     result: PutMessageResult
@@ -98,7 +97,7 @@ class _UnacknowledgedRun(NamedTuple):
 
 
 class FastSend:
-    """The lane of all clients."""
+    """The fast path of all clients."""
 
     def __init__(
         self,
@@ -143,9 +142,9 @@ class FastSend:
         return plans is not None and plans.learn(bytes(header), request)
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Take the sends of a run that starts at a place in the data; return where it ends.
+        """Process the sends of a run that starts at a position in the data; return where it ends.
 
-        That is where it starts if the first frame there is none for the lane.
+        If the fast path does not apply to the first frame, that is where it starts.
         """
         if self._busy_reason() is not None:
             return start
@@ -199,7 +198,7 @@ class FastSend:
             self._acknowledger.when_stored(result, tell, sends=len(puts))
 
     def _parse_run(self, plans: ClientSendCache, data: bytes, start: int) -> Iterator[_ParsedSend]:
-        """Cut the sends that begin at a place in the data, up to the first that has no shape."""
+        """Cut the sends that begin at a position in the data, up to the first of unknown shape."""
         end, stop = len(data), start + RUN_BYTES_MAX
         planned_of, config_of, leaving = (
             plans.headers.get,

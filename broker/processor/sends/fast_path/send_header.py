@@ -1,18 +1,15 @@
 """SendHeaderTemplate: the JSON header of a send, cut where it differs from the next one's.
 
     {"code":310,"extFields":{"a":"G","b":"T", ... "g":"1700000000000","h":"0","i":"KEYS..","j":"0",
-    |-------------------- before ----------------|mark|---- born ---|-- middle --|-texts-|-----
+    |-------------------- prefix ----------------|mark|---- born ---|-- middle --|-texts-|-----
 
                ... },"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC":"JSON", ... }
-               ---------------- behind -----------------|--|---------------- end -----------------|
+               ---------------- suffix -----------------|--|---------------- end -----------------|
 
-Born is the time of birth in 13 digits, texts are the properties, and the last cut is the opaque. A
-header with the same bytes before, between and behind them says the same of all the rest: what is
-cut out lies within a text, which its first quote ends, or is a number. That it does lie there, and
-that nothing in the rest repeats it, is tried when a shape is made: other values are put in, and the
-codec must find these, and all else unchanged.
-
-This is bytes and nothing else: what follows from a header is not known here.
+Born is the birth timestamp in 13 digits, texts are the properties, and the last cut is the opaque.
+A header with the same bytes around them has the same content otherwise: each value that is cut out
+is in a string, which its first quote ends, or is a number. When a template is built, it is tested
+with other values: the codec must find these in their fields, and all else unchanged.
 """
 
 from __future__ import annotations
@@ -51,8 +48,8 @@ class SendHeaderTemplate(NamedTuple):
     def match(self, rest: bytes) -> tuple[int, bytes, int] | None:
         """Return birth, texts and opaque of a header that has the shape; else None.
 
-        ``rest`` is what follows `BORN_MARK`, before which the caller knows the bytes already. What
-        the texts hold is for `unescape_all` to say, of those of many headers at once.
+        ``rest`` is what follows `BORN_MARK`; the caller has already compared the bytes before that.
+        `unescape_all` decodes the texts, of many headers at once.
         """
         _, middle, behind, end = self
         texts, _, last = rest.partition(behind)
@@ -87,7 +84,7 @@ def unescape_all(texts: Sequence[bytes]) -> str | None:
 
 
 def header_prefix(header: bytes) -> bytes:
-    """Return what a header begins with, by which its shape is known."""
+    """Return the beginning of a header, which identifies its shape."""
     return header.partition(BORN_MARK)[0]
 
 
