@@ -17,7 +17,7 @@ from rmq_spark.wire.record_checksum import with_empty_checksum
 from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
 from rocketpoll.broker.store.append.record_encoding import RecordTemplate, UniformParts, draft_of
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
-from rocketpoll.broker.store.errors import FlushFailed, UnreadableFile
+from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.files.disk import Disk, LocalDisk
 from rocketpoll.broker.store.index.index_keys import keyed_messages
 from rocketpoll.broker.store.index.index_service import hash_messages
@@ -111,11 +111,8 @@ def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult
 
 def crash(store: MessageStore) -> None:
     """Close everything without a flush, as a kill does."""
-
-    def refuse() -> int:
-        raise FlushFailed("the store was killed")
-
-    store._flusher._flush = refuse
+    flushed_offset = store._flusher._flushed_offset
+    store._flusher._flush = lambda: flushed_offset
     store._flusher.stop()
     store._log.close()
     store._queues.close()
