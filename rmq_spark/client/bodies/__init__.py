@@ -1,1 +1,1 @@
-"""Serializers of message bodies: JSON, MessagePack, Avro, and their errors."""
+"""Serializers of message bodies: JSON, MessagePack, text, Avro."""
