@@ -22,14 +22,14 @@ from rmq_spark.client.arguments import (
     check_text,
     check_utf8,
 )
-from rmq_spark.client.bodies.serializers import (
+from rmq_spark.client.damaged_records import decode_damaged_record, record_size_at
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.serializers import (
     SERIALIZERS,
     Serializer,
     decode_value,
     resolve_serializer,
 )
-from rmq_spark.client.damaged_records import decode_damaged_record, record_size_at
-from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import BodyError, RecordError, Verbatim, sanitize
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer

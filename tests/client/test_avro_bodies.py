@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from baskets import BASKET_SCHEMA, WRONG, Item, basket, record
 
-from rmq_spark.client.bodies.serializers import avro, decode_value, encode_value, resolve_serializer
 from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.serializers import avro, decode_value, encode_value, resolve_serializer
 from rmq_spark.errors import BodyError
 
 ORDER = record({"name": "id", "type": "long"}, {"name": "customer", "type": ["null", "string"]})

@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.bodies.serializers import (
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.serializers import (
     SERIALIZERS,
     Avro,
     avro,
@@ -23,8 +25,6 @@ from rmq_spark.client.bodies.serializers import (
     encode_value,
     resolve_serializer,
 )
-from rmq_spark.client.message import Message
-from rmq_spark.client.producer.producer import Producer
 from rmq_spark.errors import BodyError
 
 ORDER = {

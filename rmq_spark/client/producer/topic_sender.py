@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from rmq_spark.client.arguments import wrong_kind
-from rmq_spark.client.bodies.serializers import Serializer, encode_value
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -37,6 +36,7 @@ from rmq_spark.client.producer.prepared_message import (
 )
 from rmq_spark.client.producer.queue_selector import QueueSelector, queue_for_key
 from rmq_spark.client.producer.unique_ids import UniqueIdGenerator, now_ms
+from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
