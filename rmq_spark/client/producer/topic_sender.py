@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.errors import (
@@ -40,6 +41,9 @@ from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
+
+RETRY_MS_MIN: Final = 50
+"""The shortest attempt in milliseconds; a shorter one would time out while the broker stores."""
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of a topic's queues for a message."""
@@ -140,6 +144,11 @@ class TopicSender:
             return connections.is_silent(self.instance.routes.master_address(broker_name))
         except BrokerNotFound:
             return False
+
+
+def has_time_to_retry(deadline: float, now: float) -> bool:
+    """Return whether another attempt can end before the deadline; both are in seconds."""
+    return deadline - now >= RETRY_MS_MIN / 1000
 
 
 def is_route_stale(error: BaseException) -> bool:
