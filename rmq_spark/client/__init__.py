@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.lag import Lag
     from rmq_spark.client.admin.tables import read_committed, read_table
     from rmq_spark.client.api.broker_api import BrokerApi
-    from rmq_spark.client.bodies.serializers import Serializer, avro
     from rmq_spark.client.consumer.dispatch.listeners import (
         ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.producer.producer import Producer
     from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
     from rmq_spark.client.results import PullResult, PullStatus, SendResult, SendStatus
+    from rmq_spark.client.serializers import Serializer, avro
     from rmq_spark.client.subscriptions import by_sql, by_tag
     from rmq_spark.client.transport.remoting_client import Credentials, RemotingClient
     from rmq_spark.client.transport.tls.settings import TlsSettings
@@ -71,9 +71,9 @@ _MODULES: Final = {
     "SendResult": "rmq_spark.client.results",
     "SendRules": "rmq_spark.client.producer.prepared_message",
     "SendStatus": "rmq_spark.client.results",
-    "Serializer": "rmq_spark.client.bodies.serializers",
+    "Serializer": "rmq_spark.client.serializers",
     "TlsSettings": "rmq_spark.client.transport.tls.settings",
-    "avro": "rmq_spark.client.bodies.serializers",
+    "avro": "rmq_spark.client.serializers",
     "by_sql": "rmq_spark.client.subscriptions",
     "by_tag": "rmq_spark.client.subscriptions",
     "read_committed": "rmq_spark.client.admin.tables",

@@ -7,10 +7,9 @@ used, perhaps in another thread or at a broker.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from types import MethodType
-from typing import Any, Final
+from typing import Final
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import Verbatim, WireError, excerpt, nearest_name, sanitize
@@ -312,23 +311,15 @@ def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
     return MessageRejected(what, needed, found)
 
 
-# ---- Wrong calls: what to say of arguments that a method does not take, or lacks.
-
-
-def check_call(method: MethodType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raise an error if a method cannot be called with these arguments.
+def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[str]) -> None:
+    """Raise an error if a method has no parameter of one of these names.
 
     Raises:
-        TypeError: It names the class of the object that the method is bound to, and the name that
-            was meant, if there is one like it.
+        TypeError: The message names the call, and the parameter that was probably meant.
     """
-    signature = inspect.signature(method)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        unknown = next((name for name in kwargs if name not in signature.parameters), None)
-        meant = None if unknown is None else nearest_name(unknown, signature.parameters)
-        hint = "" if meant is None else f": did you mean {meant}?"
-        what = str(error) if unknown is None else f"got an unexpected keyword argument {unknown!r}"
-        where = f"{type(method.__self__).__name__}.{method.__name__}()"
-        raise TypeError(f"{where} {what}{hint}") from None
+    parameters = inspect.signature(method).parameters
+    for name in keywords:
+        if name not in parameters:
+            meant = nearest_name(name, parameters)
+            hint = "" if meant is None else f": did you mean {meant}?"
+            raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}") from None

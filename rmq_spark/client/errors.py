@@ -305,6 +305,8 @@ class SendFailed(ClientError):
         super().__init__(topic, tuple(tries))
         self.topic = topic
         self.tries = tuple(tries)
+        if self.tries:
+            self.__cause__ = self.tries[-1]
 
     def __str__(self) -> str:
         reasons = "; ".join(dict.fromkeys(map(str, self.tries)))  # each once

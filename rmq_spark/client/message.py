@@ -21,14 +21,14 @@ from rmq_spark.client.arguments import (
     check_text,
     check_utf8,
 )
-from rmq_spark.client.bodies.serializers import (
+from rmq_spark.client.damaged_records import decode_damaged_record, record_size_at
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.serializers import (
     SERIALIZERS,
     Serializer,
     decode_value,
     resolve_serializer,
 )
-from rmq_spark.client.damaged_records import decode_damaged_record, record_size_at
-from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import BodyError, RecordError, Verbatim, sanitize
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
@@ -351,7 +351,11 @@ _host_text = lru_cache(maxsize=1024)(str)  # there are few hosts and many messag
 
 
 def to_message(
-    stored: StoredMessage, broker_name: str, *, max_body_bytes: int = PLAIN_BYTES_MAX
+    stored: StoredMessage,
+    broker_name: str,
+    *,
+    max_body_bytes: int = PLAIN_BYTES_MAX,
+    with_fault: bool = False,
 ) -> MessageExt:
     """Return the message that a stored record holds.
 
@@ -359,26 +363,17 @@ def to_message(
         stored: The decoded record.
         broker_name: Name of the broker that it was read from.
         max_body_bytes: Most bytes that a compressed body may inflate to.
+        with_fault: Whether to return a message whose body cannot be decompressed, with its
+            ``fault``; otherwise that is an error.
 
     Raises:
         BodyError: The body was compressed, and cannot be decompressed.
     """
-    return _build_message(stored, broker_name, stored.plain_body(max_body_bytes), None)
-
-
-def to_message_with_fault(
-    stored: StoredMessage, broker_name: str, *, max_body_bytes: int = PLAIN_BYTES_MAX
-) -> MessageExt:
-    """Return the message that a stored record holds, with a fault if its body cannot be inflated.
-
-    Args:
-        stored: The decoded record.
-        broker_name: Name of the broker that it was read from.
-        max_body_bytes: Most bytes that a compressed body may inflate to.
-    """
     try:
-        return to_message(stored, broker_name, max_body_bytes=max_body_bytes)
+        return _build_message(stored, broker_name, stored.plain_body(max_body_bytes), None)
     except BodyError as error:
+        if not with_fault:
+            raise
         return unreadable_message(stored, broker_name, str(error))
 
 
@@ -492,8 +487,8 @@ def decode_messages(
             size = record_size_at(data, position) if with_faults else record_size(data, position)
             try:
                 stored = decode_record(data, position)
-                yield (to_message_with_fault if with_faults else to_message)(
-                    stored, broker_name, max_body_bytes=max_body_bytes
+                yield to_message(
+                    stored, broker_name, max_body_bytes=max_body_bytes, with_fault=with_faults
                 )
             except RecordError as error:
                 if not with_faults:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from baskets import BASKET_SCHEMA, WRONG, basket, record
+from baskets import BASKET_SCHEMA, WRONG, Item, basket, record
 
-from rmq_spark.client.bodies.serializers import avro, decode_value, encode_value, resolve_serializer
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.serializers import avro, decode_value, encode_value, resolve_serializer
 from rmq_spark.errors import BodyError
 
 ORDER = record({"name": "id", "type": "long"}, {"name": "customer", "type": ["null", "string"]})
@@ -30,11 +32,52 @@ def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
 
 
 @pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (basket(items=[Item("a", Decimal(1)), Item("b", object())]), "TypeError: .* field price"),
+        (basket(items=[Item("a", Decimal("1.253"))]), "ValueError: .*decimal"),
+        (basket(items=[Item("a", Decimal(1), "huge")]), "ValueError: 'huge' is not in list"),
+        (basket(items=[{"sku": "a"}]), "ValueError: no value and no default for price"),
+        (basket(items=None), "TypeError: .* on field items"),
+        (basket(note=7), "ValueError: 7 .* on field note"),
+        ({**vars(basket()), "either": "x" * 1_000}, r"ValueError: 'x+\.\.\."),
+        (7, "TypeError: .*int"),
+    ],
+)
+def test_a_value_that_does_not_fit_the_schema_is_refused_with_fastavros_reason(value, reason):
+    kind = type(value).__name__
+    why = rf"^body: serializer Avro cannot encode {kind} .*: it does not fit the schema \({reason}"
+    with pytest.raises(TypeError, match=why) as raised:
+        encode_value(value, avro(BASKET_SCHEMA))
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (record(WRONG), "UnknownType: strng"),
+        (record({"name": "x", "type": "int", "default": "one"}), "SchemaParseException: Default"),
+        (record({"name": "x", "type": {"type": "fixed", "name": "F"}}), "KeyError: 'size'"),
+        (record({"name": "x"}), "SchemaParseException: Record field 'x' is missing 'type'"),
+        (record("x"), "SchemaParseException: Record field must be a dict"),
+        ({}, "KeyError: 'type'"),
+    ],
+)
+def test_a_schema_that_fastavro_cannot_read_is_refused_with_its_reason(schema, reason):
+    why = rf"^schema: needed an Avro schema that fastavro can read \({reason}.*\), found "
+    with pytest.raises(MessageRejected, match=why):
+        avro(schema)
+
+
+@pytest.mark.parametrize(
     ("registry", "said"),
     [
         ({}, r"schema_of has no schema for header b'\\x01'"),
         ({b"\1": None}, r"schema_of: needed a schema for header b'\\x01', found NoneType None"),
-        ({b"\1": record(WRONG)}, r"schema_of: no schema for header b'\\x01': its x: 'strng' is no"),
+        (
+            {b"\1": record(WRONG)},
+            r"schema_of: fastavro cannot read the schema .*\(UnknownType: strng\)",
+        ),
         ({b"\1": record({"name": "id", "type": "string"})}, "cannot be one of this .*mismatch"),
     ],
 )

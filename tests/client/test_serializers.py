@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.bodies.avro_bodies import Avro
-from rmq_spark.client.bodies.serializers import (
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.serializers import (
     SERIALIZERS,
+    Avro,
     avro,
     decode_value,
     encode_value,
     resolve_serializer,
 )
-from rmq_spark.client.message import Message
-from rmq_spark.client.producer.producer import Producer
 from rmq_spark.errors import BodyError
 
 ORDER = {
@@ -260,6 +260,33 @@ def test_text_is_for_texts_alone():
 )
 def test_a_value_without_a_body_is_refused_with_its_kind(name, value):
     with pytest.raises(TypeError, match=f"cannot encode {type(value).__name__}"):
+        encode_value(value, SERIALIZERS[name])
+
+
+class RaisingModel:
+    def model_dump(self, **_):
+        raise ValueError("not today")
+
+
+RECURSIVE = []
+RECURSIVE.append(RECURSIVE)
+
+
+@pytest.mark.parametrize("name", ["json", "msgpack"])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"items": [1, object()]}, "object"),
+        ({"note": {"a": 2j}}, "complex"),
+        ({"note": "\ud800"}, "surrogates"),
+        ({"note": 1 << 70}, "64-bit|int"),
+        (RECURSIVE, "[Rr]ecursion|int"),
+        ([RaisingModel()], "not today|not JSON serializable"),
+    ],
+)
+def test_the_error_quotes_what_the_library_says_of_a_value(name, value, reason):
+    kind = type(value).__name__
+    with pytest.raises(TypeError, match=f"^body: serializer .* cannot encode {kind} .*({reason})"):
         encode_value(value, SERIALIZERS[name])
 
 

@@ -54,7 +54,7 @@ def test_they_travel_to_tasks():
             "avro",
             AVRO.replace('"long"', '{"type": {"type": "int"}}'),
             {},
-            "option bodySchema: fastavro cannot read by it: ",
+            "option bodySchema: fastavro cannot read such a schema (",
         ),
         (
             "json",

@@ -26,10 +26,13 @@ from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_range, check_time_ms
 from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, SharedThreads
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
-from rmq_spark.client.consumer.lite_pull_consumer_impl import ListenerOutcome, MessageQueueListener
+from rmq_spark.client.consumer.lite_pull_consumer_impl import (
+    ListenerOutcome,
+    LitePullConsumerImpl,
+    MessageQueueListener,
+)
 from rmq_spark.client.consumer.offsets.commit import CommitRequest
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, Handout
-from rmq_spark.client.consumer.seek import SeekableConsumerImpl
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import ClientInstance
@@ -49,8 +52,8 @@ def _loop_listener(topic: str, all_queues: object, own_queues: object) -> None:
     """Stand for the listener, which `LoopConsumer` has called in its loop."""
 
 
-class LoopConsumer(SeekableConsumerImpl):
-    """The threaded consumer inside a `Consumer`; it uses the client's shared threads."""
+class LoopConsumer(LitePullConsumerImpl):
+    """The threaded consumer inside a `Consumer`; it uses the shared threads of the client."""
 
     def __init__(
         self,
@@ -299,10 +302,10 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
 
     # ---- which queues
 
-    subscribe = run_in_thread(SeekableConsumerImpl.subscribe, is_ordered=True)
-    unsubscribe = run_in_thread(SeekableConsumerImpl.unsubscribe, is_ordered=True)
-    assign = run_in_thread(SeekableConsumerImpl.assign, is_ordered=True)
-    fetch_message_queues = run_in_thread(SeekableConsumerImpl.fetch_message_queues)
+    subscribe = run_in_thread(LitePullConsumerImpl.subscribe, is_ordered=True)
+    unsubscribe = run_in_thread(LitePullConsumerImpl.unsubscribe, is_ordered=True)
+    assign = run_in_thread(LitePullConsumerImpl.assign, is_ordered=True)
+    fetch_message_queues = run_in_thread(LitePullConsumerImpl.fetch_message_queues)
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
@@ -433,12 +436,12 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         is_asked_for = offsets is not None
         await self._call_in_turn(lambda one: one.store_commit(wanted, is_strict=is_asked_for))
 
-    committed = run_in_thread(SeekableConsumerImpl.committed, is_ordered=True)
-    seek = run_in_thread(SeekableConsumerImpl.seek, is_ordered=True)
-    seek_to_begin = run_in_thread(SeekableConsumerImpl.seek_to_begin, is_ordered=True)
-    seek_to_end = run_in_thread(SeekableConsumerImpl.seek_to_end, is_ordered=True)
-    seek_to_time = run_in_thread(SeekableConsumerImpl.seek_to_time, is_ordered=True)
-    offset_for_timestamp = run_in_thread(SeekableConsumerImpl.offset_for_timestamp)
+    committed = run_in_thread(LitePullConsumerImpl.committed, is_ordered=True)
+    seek = run_in_thread(LitePullConsumerImpl.seek, is_ordered=True)
+    seek_to_begin = run_in_thread(LitePullConsumerImpl.seek_to_begin, is_ordered=True)
+    seek_to_end = run_in_thread(LitePullConsumerImpl.seek_to_end, is_ordered=True)
+    seek_to_time = run_in_thread(LitePullConsumerImpl.seek_to_time, is_ordered=True)
+    offset_for_timestamp = run_in_thread(LitePullConsumerImpl.offset_for_timestamp)
 
     def __str__(self) -> str:
         return f"the consumer {self.group!r}"

@@ -13,12 +13,13 @@ import asyncio
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from types import MethodType, TracebackType
+from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from rmq_spark.client.aio.blocking_calls import CallQueue, call_in_thread, stop_in_thread
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge
+from rmq_spark.client.arguments import check_keywords
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.errors import ClientShutDown
@@ -196,9 +197,7 @@ def run_in_thread(
         try:
             return await future
         except TypeError:
-            from rmq_spark.client.arguments import check_call  # noqa: PLC0415  # for what failed
-
-            check_call(MethodType(method, self), args, kwargs)
+            check_keywords(f"{type(self).__name__}.{method.__name__}()", method, kwargs)
             raise
 
     return call

@@ -1,13 +1,15 @@
 """LitePullConsumer: pulls the messages of a group's queues ahead, and returns them from `poll`.
 
-This is the public class; `lite_pull_consumer_impl` and `seek` implement it.
+This is the public class; `lite_pull_consumer_impl` implements it.
 """
 
 from __future__ import annotations
 
-from rmq_spark.client.consumer.lite_pull_consumer_impl import MessageQueueListener
+from rmq_spark.client.consumer.lite_pull_consumer_impl import (
+    LitePullConsumerImpl,
+    MessageQueueListener,
+)
 from rmq_spark.client.consumer.push_consumer import GroupConsumer, delegate
-from rmq_spark.client.consumer.seek import SeekableConsumerImpl
 from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import LitePullSettings
 
@@ -41,7 +43,7 @@ class LitePullConsumer(GroupConsumer):
         TypeError: An argument has the wrong type.
     """
 
-    _impl: SeekableConsumerImpl
+    _impl: LitePullConsumerImpl
 
     def __init__(
         self,
@@ -50,20 +52,20 @@ class LitePullConsumer(GroupConsumer):
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
-        super().__init__(SeekableConsumerImpl(group, instance, settings, message_queue_listener))
+        super().__init__(LitePullConsumerImpl(group, instance, settings, message_queue_listener))
 
-    start = delegate(SeekableConsumerImpl.start)
-    subscribe = delegate(SeekableConsumerImpl.subscribe)
-    assign = delegate(SeekableConsumerImpl.assign)
-    assignment = delegate(SeekableConsumerImpl.assignment)
-    fetch_message_queues = delegate(SeekableConsumerImpl.fetch_message_queues)
+    start = delegate(LitePullConsumerImpl.start)
+    subscribe = delegate(LitePullConsumerImpl.subscribe)
+    assign = delegate(LitePullConsumerImpl.assign)
+    assignment = delegate(LitePullConsumerImpl.assignment)
+    fetch_message_queues = delegate(LitePullConsumerImpl.fetch_message_queues)
     register_topic_message_queue_change_listener = delegate(
-        SeekableConsumerImpl.register_topic_message_queue_change_listener
+        LitePullConsumerImpl.register_topic_message_queue_change_listener
     )
-    pause = delegate(SeekableConsumerImpl.pause)
-    resume = delegate(SeekableConsumerImpl.resume)
+    pause = delegate(LitePullConsumerImpl.pause)
+    resume = delegate(LitePullConsumerImpl.resume)
 
-    poll = delegate(SeekableConsumerImpl.poll)
+    poll = delegate(LitePullConsumerImpl.poll)
 
     @property
     def cached_messages(self) -> int:
@@ -75,10 +77,10 @@ class LitePullConsumer(GroupConsumer):
         """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
         return self._impl.cached_bytes
 
-    commit = delegate(SeekableConsumerImpl.commit)
-    committed = delegate(SeekableConsumerImpl.committed)
-    seek = delegate(SeekableConsumerImpl.seek)
-    seek_to_begin = delegate(SeekableConsumerImpl.seek_to_begin)
-    seek_to_end = delegate(SeekableConsumerImpl.seek_to_end)
-    seek_to_time = delegate(SeekableConsumerImpl.seek_to_time)
-    offset_for_timestamp = delegate(SeekableConsumerImpl.offset_for_timestamp)
+    commit = delegate(LitePullConsumerImpl.commit)
+    committed = delegate(LitePullConsumerImpl.committed)
+    seek = delegate(LitePullConsumerImpl.seek)
+    seek_to_begin = delegate(LitePullConsumerImpl.seek_to_begin)
+    seek_to_end = delegate(LitePullConsumerImpl.seek_to_end)
+    seek_to_time = delegate(LitePullConsumerImpl.seek_to_time)
+    offset_for_timestamp = delegate(LitePullConsumerImpl.offset_for_timestamp)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import MethodType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from rmq_spark.client.arguments import check_keywords
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerConcurrently,
@@ -43,9 +43,7 @@ def delegate(
         try:
             found: _Result = getattr(self._impl, name)(*args, **kwargs)
         except TypeError:
-            from rmq_spark.client.arguments import check_call  # noqa: PLC0415  # for what failed
-
-            check_call(MethodType(method, self), args, kwargs)
+            check_keywords(f"{type(self).__name__}.{name}()", method, kwargs)
             raise
         return found
 

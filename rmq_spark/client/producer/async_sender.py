@@ -32,7 +32,7 @@ from rmq_spark.client.errors import (
     TooManyPending,
 )
 from rmq_spark.client.producer.prepared_message import PreparedMessage
-from rmq_spark.client.producer.topic_sender import TopicSender, is_route_stale
+from rmq_spark.client.producer.topic_sender import TopicSender, has_time_to_retry, is_route_stale
 from rmq_spark.client.results import SendResult
 from rmq_spark.client.transport.frame_writer import CallSoon
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture, PendingRequest
@@ -256,9 +256,6 @@ def clear_tracebacks(error: BaseException) -> None:
             found += (each.__cause__, each.__context__)
 
 
-RETRY_MS_MIN: Final = 50
-"""Least milliseconds for a try; with less, it would be given up while the broker stores."""
-
 _RETRY_THREADS_MAX: Final = 4
 
 
@@ -481,12 +478,12 @@ class _AsyncSend(PendingRequest):
             if self._failed_broker is not None:
                 self._async_sender.sender.queue_selector.record_failure(self._failed_broker)
             self.call_soon = None  # it is another thread that tries again
-            is_over = time.monotonic() + RETRY_MS_MIN / 1000 >= self.deadline
-            if (
-                is_over
-                or len(self._errors) > self._async_sender.retries
-                or not self._async_sender.schedule_retry(self)
-            ):
+            is_retried = (
+                len(self._errors) <= self._async_sender.retries
+                and has_time_to_retry(self.deadline, time.monotonic())
+                and self._async_sender.schedule_retry(self)
+            )
+            if not is_retried:
                 self.fail_with_attempts()
         else:
             if is_route_stale(error):
@@ -498,9 +495,7 @@ class _AsyncSend(PendingRequest):
         if not self._errors:  # it has yet to be tried
             self._fail(ClientShutDown("the producer was shut down before the first try"))
             return
-        error = SendFailed(self._prepared.topic, self._errors)
-        error.__cause__ = self._errors[-1]
-        self._fail(error)
+        self._fail(SendFailed(self._prepared.topic, self._errors))
 
     def _fail(self, error: Exception) -> None:
         self.cancel_write(self._release)  # a request that is being written takes memory still

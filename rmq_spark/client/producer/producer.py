@@ -28,7 +28,6 @@ from rmq_spark.client.arguments import (
     check_time_ms,
     check_topic,
 )
-from rmq_spark.client.bodies.serializers import Serializer, resolve_serializer
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.instance.callbacks import RegisteredProducer
@@ -45,6 +44,7 @@ from rmq_spark.client.producer.prepared_message import (
 from rmq_spark.client.producer.sync_sender import SyncSender
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.results import SendResult
+from rmq_spark.client.serializers import Serializer, resolve_serializer
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:

@@ -25,9 +25,13 @@ from rmq_spark.client.errors import (
     SendFailed,
 )
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.async_sender import RETRY_MS_MIN
 from rmq_spark.client.producer.prepared_message import BatchPart, PreparedMessage
-from rmq_spark.client.producer.topic_sender import TopicSender, is_route_stale
+from rmq_spark.client.producer.topic_sender import (
+    RETRY_MS_MIN,
+    TopicSender,
+    has_time_to_retry,
+    is_route_stale,
+)
 from rmq_spark.client.results import SendResult, SendStatus
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
@@ -56,7 +60,7 @@ class _Attempt(NamedTuple):
     @property
     def has_next(self) -> bool:
         """True if there will be another try after a failure of this one."""
-        return self.attempts_left > 0 and not _is_expired(self.deadline)
+        return self.attempts_left > 0 and has_time_to_retry(self.deadline, time.monotonic())
 
 
 class SyncSender:
@@ -98,7 +102,7 @@ class SyncSender:
                     return stored
         if stored is not None:  # though less safely than wanted
             return stored
-        raise SendFailed(prepared.topic, tries) from tries[-1]
+        raise SendFailed(prepared.topic, tries)
 
     def send_once(
         self,
@@ -191,7 +195,7 @@ class SyncSender:
             except (ConnectionFailed, BrokerNotFound) as error:  # noqa: PERF203  # each try has an outcome of its own
                 tries.append(error)
                 self._refresh_route_after(error, prepared.topic, each)
-        raise SendFailed(prepared.topic, tries) from tries[-1]
+        raise SendFailed(prepared.topic, tries)
 
     def send_one_way_once(
         self, prepared: PreparedMessage, queue: MessageQueue, timeout_ms: int
@@ -214,7 +218,7 @@ class SyncSender:
         deadline = time.monotonic() + timeout_ms / 1000
         failed: str | None = None
         for left in range(self.retries, -1, -1):
-            if failed is not None and _is_expired(deadline):
+            if failed is not None and not has_time_to_retry(deadline, time.monotonic()):
                 return
             target = self._sender.queue_selector.select(self._sender.publish_queues(topic), failed)
             # Finding out where the topic lives may have taken its time.
@@ -250,7 +254,3 @@ def _partial_failure(error: ClientError, results: Sequence[SendResult], sent: in
         return error
     tries = error.tries if isinstance(error, SendFailed) else (error,)
     return PartlySent(results[0].queue.topic, tries, results, sent)
-
-
-def _is_expired(deadline: float) -> bool:
-    return deadline - time.monotonic() < RETRY_MS_MIN / 1000

@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from rmq_spark.client.arguments import wrong_kind
-from rmq_spark.client.bodies.serializers import Serializer, encode_value
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -37,9 +37,13 @@ from rmq_spark.client.producer.prepared_message import (
 )
 from rmq_spark.client.producer.queue_selector import QueueSelector, queue_for_key
 from rmq_spark.client.producer.unique_ids import UniqueIdGenerator, now_ms
+from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
+
+RETRY_MS_MIN: Final = 50
+"""The shortest attempt in milliseconds; a shorter one would time out while the broker stores."""
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of a topic's queues for a message."""
@@ -140,6 +144,11 @@ class TopicSender:
             return connections.is_silent(self.instance.routes.master_address(broker_name))
         except BrokerNotFound:
             return False
+
+
+def has_time_to_retry(deadline: float, now: float) -> bool:
+    """Return whether another attempt can end before the deadline; both are in seconds."""
+    return deadline - now >= RETRY_MS_MIN / 1000
 
 
 def is_route_stale(error: BaseException) -> bool:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
 
-from rmq_spark.client.bodies.avro_bodies import explain_schema_error
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.errors import SetUpError
-from rmq_spark.spark.schemas.arrow_conversion import BodyFault, FieldPath, decode_one_by_one
+from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_one
 from rmq_spark.spark.schemas.avro_schema import without_uuids
 
 _DECODE_ERRORS: Final = (
@@ -68,36 +67,8 @@ class AvroBodies:
         try:
             return pa.array(records, self._kind)
         except (pa.ArrowException, *_DECODE_ERRORS) as error:
-            if len(records) > 1:  # each is built alone, and then told what is wrong
-                raise BodyFault(None, f"records of {self._kind}", "others") from error
-            found = _find_misfit(records[0], self._kind, None)
-            path, kind, value = found or (None, self._kind, records)
-            raise BodyFault(
-                path, f"a value that a column of {kind} holds", excerpt(value)
-            ) from error
-
-
-def _find_misfit(
-    value: Any, kind: pa.DataType, path: FieldPath
-) -> tuple[FieldPath, pa.DataType, Any] | None:
-    """Return path, type and value of the first part that fits no column; None if all fit."""
-    parts: Iterable[tuple[FieldPath, Any, pa.DataType]]
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        parts = (((path, each.name), value[each.name], each.type) for each in kind)
-    elif pa.types.is_list(kind):
-        parts = (((path, at), each, kind.value_type) for at, each in enumerate(value))
-    elif pa.types.is_map(kind):
-        parts = (((path, name), each, kind.item_type) for name, each in value.items())
-    else:
-        try:
-            pa.array([value], kind)
-        except (pa.ArrowException, *_DECODE_ERRORS):
-            return path, kind, value
-        return None
-    found = (_find_misfit(part, inner, place) for place, part, inner in parts)
-    return next(filter(None, found), None)
+            needed = "a record that fits the columns of bodySchema"
+            raise BodyFault("", needed, f"{excerpt(records[0])} ({error})") from error
 
 
 def check_avro_schema(text: str) -> None:
@@ -105,9 +76,10 @@ def check_avro_schema(text: str) -> None:
     fastavro, schema = _import_fastavro(), json.loads(text)
     try:
         fastavro.parse_schema(schema)
-    except Exception as error:  # of many kinds, its own and Python's
-        fault = explain_schema_error(fastavro, schema)
-        raise ValueError(f"fastavro cannot read by it: {fault}") from error
+    except Exception as error:  # fastavro raises its own errors and many of Python's
+        raise ValueError(
+            f"fastavro cannot read such a schema ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _import_fastavro() -> Any:

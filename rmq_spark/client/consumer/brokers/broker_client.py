@@ -23,7 +23,7 @@ from rmq_spark.client.errors import (
     OffsetMoved,
 )
 from rmq_spark.client.instance.routes import MASTER_ID, Routes
-from rmq_spark.client.message import MessageExt, to_message_with_fault
+from rmq_spark.client.message import MessageExt, to_message
 from rmq_spark.client.producer.unique_ids import now_ms
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.subscriptions import filter_by_tags
@@ -277,8 +277,8 @@ class GroupBrokerClient:
         stored = found.first_message(queue)
         if stored is None or stored.queue_offset != queue_offset:
             return None
-        return to_message_with_fault(
-            stored, queue.broker_name, max_body_bytes=self._api.max_body_bytes
+        return to_message(
+            stored, queue.broker_name, max_body_bytes=self._api.max_body_bytes, with_fault=True
         )
 
     # ---- the group

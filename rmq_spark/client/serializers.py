@@ -5,31 +5,38 @@
     text       str alone, in UTF-8
     avro(...)  dict, by a schema; with a header of its own, and a registry, if wanted
 
-Any object with the methods `dumps` and `loads` can be used as well. Libraries are imported on first
-use.
+Any object with the two methods `dumps` and `loads` is a serializer, too. If a library refuses a
+value or a body, our error quotes its message. Libraries are imported when they are first used.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from rmq_spark.client.arguments import check_kind, wrong_kind
-from rmq_spark.client.bodies.serialization_errors import (
-    ENCODING_ERRORS,
-    fields_of,
-    is_model,
-    locate_error,
-)
+from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import BodyError, excerpt
 
-if TYPE_CHECKING:
-    from rmq_spark.client.bodies.avro_bodies import Avro
+_ENCODING_ERRORS: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""The errors with which libraries refuse a value."""
+
+_REASON_CHARACTERS_MAX: Final = 200
+_NO_FASTAVRO: Final = 'Avro needs the module fastavro: pip install "rocketpoll[avro]"'
 
 
 @runtime_checkable
@@ -60,7 +67,7 @@ class Json:
 
         Decimals become texts and sets arrays, as in the JSON of models.
         """
-        if is_model(value):
+        if _is_model(value):
             return bytes(value.model_dump_json(by_alias=True).encode())
         import orjson  # noqa: PLC0415  # as all libraries here
 
@@ -104,6 +111,83 @@ class Text:
         return body.decode()
 
 
+class Avro:
+    """The serializer of Avro's binary form, a record a body; made by `avro`."""
+
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        header: bytes = b"",
+        schema_of: Callable[[bytes], Mapping[str, Any]] | None = None,
+    ) -> None:
+        try:
+            import fastavro  # noqa: PLC0415  # an extra: for those only who have Avro
+        except ImportError as error:
+            raise ModuleNotFoundError(_NO_FASTAVRO) from error
+        self._library = fastavro
+        try:
+            self._schema = fastavro.parse_schema(dict(schema))
+        except Exception as error:  # fastavro raises its own errors and many of Python's
+            needed = f"an Avro schema that fastavro can read ({_reason(error)})"
+            raise MessageRejected("schema", needed, schema) from error
+        self._header = header
+        self._schema_of = schema_of
+        self._writer_schemas: dict[bytes, Any] = {header: self._schema}
+
+    def dumps(self, value: Any) -> bytes:
+        """Return a record behind the header; dataclasses and models become records.
+
+        Enums stand for their values, wherever they are.
+        """
+        stream = io.BytesIO()
+        stream.write(self._header)
+        record = _to_plain(value)
+        try:
+            self._library.schemaless_writer(stream, self._schema, record)
+        except _ENCODING_ERRORS as error:
+            raise TypeError(f"it does not fit the schema ({_reason(error)})") from error
+        return stream.getvalue()
+
+    def loads(self, body: bytes) -> Any:
+        """Return a record as the schema has it; raise ValueError if it is none."""
+        header = body[: len(self._header)]
+        written_by = self._writer_schemas.get(header)
+        if written_by is None:
+            if self._schema_of is None:
+                raise ValueError(f"needed the header {self._header!r}, found {header!r}")
+            self._writer_schemas[header] = written_by = self._fetch_schema(header, self._schema_of)
+        stream = io.BytesIO(body[len(self._header) :])
+        try:
+            found = self._library.schemaless_reader(stream, written_by, self._schema)
+        except self._library.read.SchemaResolutionError as error:
+            raise ValueError(
+                f"a record of its schema cannot be one of this ({_reason(error)})"
+            ) from error
+        except (EOFError, LookupError, TypeError, OverflowError) as error:
+            raise ValueError(f"it is no record of the schema ({error!r})") from error
+        left = len(body) - len(self._header) - stream.tell()
+        if left:
+            raise ValueError(f"{left} bytes are behind the record")
+        return found
+
+    def _fetch_schema(self, header: bytes, schema_of: Callable[[bytes], Mapping[str, Any]]) -> Any:
+        """Return the schema of a header; raise ValueError if there is none."""
+        try:
+            schema = schema_of(header)
+        except LookupError as error:
+            raise ValueError(f"schema_of has no schema for header {header!r}") from error
+        if not isinstance(schema, Mapping):
+            found = f"{type(schema).__name__} {excerpt(schema)}"
+            raise ValueError(f"schema_of: needed a schema for header {header!r}, found {found}")  # noqa: TRY004  # of a body
+        try:
+            return self._library.parse_schema(dict(schema))
+        except Exception as error:  # fastavro raises its own errors and many of Python's
+            raise ValueError(
+                f"schema_of: fastavro cannot read the schema for header {header!r} "
+                f"({_reason(error)})"
+            ) from error
+
+
 def avro(
     schema: Mapping[str, Any],
     *,
@@ -120,12 +204,10 @@ def avro(
 
     Raises:
         ModuleNotFoundError: The extra is not installed.
-        MessageRejected: The schema is none; the message names the field that is wrong.
+        MessageRejected: fastavro cannot read the schema; the message has its reason.
     """
     check_kind("schema", schema, Mapping, "an Avro schema (dict)", "{'type': 'record', ...}")
     check_kind("header", header, bytes, "bytes", "b'\\x00\\x00\\x00\\x00\\x07'")
-    from rmq_spark.client.bodies.avro_bodies import Avro  # noqa: PLC0415  # for those only who have Avro
-
     return Avro(schema, header, schema_of)
 
 
@@ -156,16 +238,14 @@ def encode_value(value: Any, serializer: Serializer) -> bytes:
     """Return the body of a value.
 
     Raises:
-        TypeError: The serializer has no body for it; the message names the part that is wrong.
+        TypeError: The serializer cannot encode it; the message has the reason of its library.
     """
     try:
         body = serializer.dumps(value)
-    except ENCODING_ERRORS as error:
+    except _ENCODING_ERRORS as error:
         what = f"{type(value).__name__} {excerpt(value)}"
         name = type(serializer).__name__
-        is_in_parts = isinstance(serializer, (Json, MsgPack))
-        why = locate_error(value, serializer.dumps, error) if is_in_parts else error
-        raise TypeError(f"body: serializer {name} cannot encode {what}: {why}") from error
+        raise TypeError(f"body: serializer {name} cannot encode {what}: {error}") from error
     check_kind("what serializer= returns", body, bytes, "bytes", "b'body'")
     return body
 
@@ -183,11 +263,26 @@ def decode_value(body: Any, serializer: Serializer, subject: str, at: str) -> An
         raise BodyError(subject, at=at, needed=needed, found=bytes(body)) from error
 
 
+def _is_model(value: Any) -> bool:
+    """Return whether a value is a model of pydantic."""
+    return callable(getattr(value, "model_dump", None)) and not isinstance(value, type)
+
+
+def _fields_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a dataclass by name, private ones included; None for other values.
+
+    All serializers use this function, so that they write the same fields.
+    """
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return None
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
 def _to_json(value: Any) -> Any:
     """Return what orjson does not know as it stands in JSON; raise TypeError for what does not."""
-    if is_model(value):
+    if _is_model(value):
         return value.model_dump(mode="json", by_alias=True)
-    if (fields := fields_of(value)) is not None:
+    if (fields := _fields_of(value)) is not None:
         return fields
     if isinstance(value, Decimal):
         return str(value)
@@ -204,4 +299,27 @@ def _to_packable(value: Any) -> Any:
         return str(value)
     if isinstance(value, Enum):
         return value.value
-    return value.model_dump(by_alias=True) if is_model(value) else _to_json(value)
+    return value.model_dump(by_alias=True) if _is_model(value) else _to_json(value)
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a value as fastavro takes it: of dicts, lists and what Avro's types are in Python."""
+    if isinstance(value, Enum):
+        return _to_plain(value.value)
+    if isinstance(value, Mapping):
+        return {name: _to_plain(each) for name, each in value.items()}
+    if isinstance(value, tuple):  # of two, the first may name a type of a union
+        return tuple(map(_to_plain, value))
+    if isinstance(value, (list, set, frozenset)):
+        return [_to_plain(each) for each in value]
+    if (fields := _fields_of(value)) is not None:
+        return {name: _to_plain(each) for name, each in fields.items()}
+    return _to_plain(value.model_dump(by_alias=True)) if _is_model(value) else value
+
+
+def _reason(error: Exception) -> str:
+    """Return the type and message of a library's error, shortened if it quotes a whole value."""
+    reason = f"{type(error).__name__}: {error}"
+    if len(reason) <= _REASON_CHARACTERS_MAX:
+        return reason
+    return f"{reason[:_REASON_CHARACTERS_MAX]}..."

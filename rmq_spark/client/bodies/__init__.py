@@ -1,1 +1,0 @@
-"""Serializers of message bodies: JSON, MessagePack, text and Avro, and their errors."""
