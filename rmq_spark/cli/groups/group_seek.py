@@ -21,6 +21,7 @@ from rmq_spark.cli.shell.parameter_types import (
     TopicPosition,
     resolve_ranges,
 )
+from rmq_spark.client.admin.lag import messages_behind
 from rmq_spark.client.errors import ClientError, NotSupported
 from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
@@ -39,8 +40,8 @@ class OffsetMove(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """Number of messages that the group has before it when it has moved."""
-        return self.end_offset - self.target_offset
+        """Lag of the group after the move, in messages."""
+        return messages_behind(self.end_offset, self.target_offset)
 
 
 def plan_seek(
