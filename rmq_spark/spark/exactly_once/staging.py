@@ -15,7 +15,6 @@ deletes with the next commit. This module must not know who commits.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -148,8 +147,8 @@ def stage_rows(
         options.access,
         producer_of(options),
         f"partition {task.partition}",
-        clock or time.monotonic,
-        sleep or time.sleep,
+        clock,
+        sleep,
         STAGING_REMEDIES,
     )
     staging = _TaskStaging(options, task, batch, manifest_id, tries)
