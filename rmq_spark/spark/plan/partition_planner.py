@@ -60,7 +60,7 @@ class PartitionPlanner:
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Return the pieces of a batch that has just been planned."""
-        return self._divide(_batch_ranges(start, end), end)
+        return self._divide(batch_ranges(start, end), end)
 
     def plan_surviving(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Return the pieces of what is left of a batch that was planned before a restart.
@@ -68,7 +68,7 @@ class PartitionPlanner:
         Raises:
             DataLoss: Messages of the batch are gone, and that is to end the query.
         """
-        ranges = _batch_ranges(start, end)
+        ranges = batch_ranges(start, end)
         self._queues.discover()  # which brokers have the queues, before these are asked
         bounds = bounds_of(self._queues.starts(ranges), self._queues.ends(ranges), ranges)
         left, losses = self._queue_identity.surviving_ranges(start, end, ranges, bounds)
@@ -151,7 +151,7 @@ def last_position(offset_range: OffsetRange) -> MessagePosition:
     return MessagePosition(offset_range.queue, offset_range.end - 1)
 
 
-def _batch_ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, BatchRange]:
+def batch_ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, BatchRange]:
     """Return the offsets that a batch takes of each queue that it takes any of."""
     ranges = {}
     for queue, position in end.positions.items():
