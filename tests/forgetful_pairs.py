@@ -13,7 +13,7 @@ from name_servers import JoiningNameServer
 from source_parts import Clock, query
 
 from rmq_spark.client.message import Message
-from rmq_spark.spark.brokers import fan_out
+from rmq_spark.spark.brokers import fan_out, retry_timer
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
 
@@ -70,9 +70,10 @@ def forgetful_pair(monkeypatch):
             broker.create_topic("T", 2)
         with JoiningNameServer(a, b) as names:
             pair = Pair(names, a, b)
-            monkeypatch.setattr(
-                fan_out, "time", SimpleNamespace(monotonic=pair.clock, sleep=pair.sleep)
-            )
+            for module in (fan_out, retry_timer):
+                monkeypatch.setattr(
+                    module, "time", SimpleNamespace(monotonic=pair.clock, sleep=pair.sleep)
+                )
             yield pair
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from rmq_spark.client.admin.lag import messages_behind
 from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import CheckpointError
@@ -95,7 +96,7 @@ def lag_between(
     found = []
     for queue, end in sorted(newest.positions.items()):
         at = current.positions.get(queue)
-        messages = max(end.next_offset - (at.next_offset if at is not None else 0), 0)
+        messages = messages_behind(end.next_offset, at.next_offset if at is not None else None)
         if not messages:
             found.append(QueueLag(queue, messages=0, bytes=0, ms=0))
             continue

@@ -5,7 +5,6 @@ started again, or a name that is wrong: nobody can say which.
 """
 
 import json
-import logging
 import traceback
 
 import pytest
@@ -13,11 +12,12 @@ from forgetful_pairs import A0, B0, B1, BOTH, forgetful_pair, places
 from source_parts import options_for, schema_of
 
 from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.brokers import fan_out
+from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.preflight import check_with_brokers
 
+NO_WAY = "no way to broker b: no name server knows a broker of that name"
 A_ALONE = json.dumps({"T": {"a": [0]}})
 
 
@@ -43,7 +43,7 @@ def test_load_says_so_and_lets_it_pass(pair, caplog):
     assert pair.pauses == 0
     assert [record.message for record in caplog.records] == [
         "option assign: no name server knows broker b at the moment; they know a.",
-        "going on without broker b: no way to broker b: no name server knows a broker of that name",
+        f"requests to broker b failed, continuing without it: {NO_WAY}",
     ]
 
 
@@ -134,7 +134,6 @@ def checkpoint(pair):
 
 
 def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, caplog):
-    caplog.set_level(logging.INFO, fan_out.__name__)
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query() as batches:
@@ -142,10 +141,10 @@ def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, ca
         assert places(end) == {A0: 2, B0: 2, B1: 1}
         assert len(batches.plan_ranges(checkpoint, end)) == 2
         assert pair.pauses == 3  # name servers are asked behind each
-    said = [record.message for record in caplog.records if record.name == fan_out.__name__]
+    said = [record.message for record in caplog.records if record.name == retry_timer.__name__]
     assert said == [
-        "waiting for broker b: no way to broker b: no name server knows a broker of that name",
-        "broker b answers again",
+        f"requests to broker b failed, retrying: {NO_WAY}",
+        "requests to broker b recovered after 0.6 s",
     ]
 
 

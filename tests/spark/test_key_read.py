@@ -6,8 +6,9 @@ import pytest
 from source_parts import Clock, options_for, queues_of, schema_of, send
 
 from rmq_spark.client import Message
+from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
-from rmq_spark.spark.read import key_reader, partition_reader
+from rmq_spark.spark.read import key_reader
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rocketpoll import EmbeddedBroker
 
@@ -111,7 +112,7 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(monkeypatch):
         if clock.now > 1_002:
             away.close()
 
-    monkeypatch.setattr(partition_reader, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    monkeypatch.setattr(retry_timer, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
     with EmbeddedBroker() as broker, away:
         broker.send("orders", "it", keys="k")
         options = options_for(broker, "orders", key="k")

@@ -1,13 +1,15 @@
 from source_parts import Clock
 
-from rmq_spark.spark.brokers.fan_out import RetryTimer
+from rmq_spark.spark.brokers import retry_timer
+from rmq_spark.spark.brokers.retry_timer import FailureLog, RetryTimer
 
 
 def patience_of(clock, timeout_ms, **more):
     def sleep(seconds):
         clock.now += seconds
 
-    return RetryTimer(timeout_ms, clock, sleep, **{"pause_seconds": 1.0, **more})
+    given = {"pause_seconds": 1.0, "clock": clock, "sleep": sleep}
+    return RetryTimer("sending", timeout_ms, **given | more)
 
 
 def pauses(patience, clock):
@@ -45,3 +47,43 @@ def test_time_between_failures_counts_as_well():
     assert patience.sleep_or_expire()
     clock.now += 5
     assert not patience.sleep_or_expire()
+
+
+def messages_of(caplog):
+    return [
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if record.name == retry_timer.__name__
+    ]
+
+
+def test_retry_timer_logs_the_first_failure_and_the_recovery(caplog):
+    clock = Clock()
+    timer = patience_of(clock, 60_000)
+    for _ in range(2):
+        for cause in ("it is away", "it is busy"):
+            assert timer.sleep_or_expire(cause)
+        timer.reset()
+        timer.reset()
+    assert messages_of(caplog) == 2 * [
+        ("WARNING", "sending failed, retrying: it is away"),
+        ("WARNING", "sending recovered after 2.0 s"),
+    ]
+
+
+def test_retry_timer_logs_nothing_where_a_wait_is_usual(caplog):
+    timer = patience_of(Clock(), 60_000)
+    assert timer.sleep_or_expire()
+    timer.reset()
+    assert not messages_of(caplog)
+
+
+def test_timers_that_share_a_log_report_an_outage_once(caplog):
+    clock, log = Clock(), FailureLog()
+    for _ in range(2):
+        patience_of(clock, 0, failure_log=log).sleep_or_expire("it is away")
+    patience_of(clock, 0, failure_log=log).reset()
+    assert messages_of(caplog) == [
+        ("WARNING", "sending failed, retrying: it is away"),
+        ("WARNING", "sending recovered after 2.0 s"),
+    ]

@@ -13,9 +13,10 @@ from source_parts import Clock, options_for, queue_of, schema_of, send
 from rmq_spark.client.api.name_server_api import NameServerApi
 from rmq_spark.client.reading import readable_chunks
 from rmq_spark.client.reading.log_files import LogFiles
+from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.plan.offset_ranges import OffsetRange
-from rmq_spark.spark.read import partition_reader, record_chunks
+from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
@@ -149,7 +150,7 @@ def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_aga
         if len(bodies) == left:
             send(broker, "T", 0, bodies.pop())
 
-    monkeypatch.setattr(partition_reader, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    monkeypatch.setattr(retry_timer, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
     with EmbeddedBroker() as broker, away:
         broker.create_topic("T", 1)
         options = options_for(broker, "T", retryTimeoutMs="600000")
@@ -169,7 +170,7 @@ def test_a_broker_that_has_moved_meanwhile_is_gone_on_with_where_it_is(monkeypat
     def sleep(seconds):
         clock.now += seconds
 
-    monkeypatch.setattr(partition_reader, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
+    monkeypatch.setattr(retry_timer, "time", SimpleNamespace(monotonic=clock, sleep=sleep))
     with EmbeddedBroker() as before, EmbeddedBroker() as now:
         for broker, sent in ((before, "a"), (now, "ab")):
             broker.create_topic("T", 1)
@@ -238,6 +239,7 @@ def test_tasks_say_once_that_a_broker_is_away_and_once_that_it_is_back(caplog):
                         list(read_range(options, SCHEMA, piece))
             again = [each for piece in pieces for each in read_range(options, SCHEMA, piece)]
             assert sum(batch.num_rows for batch in again) == 3
-            said = [each for each in caplog.messages if "cannot be read on yet" in each]
+            said = [each for each in caplog.messages if "reading from broker broker-a" in each]
             assert len(said) == 2
-            assert said[1] == "it is over that queues of broker-a cannot be read on yet"
+            assert said[0].startswith("reading from broker broker-a failed, retrying: ")
+            assert said[1].startswith("reading from broker broker-a recovered after ")

@@ -25,6 +25,7 @@ from rmq_spark.cli.shell.output import (
     show_rows,
     write_text,
 )
+from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -176,7 +177,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
         offsets = admin.topic_offsets(name)
         size = admin.topic_size(name)
         groups = sorted(each for each in admin.groups_of_topic(name) if not is_system_group(each))
-        behind = {each: sum(lag.messages for lag in admin.lag(each, name)) for each in groups}
+        behind = {each: total_lag(admin.lag(each, name)) for each in groups}
         online = {each: len(admin.members(each)) for each in groups}
     document = {
         "topic": name,

@@ -18,11 +18,11 @@ from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek, plan_seek
 from rmq_spark.cli.groups.group_state import (
     QueueState,
     check_group_exists,
-    consumed_topics,
     count_messages,
-    is_retry_queue,
     is_unknown_group,
     read_group,
+    summarize_group,
+    without_retries,
 )
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
@@ -60,17 +60,14 @@ def list_groups(*, with_all: bool, output: str, access: ClusterAccess) -> None:
         for name in sorted(admin.groups()):
             if is_system_group(name) and not with_all:
                 continue
-            progress = admin.progress(name)
-            times = [lag.last_timestamp for lag in progress]
+            summary = summarize_group(admin, name)
             rows.append(
                 {
                     "group": name,
-                    "members": len(admin.members(name)),
-                    "topics": sorted(consumed_topics(progress)),
-                    "behind": sum(
-                        lag.messages for lag in progress if not is_retry_queue(lag.queue)
-                    ),
-                    "last_consumed": local_time(max(times, default=0)),
+                    "members": summary.member_count,
+                    "topics": list(summary.topics),
+                    "behind": summary.behind,
+                    "last_consumed": local_time(summary.last_consumed_ms),
                 }
             )
     columns = ["group", "members", "topics", "behind", "last_consumed"]
@@ -183,8 +180,7 @@ def clone(
                 "committed": lag.consumer_offset,
                 "behind": lag.messages,
             }
-            for lag in admin.progress(target)
-            if not is_retry_queue(lag.queue)
+            for lag in without_retries(admin.progress(target))
         ]
     columns = ["topic", "broker", "queue", "committed", "behind"]
     show_rows(rows, columns, output, empty_text=f"{source} has no offsets")
@@ -251,8 +247,8 @@ def _confirm_overwrite(
     copied = {lag.queue for lag in admin.progress(source) if topic in (None, lag.queue.topic)}
     replaced = [
         lag
-        for lag in admin.progress(target)
-        if lag.consumer_offset is not None and lag.queue in copied and not is_retry_queue(lag.queue)
+        for lag in without_retries(admin.progress(target))
+        if lag.consumer_offset is not None and lag.queue in copied
     ]
     if replaced:
         what = f"replace the offsets of {target} in {format_count(len(replaced), 'queue')}"

@@ -20,6 +20,7 @@ from rmq_spark.cli.shell.parameter_types import (
     TopicPosition,
     resolve_ranges,
 )
+from rmq_spark.client.admin.lag import messages_behind
 from rmq_spark.client.errors import ClientError, NotSupported
 from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
@@ -38,8 +39,8 @@ class OffsetMove(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """The group's lag in messages after the move."""
-        return self.end_offset - self.target_offset
+        """Lag of the group after the move, in messages."""
+        return messages_behind(self.end_offset, self.target_offset)
 
 
 def plan_seek(

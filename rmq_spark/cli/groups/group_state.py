@@ -1,6 +1,6 @@
 """Group state: lag and waiting messages by queue, members, and failures of a consumer group.
 
-``rocketpoll group`` and the console show it, each in its own way. Nothing here changes the group.
+``rocketpoll group`` and the console show it, each in its own way. Nothing here changes a group.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import nearest_name
 from rmq_spark.wire.bodies.client_info import Connection
@@ -52,8 +53,8 @@ class GroupState(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """The group's lag in messages, without retries."""
-        return sum(each.lag.messages for each in self.queues)
+        """Number of messages that the group has yet to consume, without retries."""
+        return total_lag(each.lag for each in self.queues)
 
     def queues_of(self, client_id: str) -> int:
         """Return the number of queues that a member has, without those of retries."""
@@ -85,14 +86,39 @@ def read_group(admin: Admin, name: str) -> GroupState:
         tuple(_queue_states(admin, lags, reports)),
         members,
         reports,
-        sum(lag.messages for lag in _query_lag(admin, name, retry_topic(name))),
+        total_lag(_query_lag(admin, name, retry_topic(name))),
         count_messages(admin, dlq_topic(name)),
+    )
+
+
+class GroupSummary(NamedTuple):
+    """A group in a list of groups; ``behind`` is its lag in messages, without retries."""
+
+    member_count: int
+    topics: tuple[str, ...]
+    behind: int
+    last_consumed_ms: int
+
+
+def summarize_group(admin: Admin, name: str) -> GroupSummary:
+    """Ask all brokers for the state of a group, in few requests."""
+    progress = admin.progress(name)
+    return GroupSummary(
+        len(admin.members(name)),
+        tuple(sorted(consumed_topics(progress))),
+        total_lag(without_retries(progress)),
+        max((lag.last_timestamp for lag in progress), default=0),
     )
 
 
 def consumed_topics(progress: Iterable[Lag]) -> set[str]:
     """Return the topics of a group's progress, without its retry topic."""
-    return {lag.queue.topic for lag in progress if not is_retry_queue(lag.queue)}
+    return {lag.queue.topic for lag in without_retries(progress)}
+
+
+def without_retries(progress: Iterable[Lag]) -> list[Lag]:
+    """Return a group's progress without the queues of its retry topic."""
+    return [lag for lag in progress if not is_retry_queue(lag.queue)]
 
 
 def is_retry_queue(queue: MessageQueue) -> bool:

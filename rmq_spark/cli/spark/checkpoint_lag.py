@@ -2,7 +2,7 @@
 
     checkpoint ──> last committed batch ──> its positions ──> a group's moves to them
 
-The command line and the console share this module. A queue of a deleted topic has no end.
+The command line and the console show it alike. A queue of a deleted topic has no end.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_spark.cli.groups.group_seek import OffsetMove
 from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.client.admin.lag import messages_behind
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -31,8 +32,8 @@ class QueryPosition(NamedTuple):
 
     @property
     def behind(self) -> int | None:
-        """The query's lag in the queue, in messages; None if unknown."""
-        return None if self.end is None else max(self.end - self.next_offset, 0)
+        """Lag of the query in messages; None if the queue is no more."""
+        return None if self.end is None else messages_behind(self.end, self.next_offset)
 
 
 def latest_batch(batches: Sequence[CheckpointedBatch]) -> CheckpointedBatch:
@@ -58,7 +59,7 @@ def query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPositio
 
 
 def total_behind(positions: Sequence[QueryPosition]) -> int:
-    """Return the total lag of a query in messages, as far as it is known."""
+    """Return the lag of a query in all queues whose end is known, in messages."""
     return sum(each.behind or 0 for each in positions)
 
 

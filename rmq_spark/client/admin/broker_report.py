@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.lag import messages_behind
 from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
@@ -87,7 +88,6 @@ class _TopicOffsets(NamedTuple):
 
     report: TopicReport
     ends: Mapping[int, int]
-    messages: int
 
 
 def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -> BrokerReport:
@@ -139,7 +139,7 @@ def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
                 for queue, each in table.items()
                 if queue.queue_id < config.read_queue_nums
             }
-            yield _TopicOffsets(report, ends, sum(ends.values()))
+            yield _TopicOffsets(report, ends)
 
 
 def _message_type(config: TopicConfig) -> str:
@@ -185,13 +185,12 @@ def _group_reports(
 
 
 def _group_report(group: str, topic: _TopicOffsets, offsets: Mapping[int, int]) -> GroupReport:
-    """Return how far a group is: of a queue without an offset, it has consumed nothing."""
-    consumed, messages = 0, topic.messages
-    for queue_id, offset in offsets.items():
-        end = topic.ends.get(queue_id)
-        if end is not None and offset > 0:
-            consumed += offset
-            messages -= min(offset, end)
+    """Return the progress of a group; without a committed offset, it has consumed nothing."""
+    committed = {queue_id: max(offsets.get(queue_id, 0), 0) for queue_id in topic.ends}
+    consumed = sum(committed.values())
+    messages = sum(
+        messages_behind(end, committed[queue_id]) for queue_id, end in topic.ends.items()
+    )
     return GroupReport(group, topic.report.topic, messages, consumed, 0)
 
 

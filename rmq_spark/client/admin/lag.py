@@ -1,13 +1,24 @@
-"""Lag: how many messages of one queue a consumer group still has to consume.
+"""Lag: the number of messages that a reader of a queue has yet to read.
 
-`group_offsets` computes it.
+`messages_behind` computes it for every reader: consumer groups here, in the command line and in the
+exporter, and Spark queries in `rmq_spark.spark.lag` and ``rocketpoll checkpoint --lag``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rmq_spark.wire.message_queue import MessageQueue
+
+
+def messages_behind(end_offset: int, next_offset: int | None) -> int:
+    """Return the lag of a reader in one queue, in messages.
+
+    ``next_offset`` is None if the reader has read nothing, and past the end if the queue has lost
+    messages since.
+    """
+    return max(end_offset - (next_offset or 0), 0)
 
 
 class Lag(NamedTuple):
@@ -29,4 +40,9 @@ class Lag(NamedTuple):
     @property
     def messages(self) -> int:
         """Number of messages still to be consumed; all of the queue's, if nothing was committed."""
-        return max(self.broker_offset - (self.consumer_offset or 0), 0)
+        return messages_behind(self.broker_offset, self.consumer_offset)
+
+
+def total_lag(lags: Iterable[Lag]) -> int:
+    """Return the lag of a group in several queues together, in messages."""
+    return sum(lag.messages for lag in lags)

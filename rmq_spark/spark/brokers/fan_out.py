@@ -5,13 +5,12 @@
     send       all requests at once
     retry      the required ones without an answer, until `retry_timeout_ms` have passed
 
-An unavailable broker is logged once, and once more when it answers again. The caller supplies the
-request, and the answer to assume if a queue is gone.
+A broker that does not answer is logged once, and once more when it has recovered. Callers pass the
+request, and the value to assume where a queue is gone.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -21,71 +20,19 @@ from typing import Any, Final, TypeVar
 
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
-    BrokerNotFound,
     BrokerRefused,
     ClientError,
     ConnectionFailed,
-    SystemBusy,
     TopicNotFound,
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.spark.brokers.addresses import BrokerAddresses
+from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
 from rmq_spark.spark.errors import BrokersAway, BrokersGone
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.wire.message_queue import MessageQueue
-
-# ---- Patience: how long brokers that are away are tried again, and how long each pause is.
-
-
-class RetryTimer:
-    """The pauses between failed attempts, up to a time limit."""
-
-    def __init__(
-        self,
-        timeout_ms: int,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        *,
-        pause_seconds: float,
-        pause_seconds_max: float | None = None,
-    ) -> None:
-        """Take how long consecutive failures may last, and how long to pause after each.
-
-        Args:
-            timeout_ms: The time after the first failure at which retries end.
-            clock: Returns seconds.
-            sleep: Waits for some seconds.
-            pause_seconds: The first pause.
-            pause_seconds_max: The limit up to which pauses double; without it all are equal.
-        """
-        self._timeout_seconds = timeout_ms / 1000
-        self._clock = clock
-        self._sleep = sleep
-        self._first_pause_seconds = pause_seconds
-        self._pause_seconds_max = pause_seconds_max or pause_seconds
-        self._pause_seconds = pause_seconds
-        self._failing_since: float | None = None
-
-    def sleep_or_expire(self) -> bool:
-        """Wait after a failure. Return False, without waiting, if the time for retries is over."""
-        now = self._clock()
-        if self._failing_since is None:
-            self._failing_since = now
-        if now - self._failing_since > self._timeout_seconds:
-            return False
-        self._sleep(self._pause_seconds)
-        self._pause_seconds = min(2 * self._pause_seconds, self._pause_seconds_max)
-        return True
-
-    def reset(self) -> None:
-        """Record a success: the next failure counts as the first one."""
-        self._failing_since = None
-        self._pause_seconds = self._first_pause_seconds
-
-
-_log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.2
 _ROUTE_REFRESH_SECONDS: Final = 5.0
@@ -95,9 +42,6 @@ _CONNECT_MARGIN_MS: Final = 1_000
 
 _UNKNOWN_QUEUE_REMARK: Final = "is illegal"
 """Part of the refusal of a queue id that the topic does not have, or no longer has."""
-
-TRANSIENT_ERRORS: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
-"""Errors of brokers that may succeed later."""
 
 _Key = TypeVar("_Key")
 _Faults = dict[str, ClientError]
@@ -120,13 +64,14 @@ class BrokerFanOut:
         self._access = access
         self._on_unavailable = on_unavailable
         self._unavailable: _Faults = {}
+        self._failure_log = FailureLog()
         self._connecting: dict[str, Future[None]] = {}
         self._route_refresh_at = 0.0
 
     def retry_timer(self) -> RetryTimer:
-        """Return the pauses between requests to brokers that are waited for."""
+        """Return the pauses between queries of brokers that are waited for."""
         return RetryTimer(
-            self._access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+            "queries of brokers", self._access.retry_timeout_ms, pause_seconds=_PAUSE_SECONDS
         )
 
     def query_all(
@@ -151,7 +96,7 @@ class BrokerFanOut:
             BrokersGone: Brokers have not answered for that long, and no name server knows them any
                 more, while others answer.
         """
-        patience = self.retry_timer()
+        timer = self.retry_timer()
         found: dict[_Key, Any] = {}
         missing = dict(queues)
         while missing:
@@ -170,7 +115,7 @@ class BrokerFanOut:
                 self._on_unavailable()
             if not waits_for:
                 break
-            if not patience.sleep_or_expire():
+            if not timer.sleep_or_expire():
                 raise self._timeout_error(
                     {name: faults[name] for name in sorted(waits_for)}, has_others=bool(found)
                 )
@@ -305,19 +250,17 @@ class BrokerFanOut:
     def _log_availability(
         self, queues: Mapping[Any, MessageQueue], faults: _Faults, awaited: Container[str]
     ) -> bool:
-        """Log brokers that went away or came back; return whether one is newly away."""
-        is_news = False
+        """Log brokers that fail or have recovered; return whether one fails that did not before."""
+        is_news, now = False, time.monotonic()
         for name in dict.fromkeys(queue.broker_name for queue in queues.values()):
-            fault = faults.get(name)
+            what, fault = f"requests to broker {name}", faults.get(name)
             if fault is None:
-                if self._unavailable.pop(name, None) is not None:
-                    _log.info("broker %s answers again", name)
+                self._unavailable.pop(name, None)
+                self._failure_log.record_success(what, now)
                 continue
-            if name not in self._unavailable:
-                what = "waiting for broker" if name in awaited else "going on without broker"
-                _log.warning("%s %s: %s", what, name, fault)
-                is_news = True
             self._unavailable[name] = fault
+            reaction = "retrying" if name in awaited else "continuing without it"
+            is_news |= self._failure_log.record_failure(what, fault, now, reaction)
         return is_news
 
     def _timeout_error(self, faults: _Faults, *, has_others: bool) -> BrokersAway | BrokersGone:

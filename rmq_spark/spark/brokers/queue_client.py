@@ -29,7 +29,8 @@ from rmq_spark.client.reading.time_search import TimeSearch
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.transport.typed_requests import build_request, check_response, response_header
 from rmq_spark.spark.brokers.discovery import QueueDiscovery
-from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, BrokerFanOut
+from rmq_spark.spark.brokers.fan_out import BrokerFanOut
+from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import OptionError, describe_queue
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions
@@ -199,10 +200,10 @@ class QueueClient:
             OptionError: For `retry_timeout_ms` no name server has known one of them.
         """
         given = [each for each in positions if each is not None]
-        patience = self._fan_out.retry_timer()
+        timer = self._fan_out.retry_timer()
         self.discover(is_forced=True)
         while unknown := self._discovery.unknown_brokers(given):
-            if not patience.sleep_or_expire():
+            if not timer.sleep_or_expire():
                 raise unknown[min(unknown)]
             self.discover(is_forced=True)
         return self.discover()
@@ -381,14 +382,14 @@ class QueueClient:
         asked again for `retry_timeout_ms`, and its answer then counts.
         """
         found: dict[MessagePosition, PullResult | None] = {}
-        patience = self._fan_out.retry_timer()
+        timer = self._fan_out.retry_timer()
         asked = {place: place.queue for place in positions}
         while asked:
             found |= self._fan_out.query_all(
                 asked, lambda address, place: self._pull(address, *place), unknown_value=None
             )
             asked = {place: place.queue for place in asked if _is_doubtful(place, found[place])}
-            if asked and not patience.sleep_or_expire():
+            if asked and not timer.sleep_or_expire():
                 for place in asked:
                     _log.warning(
                         "the message at offset %d of %s cannot be read, and is taken for one that "

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Final
@@ -35,7 +34,7 @@ from rmq_spark.client.errors import ClientError, ManifestError
 from rmq_spark.client.manifest import CommitManifest, ManifestId, add_crc, decode_manifest
 from rmq_spark.client.message import decode_messages
 from rmq_spark.errors import WireError
-from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, RetryTimer
+from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.write.sender import producer_of
@@ -135,9 +134,8 @@ class CommitOrder:
         self._queue = queue
         self._instance = producer_of(options).instance
         self._retry_timer = RetryTimer(
+            f"lookup of manifests in {queue.topic}",
             options.access.retry_timeout_ms,
-            time.monotonic,
-            time.sleep,
             pause_seconds=_PAUSE_SECONDS,
         )
 
@@ -245,9 +243,9 @@ class CommitOrder:
         """Return the newest manifests with a key, oldest first; wait for a broker that is away."""
         while True:
             try:
-                return self._query_manifests(key, manifests_max)
+                found = self._query_manifests(key, manifests_max)
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # asked again
-                if not self._retry_timer.sleep_or_expire():
+                if not self._retry_timer.sleep_or_expire(error):
                     raise WriteError(
                         f"it is not known whether {batch} counts: it cannot be seen in "
                         f"{self._queue.topic} what was committed before: {error}; see that the "
@@ -256,6 +254,9 @@ class CommitOrder:
             except ClientError as error:
                 _log.info("nobody says what was committed before %s: %s", batch, error)
                 return []
+            else:
+                self._retry_timer.reset()
+                return found
 
     def _query_manifests(self, key: str, messages_max: int) -> list[CommitManifest]:
         topic, name = self._queue.topic, self._queue.broker_name

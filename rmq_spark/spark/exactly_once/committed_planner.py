@@ -6,10 +6,10 @@
                       each batch of a sink's query counts (`CommitState`)
     orders            their spans ──> groups for tasks
 
-`MicroBatchPlanner` plans the positions over the commits topic, as for any topic: losses,
-checkpoints, groups and waiting are its business. This module turns manifests into rows, to which
-the limits apply. A stored manifest never changes, and the state at the start of a batch is in the
-batch's offsets: so a retried batch has exactly the same rows.
+`MicroBatchPlanner` plans the places over the commits topic, as over any topic: losses, checkpoints,
+groups, waiting and AvailableNow are its own. This planner turns places into rows, which the limits
+count. A stored manifest never changes, and a batch's offsets have the state at its beginning: so a
+batch that runs again has exactly the same rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from rmq_spark.spark.options.options import BatchLimits, ReadOptions, commits_op
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
 from rmq_spark.spark.plan.next_batch import BatchPace
 from rmq_spark.spark.plan.offset_ranges import OffsetRange
-from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset
+from rmq_spark.spark.plan.partition_planner import batch_ranges
+from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset, with_renamed_broker
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -67,7 +68,6 @@ class CommittedBatchPlanner:
         self._manifests = ManifestReader(self._commits_options, self._queues)
         self._pace = BatchPace(clock)
         self._initial: SourceOffset | None = None
-        self._is_closed = False
         self._planned: tuple[SourceOffset, tuple[CommitManifest, ...]] | None = None
 
     def initial_offset(self) -> SourceOffset:
@@ -85,8 +85,7 @@ class CommittedBatchPlanner:
         return self._initial
 
     def prepare_available_now(self) -> None:
-        """Ignore what is committed from now on."""
-        self._is_closed = True
+        """Let nothing count from now on that is committed later."""
         self._commits_planner.prepare_available_now()
 
     @property
@@ -115,20 +114,16 @@ class CommittedBatchPlanner:
         found = self._manifests.read_manifests(self._commits_planner.plan_ranges(place, end))
         behind, counting = _select_effective(state, found)
         rows = sum(manifest.row_count for _, manifest in counting)
-        if not self._pace.is_enough(rows, limits, is_closed=self._is_closed):
+        if not self._pace.is_enough(rows, limits, is_closed=self._commits_planner.is_closed):
             ends = {queue: position.next_offset for queue, position in end.positions.items()}
             self._queues.wait(ends, self._options.suspend_ms)
             return start
         cut = _within_limits(counting, limits)
         if len(cut) < len(counting):
-            first = min(
-                end.initial_offsets.get(queue, _next_offset(place, queue))
-                for queue in end.positions
-            )
-            end = self._commits_planner.latest_offset(
-                place, BatchLimits(rows_max=cut[-1][0] + 1 - first)
-            )
-            found = [(at, each) for at, each in found if at <= cut[-1][0]]
+            last = cut[-1][0]
+            first = min(each.start for each in batch_ranges(place, end).values())
+            end = self._commits_planner.latest_offset(place, BatchLimits(rows_max=last + 1 - first))
+            found = [(at, each) for at, each in found if at <= last]
             behind, counting = _select_effective(state, found)
         self._pace.record_batch()
         made = replace(end, committed=CommitStates(behind, state if end.initial_offsets else None))
@@ -143,13 +138,9 @@ class CommittedBatchPlanner:
             (place, state), (place_end, _) = _split_state(start), _split_state(end)
             if end.committed is not None and end.committed.before is not None:
                 state = end.committed.before
-            found = self._manifests.read_manifests(
-                self._commits_planner.plan_ranges(place, place_end)
-            )
-            self._planned = (
-                end,
-                tuple(manifest for _, manifest in _select_effective(state, found)[1]),
-            )
+            ranges = self._commits_planner.plan_ranges(place, place_end)
+            _, counting = _select_effective(state, self._manifests.read_manifests(ranges))
+            self._planned = end, tuple(manifest for _, manifest in counting)
         return span_groups_of(self._options, self._planned[1])
 
     def commit_progress(self, start: SourceOffset) -> None:
@@ -205,9 +196,7 @@ class ManifestReader:
                 return queue_offset
             if manifest is None:
                 continue
-            spans = [
-                _with_renamed_broker(span, self._options.broker_names) for span in manifest.spans
-            ]
+            spans = _renamed_spans([manifest], self._options.broker_names)
             starts = self._queues.starts({span.queue for span in spans})
             if all(span.queue_offset >= starts[span.queue] for span in spans):
                 return queue_offset
@@ -267,16 +256,14 @@ def plan_batch_read(
         first = min(reader.first_complete(piece.queue, piece.start), piece.end)
         left = piece._replace(start=first)
         state = reader.state_at(piece.queue, first)
-        found += [
-            manifest for _, manifest in _select_effective(state, reader.read_manifests([left]))[1]
-        ]
+        _, counting = _select_effective(state, reader.read_manifests([left]))
+        found += [manifest for _, manifest in counting]
     return span_groups_of(options, found)
 
 
 def span_groups_of(options: ReadOptions, manifests: Iterable[CommitManifest]) -> list[SpanGroup]:
-    """Return the groups of the spans in manifests, with brokers by their present names."""
-    names = options.broker_names
-    spans = (_with_renamed_broker(span, names) for manifest in manifests for span in manifest.spans)
+    """Return the pieces of the rows that manifests name, with brokers by their present names."""
+    spans = _renamed_spans(manifests, options.broker_names)
     return group_spans(spans, options.partitions_min, options.partition_rows_max)
 
 
@@ -329,17 +316,15 @@ def _split_state(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:
     return replace(offset, committed=None), offset.committed.after
 
 
-def _next_offset(offset: SourceOffset, queue: MessageQueue) -> int:
-    return offset.positions[queue].next_offset if queue in offset.positions else 0
-
-
-def _with_renamed_broker(span: CommittedSpan, names: Mapping[str, str]) -> CommittedSpan:
-    name = span.queue.broker_name
-    return (
-        span
-        if name not in names
-        else span._replace(queue=replace(span.queue, broker_name=names[name]))
-    )
+def _renamed_spans(
+    manifests: Iterable[CommitManifest], names: Mapping[str, str]
+) -> list[CommittedSpan]:
+    """Return the spans that manifests name, with brokers by their present names."""
+    return [
+        span._replace(queue=with_renamed_broker(span.queue, names))
+        for manifest in manifests
+        for span in manifest.spans
+    ]
 
 
 def _report_bad_manifest(

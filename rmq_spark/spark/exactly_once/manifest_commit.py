@@ -17,7 +17,6 @@ refused before, and so is a query that starts over (`commit_order`).
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -34,7 +33,7 @@ from rmq_spark.client.manifest import (
 )
 from rmq_spark.client.message import Message
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.fan_out import RetryTimer
+from rmq_spark.spark.brokers.retry_timer import RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.exactly_once.commit_order import CommitOrder
 from rmq_spark.spark.options.options import WriteOptions
@@ -118,11 +117,9 @@ def _create_topic(
             instance.api.admin.create_topic(address, replace(config, perm=_NO_ACCESS))
         except ClientError as error:  # noqa: PERF203  # it helps if the others have it
             _log.warning("%s does not know of topic %s: %s", other, commits, error)
-    patience = RetryTimer(
-        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
-    )
+    timer = _lookup_timer(options, commits)
     while not _find_commits_queues(instance, commits):
-        if not patience.sleep_or_expire():
+        if not timer.sleep_or_expire():
             raise WriteError(f"topic {commits} was made on {name}, and no name server knows it")
     _log.info("topic %s was made on %s", commits, name)
 
@@ -192,17 +189,16 @@ def _wait_until_visible(
         WriteError: The broker does not have it: it may be lost, or its topic was deleted.
     """
     instance = producer_of(options).instance
-    patience = RetryTimer(
+    timer = RetryTimer(
+        f"lookup of the manifest of {manifest.id}",
         options.access.retry_timeout_ms,
-        time.monotonic,
-        time.sleep,
         pause_seconds=_FIRST_PAUSE_SECONDS,
         pause_seconds_max=_PAUSE_SECONDS,
     )
     try:
         address = instance.routes.master_address(queue.broker_name)
         while instance.api.max_offset(address, queue) <= queue_offset:
-            if not patience.sleep_or_expire():
+            if not timer.sleep_or_expire():
                 raise _not_visible_error(options, manifest, queue, queue_offset)
     except ClientError as error:
         _log.info("nobody says whether %s is seen yet: %s", manifest.id, error)
@@ -232,24 +228,28 @@ def _commits_queue(options: WriteOptions, commits: str) -> MessageQueue:
     A topic that no longer exists is not created again: its broker may be away.
     """
     instance = producer_of(options).instance
-    patience = RetryTimer(
-        options.access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
-    )
+    timer = _lookup_timer(options, commits)
     while True:
         try:
             queues = _find_commits_queues(instance, commits)
         except ClientError as error:
-            if not patience.sleep_or_expire():
+            if not timer.sleep_or_expire(error):
                 raise WriteError(f"topic {commits} cannot be looked for: {error}") from error
             continue
         if queues:
+            timer.reset()
             return queues[0]
-        if not patience.sleep_or_expire():
+        if not timer.sleep_or_expire("no name server knows its queue"):
             raise WriteError(
                 f"no name server knows the queue of topic {commits}: see that its broker runs; if "
                 "the topic was deleted, or this query has not written exactly once before, "
                 f"{_CREATE_HINT.format(commits)}"
             )
+
+
+def _lookup_timer(options: WriteOptions, commits: str) -> RetryTimer:
+    what, timeout_ms = f"lookup of topic {commits}", options.access.retry_timeout_ms
+    return RetryTimer(what, timeout_ms, pause_seconds=_PAUSE_SECONDS)
 
 
 def _find_commits_queues(instance: ClientInstance, commits: str) -> tuple[MessageQueue, ...] | None:

@@ -171,9 +171,7 @@ def _commit_batch(
     topic = str(reports[0].topic)
     producer = producer_of(options)
     where = f"it is not known whether {manifest_id} counts"
-    tries = SendRetries(
-        options.access, producer, where, time.monotonic, time.sleep, STAGING_REMEDIES
-    )
+    retries = SendRetries(options.access, producer, where, remedies=STAGING_REMEDIES)
     api, routes = producer.instance.api, producer.instance.routes
     attempts = [report.attempt for report in reports if report.attempt is not None]
     timeout_ms = max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms)
@@ -194,8 +192,9 @@ def _commit_batch(
                 "it is staged again"
             ) from error
         except ClientError as error:
-            tries.wait_or_raise(error, topic)
+            retries.wait_or_raise(error, topic)
         else:
+            retries.reset()
             break
     if last is not None:
         check_order(batch, last)

@@ -16,7 +16,6 @@ commit.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -149,8 +148,8 @@ def stage_rows(
         options.access,
         producer_of(options),
         f"partition {task.partition}",
-        clock or time.monotonic,
-        sleep or time.sleep,
+        clock,
+        sleep,
         STAGING_REMEDIES,
     )
     staging = _TaskStaging(options, task, batch, manifest_id, tries)

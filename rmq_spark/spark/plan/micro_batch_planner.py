@@ -170,6 +170,11 @@ class MicroBatchPlanner:
         self._latest_offsets.close()
 
     @property
+    def is_closed(self) -> bool:
+        """True if messages that arrive from now on no longer count."""
+        return self._latest_offsets.is_closed
+
+    @property
     def newest(self) -> SourceOffset | None:
         """The ends of the queues as `latest_offset` last saw them."""
         return self._latest_offsets.newest

@@ -58,8 +58,8 @@ class PartitionPlanner:
         self._queue_identity = QueueIdentity(queues)
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """Return the ranges of a batch that has just been planned."""
-        return self._divide(_batch_ranges(start, end), end)
+        """Return the pieces of a batch that has just been planned."""
+        return self._divide(batch_ranges(start, end), end)
 
     def plan_surviving(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """Return the ranges of what is left of a batch that was planned before a restart.
@@ -67,7 +67,7 @@ class PartitionPlanner:
         Raises:
             DataLoss: Messages of the batch are gone, and that is to fail the query.
         """
-        ranges = _batch_ranges(start, end)
+        ranges = batch_ranges(start, end)
         self._queues.discover()  # which brokers have the queues, before these are asked
         bounds = bounds_of(self._queues.starts(ranges), self._queues.ends(ranges), ranges)
         left, losses = self._queue_identity.surviving_ranges(start, end, ranges, bounds)
@@ -150,8 +150,8 @@ def last_position(offset_range: OffsetRange) -> MessagePosition:
     return MessagePosition(offset_range.queue, offset_range.end - 1)
 
 
-def _batch_ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, BatchRange]:
-    """Return the offset range of each queue of which a batch reads any messages."""
+def batch_ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, BatchRange]:
+    """Return the offsets that a batch takes of each queue that it takes any of."""
     ranges = {}
     for queue, position in end.positions.items():
         before = start.positions.get(queue)

@@ -206,13 +206,16 @@ def _parse_commit_states(document: Mapping[str, Any]) -> CommitStates:
         ) from error
 
 
+def with_renamed_broker(queue: MessageQueue, names: Mapping[str, str]) -> MessageQueue:
+    """Return a queue with its broker renamed, if ``names`` has a new name for it."""
+    name = names.get(queue.broker_name)
+    return queue if name is None else replace(queue, broker_name=name)
+
+
 def _with_renamed_brokers(
     values: Mapping[MessageQueue, _Value], names: Mapping[str, str]
 ) -> dict[MessageQueue, _Value]:
-    new = {
-        replace(queue, broker_name=names.get(queue.broker_name, queue.broker_name)): value
-        for queue, value in values.items()
-    }
+    new = {with_renamed_broker(queue, names): value for queue, value in values.items()}
     return {
         **new,
         **{queue: value for queue, value in values.items() if queue.broker_name not in names},

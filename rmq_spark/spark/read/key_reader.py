@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rmq_spark.client.admin.reads.message_lookups import FOREVER_MS
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.brokers.addresses import BrokerAddresses
-from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS
 from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions, RelativeTimePosition, TimePosition
-from rmq_spark.spark.read.partition_reader import addresses_of, outages_of, retry_timer_of
+from rmq_spark.spark.read.partition_reader import addresses_of, retry_timer_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import KEY_SEPARATOR
@@ -101,17 +101,16 @@ def read_key_lookup(
 def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredMessage]:
     """Return the messages of a lookup by commit log offset; retry until the broker answers."""
     access, queue = options.access, MessageQueue(lookup.topic, lookup.broker_name, 0)
-    addresses, outages, patience = addresses_of(access), outages_of(access), retry_timer_of(access)
+    addresses, timer = addresses_of(access), retry_timer_of(access, lookup.broker_name)
     while True:
         try:
             found = _query_messages(addresses, addresses.resolve(queue), lookup)
         except TRANSIENT_ERRORS as error:  # noqa: PERF203  # to be asked again
-            outages.record_failure(queue, error)
-            if not patience.sleep_or_expire():
+            if not timer.sleep_or_expire(error):
                 raise BrokersAway(lookup.broker_name, access.retry_timeout_ms, error) from error
             addresses.refresh()
         else:
-            outages.record_success(queue)
+            timer.reset()
             return found
 
 

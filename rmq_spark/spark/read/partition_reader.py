@@ -7,17 +7,15 @@ not yielded again.
 
 from __future__ import annotations
 
-import logging
 import os
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.brokers.addresses import BrokerAddresses, instance_for
-from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, RetryTimer, is_unknown_queue
+from rmq_spark.spark.brokers.fan_out import is_unknown_queue
+from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
 from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import ReadOptions
@@ -28,12 +26,10 @@ if TYPE_CHECKING:
 
     from rmq_spark.wire.chunk import RecordChunk
 
-_log = logging.getLogger(__name__)
-
 _PAUSE_SECONDS: Final = 0.5
 _addresses: Final[dict[tuple[int, BrokerAccess], BrokerAddresses]] = {}
-_outages: Final[dict[tuple[int, BrokerAccess], OutageLog]] = {}
-"""Records of the brokers that are away, shared by the tasks of a process, which read by turns."""
+_failure_logs: Final[dict[tuple[int, BrokerAccess], FailureLog]] = {}
+"""The logs of failures that the tasks of a process share."""
 
 
 class RecordObserver(Protocol):
@@ -67,15 +63,13 @@ def addresses_of(access: BrokerAccess) -> BrokerAddresses:
     return _addresses[key]
 
 
-def outages_of(access: BrokerAccess) -> OutageLog:
-    """Return the record of unavailable brokers that tasks of a process share."""
-    return _outages.setdefault((os.getpid(), access), OutageLog("cannot be read on yet"))
-
-
-def retry_timer_of(access: BrokerAccess) -> RetryTimer:
+def retry_timer_of(access: BrokerAccess, broker_name: str) -> RetryTimer:
     """Return the pauses of a task whose broker does not answer."""
     return RetryTimer(
-        access.retry_timeout_ms, time.monotonic, time.sleep, pause_seconds=_PAUSE_SECONDS
+        f"reading from broker {broker_name}",
+        access.retry_timeout_ms,
+        pause_seconds=_PAUSE_SECONDS,
+        failure_log=_failure_logs.setdefault((os.getpid(), access), FailureLog()),
     )
 
 
@@ -106,10 +100,10 @@ def read_range(
     from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks  # noqa: PLC0415
 
     addresses = addresses_of(options.access)
-    outages, patience = outages_of(options.access), retry_timer_of(options.access)
     bad = BadRecordHandler(options.on_bad_record)
     batches = record_batches_for(options, schema, bad, options.tags if tags is None else tags)
     queue, at = offset_range.queue, offset_range.start
+    timer = retry_timer_of(options.access, queue.broker_name)
     is_done = False
     while not is_done and at < offset_range.end:
         try:
@@ -119,8 +113,7 @@ def read_range(
                 observer.on_records(records)
                 yield from batches.convert(records, queue)
                 at = next_offset
-                patience.reset()
-                outages.record_success(queue)
+                timer.reset()
             is_done = True
         except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
             at = _skip_lost(options, offset_range, at, moved)
@@ -133,8 +126,7 @@ def read_range(
             _report_loss(options, str(made_again))
             return
         except TRANSIENT_ERRORS as error:
-            outages.record_failure(queue, error)
-            if not patience.sleep_or_expire():
+            if not timer.sleep_or_expire(error):
                 raise BrokersAway(
                     queue.broker_name, options.access.retry_timeout_ms, error
                 ) from error

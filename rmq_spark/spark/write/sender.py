@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeAlias
@@ -46,7 +45,7 @@ from rmq_spark.client.producer.tables.arrow_sender import CHUNK_BYTES, CHUNK_TIM
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.brokers.addresses import instance_for
-from rmq_spark.spark.brokers.fan_out import TRANSIENT_ERRORS, RetryTimer
+from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.access import BrokerAccess
@@ -105,11 +104,11 @@ class SendRetries:
         access: BrokerAccess,
         producer: Producer,
         where: str,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] | None = None,
         remedies: Remedies = REMEDIES,
     ) -> None:
-        """Take the text with which errors begin, ``where``."""
+        """Prepare; ``where`` is what errors and log lines begin with."""
         self.stored_rows = 0
         self.retries = 0
         """The pauses so far, after each of which something was tried again."""
@@ -118,11 +117,12 @@ class SendRetries:
         self._where = where
         self._remedies = remedies
         self._retry_timer = RetryTimer(
+            f"{where}: sending",
             access.retry_timeout_ms,
-            clock,
-            sleep,
             pause_seconds=PAUSE_SECONDS,
             pause_seconds_max=PAUSE_SECONDS_MAX,
+            clock=clock,
+            sleep=sleep,
         )
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
@@ -152,16 +152,8 @@ class SendRetries:
         Raises:
             WriteError: A retry is useless, or the time for retries is over.
         """
-        cause = _last_error(error)
-        is_away = self._is_transient(cause, topic)
-        if is_away:
-            _log.warning(
-                "%s: what is left for %s is sent again when it can be: %s",
-                self._where,
-                topic,
-                error,
-            )
-        if not is_away or not self._retry_timer.sleep_or_expire():
+        is_transient = self._is_transient(_last_error(error), topic)
+        if not is_transient or not self._retry_timer.sleep_or_expire(error):
             raise self._failure(error, first_row) from error
         self.retries += 1
         routes = self._producer.instance.routes
@@ -261,7 +253,7 @@ def send_rows(
         sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids
     )
     where = f"partition {task.partition}"
-    sending = _TaskSender(options, producer, where, clock or time.monotonic, sleep or time.sleep)
+    sending = _TaskSender(options, producer, where, clock, sleep)
     parcels = RowRouter(
         {column.name for column in sink_columns},
         task.partition,
@@ -296,7 +288,7 @@ def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -
         WriteError: A broker refuses it, or could not be reached for too long.
     """
     producer = producer_of(options, topic_queues=1)
-    sending = _TaskSender(options, producer, message.topic, time.monotonic, time.sleep)
+    sending = _TaskSender(options, producer, message.topic)
     return sending.send_message(message, queue)
 
 
@@ -330,8 +322,8 @@ class _TaskSender:
         options: WriteOptions,
         producer: Producer,
         where: str,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
         self.spans: list[SentSpan] = []
         self.committed_spans = SpanCollector()
@@ -374,9 +366,12 @@ class _TaskSender:
         timeout_ms = max(CHUNK_TIMEOUT_MS, self._options.access.request_timeout_ms)
         while True:
             try:
-                return self._producer.send(message, queue, timeout_ms)
+                result = self._producer.send(message, queue, timeout_ms)
             except RocketPollError as error:  # noqa: PERF203  # sent again
                 self.retries.wait_or_raise(error, message.topic)
+            else:
+                self.retries.reset()
+                return result
 
     def _send_one_by_one(self, routed: RoutedRows) -> None:
         left = list(_to_messages(routed))

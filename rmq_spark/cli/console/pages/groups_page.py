@@ -40,9 +40,9 @@ from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek, plan_seek
 from rmq_spark.cli.groups.group_state import (
     GroupState,
     QueueState,
-    consumed_topics,
-    is_retry_queue,
     read_group,
+    summarize_group,
+    without_retries,
 )
 from rmq_spark.cli.shell.parameter_types import (
     POSITION,
@@ -52,6 +52,7 @@ from rmq_spark.cli.shell.parameter_types import (
     TopicPosition,
 )
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.lag import Lag, total_lag
 from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_group
@@ -325,10 +326,7 @@ def group(visit: Visit) -> Page:
 
 
 def _list_row(admin: Admin, name: str) -> HtmlTableRow:
-    progress = admin.progress(name)
-    members = len(admin.members(name))
-    behind = sum(lag.messages for lag in progress if not is_retry_queue(lag.queue))
-    topics = sorted(consumed_topics(progress))
+    members, topics, behind, last_consumed_ms = summarize_group(admin, name)
     shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
     return HtmlTableRow(
         (
@@ -336,7 +334,7 @@ def _list_row(admin: Admin, name: str) -> HtmlTableRow:
             group_state_badge(members, behind),
             number_text(members),
             number_text(behind),
-            age(max((lag.last_timestamp for lag in progress), default=0)),
+            age(last_consumed_ms),
             shown or "nothing yet",
         ),
         group_path(name),
@@ -347,18 +345,15 @@ def _lag_history(visit: Visit, state: GroupState) -> Mapping[str, Sequence[Point
     """Return the lag of a group over the last minutes, by queue and for all."""
 
     def probe() -> Mapping[str, float]:
-        lags = visit.admin.progress(state.name)
-        return _lag_samples(
-            {lag.queue: lag.messages for lag in lags if not is_retry_queue(lag.queue)}
-        )
+        return _lag_samples(without_retries(visit.admin.progress(state.name)))
 
-    now = _lag_samples({each.lag.queue: each.lag.messages for each in state.queues})
+    now = _lag_samples([each.lag for each in state.queues])
     return visit.history.watch(("group", state.name), probe, now)
 
 
-def _lag_samples(behind: Mapping[MessageQueue, int]) -> Mapping[str, float]:
-    by_queue = {_series_name(queue): float(count) for queue, count in behind.items()}
-    return {**by_queue, "all": float(sum(behind.values()))}
+def _lag_samples(lags: Sequence[Lag]) -> Mapping[str, float]:
+    by_queue = {_series_name(lag.queue): float(lag.messages) for lag in lags}
+    return {**by_queue, "all": float(total_lag(lags))}
 
 
 def _series_name(queue: MessageQueue) -> str:

@@ -29,8 +29,9 @@ from rmq_spark.cli.console.markup.components import (
 from rmq_spark.cli.console.markup.html import Child, Html, el, join
 from rmq_spark.cli.console.pages.topics_page import topic_names
 from rmq_spark.cli.console.visit import Visit, group_path
-from rmq_spark.cli.groups.group_state import is_retry_queue
+from rmq_spark.cli.groups.group_state import without_retries
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.names import is_system_group
 
@@ -135,9 +136,7 @@ def group_limit_hint(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Htm
 def _query_lags(admin: Admin) -> Mapping[str, float]:
     names = [name for name in sorted(admin.groups()) if not is_system_group(name)]
     return {
-        name: float(
-            sum(lag.messages for lag in admin.progress(name) if not is_retry_queue(lag.queue))
-        )
+        name: float(total_lag(without_retries(admin.progress(name))))
         for name in names[:_GROUPS_QUERIED_MAX]
     }
 

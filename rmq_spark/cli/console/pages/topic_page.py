@@ -35,6 +35,7 @@ from rmq_spark.cli.console.pages.message_search import (
     search_messages,
 )
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
+from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import TopicNotUsable
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.bodies.stats import TopicOffset
@@ -234,7 +235,7 @@ def _group_rows(visit: Visit, name: str) -> Iterator[HtmlTableRow]:
     for group in sorted(visit.admin.groups_of_topic(name)):
         if is_system_group(group):
             continue
-        behind = sum(lag.messages for lag in visit.admin.lag(group, name))
+        behind = total_lag(visit.admin.lag(group, name))
         members = len(visit.admin.members(group))
         link = el("a", group, href=group_path(group))
         yield HtmlTableRow(

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from html import escape
 from typing import Final
 
-from rmq_spark.client.admin.lag import Lag
+from rmq_spark.client.admin.lag import Lag, total_lag
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 
@@ -83,8 +83,8 @@ class LagTable(tuple[Lag, ...]):
 
     @property
     def _title(self) -> str:
-        behind = sum(lag.messages for lag in self)
-        return f"{format_count(behind, 'message')} behind, in {format_count(len(self), 'queue')}"
+        behind, queues = format_count(total_lag(self), "message"), format_count(len(self), "queue")
+        return f"{behind} behind, in {queues}"
 
 
 def _message_row(message: MessageExt) -> TableRow:
