@@ -278,7 +278,7 @@ class RowModel:
             sent, queue = self._ledger.sent[body], place[:3]
             if not self._reads(queue) or body in rows or not self._accept(sent):
                 continue
-            is_unread = self._cannot_be_read(sent, place) or self._ledger.is_misled(queue)
+            is_unread = self._cannot_be_read(sent, place) or self._ledger.is_lied_to(queue)
             if queue[1] in but or (self._leaves_out_damaged and is_unread):
                 continue
             is_due = since <= sent.sent_at and time + _SEEN_SECONDS < before
