@@ -84,7 +84,7 @@ def test_the_stories_of_clients_have_everything_in_them():
             713040,
         ),
         (
-            "rmq_spark.client.consumer.push_consumer_impl.PushConsumerImpl._go_on_at",
+            "rmq_spark.client.consumer.push_consumer_impl.PushConsumerImpl._reset_queue",
             lambda *_: False,
             "moved to",
             713050,
