@@ -230,7 +230,7 @@ def test_another_takes_over_from_ours_that_has_died_without_a_word(scenario, our
     java = scenario.push(topic=topic)
     mine = ours.push(listener, scenario.group, topic)
     wait_until("two queues each", lambda: shared(topic, mine, java))
-    mine._member._instance.connections.shutdown()  # as its process would end
+    mine._impl._instance.connections.shutdown()  # as its process would end
     java.wait_for_assigned(0, 1, 2, 3, topic=topic)
     send_to_each(scenario, topic, numbers(40))
     java.wait_for(numbers(40))

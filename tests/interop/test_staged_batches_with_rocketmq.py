@@ -204,7 +204,7 @@ def killed(place, tmp_path):
 
     def look():
         life.send(store)
-        if store._parts.batches.under_way is not None:
+        if store._components.batch_table.under_way is not None:
             shutil.copytree(place.root, tmp_path / f"copy-{len(copies)}")
             copies.append(tmp_path / f"copy-{len(copies)}")
             visible.append(Counter(life.visible))
