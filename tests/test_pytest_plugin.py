@@ -65,7 +65,7 @@ def test_another(rocketpoll_broker, rocketpoll_topic, text):
     assert rocketpoll_topic.startswith("test_another-")
     (sent,) = rocketpoll_broker.send(rocketpoll_topic, text)
     assert (sent.queue.queue_id, sent.queue_offset) == (0, 0)
-    topics = rocketpoll_broker._connected().admin.topics()
+    topics = rocketpoll_broker._connect().admin.topics()
     old = [topic for topic in topics if topic.startswith("test_")]
     assert old == [rocketpoll_topic]
 """)
