@@ -35,7 +35,7 @@ class _Driven:
     """A coroutine that cancels its own task where it waits for the time that was told."""
 
     def __init__(self, coroutine, number, way):
-        self._coroutine, self._left, self._trace = coroutine, number, way
+        self._coroutine, self._left, self._way = coroutine, number, way
         self.where = None
 
     @property
@@ -61,11 +61,11 @@ class _Driven:
 
     def _has_begun_to_wait_for(self, awaited):
         self._left -= 1
-        if self._left >= 0 or (self.where is not None and self._trace is not Way.FOR_GOOD):
+        if self._left >= 0 or (self.where is not None and self._way is not Way.FOR_GOOD):
             return
         task = asyncio.current_task()
         self.where = self.where or _innermost(self._coroutine)
-        if self._trace is Way.COME and awaited is not None:
+        if self._way is Way.COME and awaited is not None:
             awaited.add_done_callback(lambda _: task.cancel())  # ahead of the task's own
         else:
             asyncio.get_running_loop().call_soon(task.cancel)

@@ -80,7 +80,7 @@ class CommittingSink:
         self.job_group = None  # that the program sets in foreachBatch
         self.call = 0  # of the function of foreachBatch
         self.fails = False  # whether tasks do, behind their rows
-        self.require_topic = None  # a function of a row's number, where rows name their topics
+        self.topic_of = None  # a function of a row's number, where rows name their topics
         self.is_batch_write = query is None or "writeName" in options
         given = {
             "namesrvAddr": broker.address,
@@ -107,8 +107,8 @@ class CommittingSink:
 
         self._monkeypatch.setattr(writers, "TaskContext", Contexts)
         columns = {"body": rows, "keys": ["k"] * len(rows)}
-        if self.require_topic is not None:
-            columns["topic"] = [self.require_topic(number) for number in range(len(rows))]
+        if self.topic_of is not None:
+            columns["topic"] = [self.topic_of(number) for number in range(len(rows))]
         sent = pickle.loads(pickle.dumps(writer or self.writer())).write(self._batches(columns))  # noqa: S301  # what Spark does
         return pickle.loads(pickle.dumps(sent))  # noqa: S301  # the same
 
@@ -140,6 +140,6 @@ class CommittingSink:
         """A new writer, as for each step."""
         self._monkeypatch.setenv("SPARK_LOCAL_DIRS", f"blockmgr-{self.run}")
         source = RocketPollDataSource(self.options)
-        schema = schema_of(self.schema + (", topic string" if self.require_topic else ""))
+        schema = schema_of(self.schema + (", topic string" if self.topic_of else ""))
         make = source.writer if self.is_batch_write else source.streamWriter
         return make(schema, overwrite=False)

@@ -66,7 +66,7 @@ class Variant(NamedTuple):
     hostile: Any
     must_be_refused: bool = False
 
-    def with_namespace(self, name: str, value: Any, kind: object = None) -> Variant:
+    def within(self, name: str, value: Any, kind: object = None) -> Variant:
         """Return a value that contains this one, in a field of this name and kind."""
         is_no_flag = kind == _FLAG and not self.names and not isinstance(self.hostile, bool)
         return Variant(value, (name, *self.names), self.hostile, self.must_be_refused or is_no_flag)
@@ -114,7 +114,7 @@ def variants(valid: Any, depth: int = 0) -> Iterator[Variant]:
         return
     if isinstance(valid, list):
         for each in variants(valid[0], depth + 1):
-            yield each.with_namespace("", [each.value, *valid[1:]])
+            yield each.within("", [each.value, *valid[1:]])
     elif isinstance(valid, dict):
         yield from _variants_of_pair(valid, depth)
     else:
@@ -124,22 +124,20 @@ def variants(valid: Any, depth: int = 0) -> Iterator[Variant]:
 def _variants_of_pair(valid: dict[Any, Any], depth: int) -> Iterator[Variant]:
     ((key, inner),) = valid.items()
     for each in variants(inner, depth + 1):
-        yield each.with_namespace("", {key: each.value})
+        yield each.within("", {key: each.value})
     for each in variants(key, depth + 1):
         if _is_hashable(each.value):
-            yield each.with_namespace("", {each.value: inner})
+            yield each.within("", {each.value: inner})
 
 
 def _variants_of_fields(valid: Any, depth: int) -> Iterator[Variant]:
     if dataclasses.is_dataclass(valid) and not isinstance(valid, type):
         for field in dataclasses.fields(valid):
             for each in variants(getattr(valid, field.name), depth + 1):
-                yield each.with_namespace(
-                    field.name, _with(valid, field.name, each.value), field.type
-                )
+                yield each.within(field.name, _with(valid, field.name, each.value), field.type)
     for name in getattr(valid, "_fields", ()):
         for each in variants(getattr(valid, name), depth + 1):
-            yield each.with_namespace(name, valid._replace(**{name: each.value}))
+            yield each.within(name, valid._replace(**{name: each.value}))
 
 
 def _with(valid: Any, name: str, value: Any) -> Any:
@@ -167,7 +165,7 @@ def faults_of(call: Call) -> list[str]:
         for name in parameters_of(call.function, call.more):
             also = call.also_named.get(name, "")
             for inner in variants(call.valid[name]):
-                each = inner.with_namespace(name, inner.value, _kind_of(call.function, name))
+                each = inner.within(name, inner.value, _kind_of(call.function, name))
                 arguments = {**call.valid, name: each.value}
                 found = _fault(
                     run, arguments, str(each), (*each.names, also), is_wrong=each.must_be_refused

@@ -47,13 +47,13 @@ class MemoryFault:
 
     def __enter__(self):
         self._before = sys.gettrace()
-        sys.settrace(self._public_name)
+        sys.settrace(self._called)
         return self
 
     def __exit__(self, *_):
         sys.settrace(self._before)
 
-    def _public_name(self, frame, _event, _argument):
+    def _called(self, frame, _event, _argument):
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
         is_one = code.co_filename.endswith(self._files) and self._within in name

@@ -151,9 +151,9 @@ class Campaign:
         began = time.monotonic()
         if victim == "driver":
             self.ready_driver()
-        self.pause_reading(point)
+        self.hold(point)
         self.send()
-        pid = self.commit_progress(point)
+        pid = self.reached(point)
         planned, committed = (max(self.query.logged(log), default=-1) for log in _LOGS)
         assert planned - committed == LOGGED[point]
         getattr(self, f"_kill_{victim}")(pid)
@@ -173,13 +173,13 @@ class Campaign:
     def _made_driver(self):
         return Driver(self._directory / "drivers", **_RETAINED)
 
-    def pause_reading(self, point):
+    def hold(self, point):
         """Have the query wait at a point, when it comes there."""
-        self.query.pause_reading(point)
+        self.query.hold(point)
 
-    def commit_progress(self, point):
+    def reached(self, point):
         """Wait until the query is held at a point; the id of the process that can be killed."""
-        return self.query.commit_progress(point)
+        return self.query.reached(point)
 
     def _kill_driver(self, _):
         self.end_driver()

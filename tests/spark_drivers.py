@@ -141,12 +141,12 @@ class Query:
 
     # ---- holding
 
-    def pause_reading(self, point):
+    def hold(self, point):
         """Have whoever comes by this point wait."""
         (self.holds / f"{point}.reached").unlink(missing_ok=True)
         (self.holds / point).touch()
 
-    def commit_progress(self, point, seconds=PATIENCE_SECONDS):
+    def reached(self, point, seconds=PATIENCE_SECONDS):
         """Wait until somebody waits there; the process id."""
         file = self.holds / f"{point}.reached"
         wait_until(file.exists, seconds, f"somebody at {point}")

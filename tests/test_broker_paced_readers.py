@@ -106,7 +106,7 @@ class Readers:
     """All of them, from when somebody starts them."""
 
     def __init__(self, port, stack):
-        self.decode_each = []
+        self.readers = []
         self._port = port
         self._stack = stack
         self._stops = threading.Event()
@@ -114,12 +114,12 @@ class Readers:
 
     def start(self):
         for _ in range(READERS):
-            self.decode_each.append(PacedReader(self._port, self._stops))
-            self.decode_each[-1].start()
+            self.readers.append(PacedReader(self._port, self._stops))
+            self.readers[-1].start()
 
     def stop(self):
         self._stops.set()
-        for reader in self.decode_each:
+        for reader in self.readers:
             reader.close()
 
 
@@ -137,9 +137,7 @@ def test_no_send_is_refused_beside_readers_that_read_as_fast_as_their_links_are(
         began = time.monotonic()
         codes, took = asyncio.run(_sent_beside(broker.port, readers))
         rate = (
-            sum(reader.bytes_read for reader in readers.decode_each)
-            / (time.monotonic() - began)
-            / MB
+            sum(reader.bytes_read for reader in readers.readers) / (time.monotonic() - began) / MB
         )
         memory = broker.rss_bytes() / MB
         readers.stop()
@@ -149,6 +147,6 @@ def test_no_send_is_refused_beside_readers_that_read_as_fast_as_their_links_are(
             f" {dict(codes)}; {memory:.0f} MB of memory"
         )
         assert codes == {0: codes.total()}
-        for reader in readers.decode_each:
+        for reader in readers.readers:
             assert reader.codes == {0: reader.codes.total()}
             assert reader.codes.total()

@@ -110,11 +110,11 @@ class Twin:
         self.arrivals = defaultdict(list)
         self._tell = self.controller.hold_service.notify_message_arriving
         self.controller.hold_service.notify_message_arriving = self._arrives
-        self.record_get = defaultdict(lambda: [0, 0, 0])
+        self.got = defaultdict(lambda: [0, 0, 0])
         """Messages, their bytes and pulls, by topic and group."""
         self._got = self.processors.stats.record_get
         self.processors.stats.record_get = self._counts_pull
-        self.pull_result = 0
+        self.pulled = 0
         """How many pulls the lane has taken."""
         self._count_pulls()
         self._puts = defaultdict(lambda: [0, 0, 0])
@@ -141,7 +141,7 @@ class Twin:
         self._put(topic, count, byte_count, calls=calls)
 
     def _counts_pull(self, topic, group, count, byte_count, took_ms):
-        own = self.record_get[topic, group]
+        own = self.got[topic, group]
         own[:] = own[0] + count, own[1] + byte_count, own[2] + 1
         self._got(topic, group, count, byte_count, took_ms)
 
@@ -151,7 +151,7 @@ class Twin:
 
         def counted(connection, data, start):
             end = take(connection, data, start)
-            self.pull_result += end > start
+            self.pulled += end > start
             return end
 
         lane.process = counted

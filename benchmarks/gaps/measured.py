@@ -54,7 +54,7 @@ class Client:
     def __init__(self, broker: MeasuredBroker) -> None:
         self.codes: Counter[int] = Counter()
         self._frame_reader = FrameReader()
-        self._written = broker.written_name
+        self._written = broker.written
         self._loop = broker.loop
         self._is_closed = False
         self.connection = broker.new_connection()
@@ -124,7 +124,7 @@ class MeasuredBroker:
         """Start a broker with its store in a directory; it must be ended by `shutdown`."""
         settings = [f"storePathRootDir={directory}", f"flushDiskType={flush_disk_type}", *_SETTINGS]
         self.config = load_config(None, settings)
-        self.written_name: list[tuple[Client, bytes]] = []
+        self.written: list[tuple[Client, bytes]] = []
         """What clients have got in the turn under way."""
         self.loop = _WorkingTimeLoop()
         self.controller = BrokerController(self.config)
@@ -209,9 +209,9 @@ class MeasuredBroker:
             cpu, wall = time.thread_time(), time.perf_counter()
             await asyncio.sleep(0)
             turns.append((time.thread_time() - cpu, time.perf_counter() - wall))
-            for client, data in self.written_name:
+            for client, data in self.written:
                 client.read(data)
-            self.written_name.clear()
+            self.written.clear()
 
     def shutdown(self) -> None:
         """Stop the broker in order, and close its loop."""

@@ -63,7 +63,7 @@ class Arena:
         self._directory = directory
         self._ending = ExitStack()
         self._running: dict[Role, RunningSide] = {}
-        self._fill_defaults: set[tuple[Role, str]] = set()
+        self._filled: set[tuple[Role, str]] = set()
 
     def side(self, role: Role) -> RunningSide:
         """Return the side that has this role, started if need be."""
@@ -76,9 +76,9 @@ class Arena:
     def filled(self, role: Role, topic: str, messages: int, body_bytes: int) -> RunningSide:
         """Return the side with a topic of so many messages."""
         side = self.side(role)
-        if (role, topic) not in self._fill_defaults:
+        if (role, topic) not in self._filled:
             side.fill(topic, messages, body_bytes)
-            self._fill_defaults.add((role, topic))
+            self._filled.add((role, topic))
         return side
 
     def __enter__(self) -> Arena:

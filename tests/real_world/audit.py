@@ -72,7 +72,7 @@ class Audit:
             await self._world.tasks.sleep(_ASK_AGAIN_SECONDS)
             told = await pull_once(self._player, asked, group="auditor")
             if told is None and self._life is self._world.life and self._world.is_serving:
-                self._ledger.print_error(
+                self._ledger.complain(
                     f"{len(must)} messages of {asked.topic}/{asked.queue_id} cannot be had: "
                     f"{self._world.watch.last_refusal}"
                 )
@@ -85,6 +85,6 @@ class Audit:
         if answer is not None and answer.code == 0 and (topic, queue_id) in self._ends:
             offset, end = int(answer.ext_fields["offset"]), self._ends[topic, queue_id]
             if offset > max(end, self._ledger.queues[topic, queue_id].certain_end):
-                self._ledger.print_error(
+                self._ledger.complain(
                     f"{group} is at {offset} of {topic}/{queue_id}, which ends at {end}"
                 )

@@ -130,7 +130,7 @@ class _Wire(asyncio.Protocol):
 
     def data_received(self, data):
         if not self._end.is_over:
-            self._end.to_message(data)
+            self._end.received(data)
 
     def connection_lost(self, error):
         self._end.break_off()

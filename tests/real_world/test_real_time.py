@@ -17,7 +17,7 @@ class Client(End):
     def connected(self):
         self.is_open.keep()
 
-    def to_message(self, data):
+    def received(self, data):
         self.data += data
         self.has_heard.keep()
 

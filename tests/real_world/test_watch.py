@@ -95,7 +95,7 @@ class CommittingWorld:
         self.kernel, self.watch, self.ledger = broker, watch, self
         self.complaints = []
 
-    def print_error(self, what):
+    def complain(self, what):
         self.complaints.append(what)
 
 

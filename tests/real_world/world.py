@@ -101,7 +101,7 @@ class World:
         return DELAYS_SECONDS[min(level, len(DELAYS_SECONDS)) - 1] - _CLOCK_STEP_SECONDS
 
     def _complain(self, what):
-        self.ledger.print_error(what)
+        self.ledger.complain(what)
 
     # ---- lives
 

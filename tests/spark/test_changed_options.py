@@ -126,9 +126,7 @@ class Query:
         """Start it, read what is there, and stop it."""
         given = {**self._usual, **options}
         self.engine.options = {
-            name: self._fill_defaults(str(value))
-            for name, value in given.items()
-            if value is not None
+            name: self._filled(str(value)) for name, value in given.items() if value is not None
         }
         self.engine.schema = schema
         is_bounded = any(name.startswith("ending") for name in given)
@@ -141,7 +139,7 @@ class Query:
     def bodies(self):
         return sorted(row.body for row in self.engine.rows())
 
-    def _fill_defaults(self, text):
+    def _filled(self, text):
         return text.replace("{topic}", self._topic).replace("{address}", self._broker.address)
 
 

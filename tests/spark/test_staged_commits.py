@@ -212,7 +212,7 @@ def test_manifests_are_left_out_where_there_can_be_no_commits_topic(
     topic = "t" * 124
     rocketpoll_broker.create_topic(topic, 1)
     sink = CommittingSink(monkeypatch, rocketpoll_broker, None, visibleTo="all", sinkName="long")
-    sink.require_topic = lambda _: topic
+    sink.topic_of = lambda _: topic
     sink.write(0, sink.rows(2))
     assert len(rocketpoll_broker.messages(topic)) == 2
     assert "has no manifests, as it has no commits topic" in caplog.text
@@ -347,7 +347,7 @@ def test_a_second_write_of_several_topics_under_one_sink_is_refused_as_well(
     sink = made(sinkName="several")
     del sink.options["topic"]
     sink.is_batch_write, topics = True, ["several-left", "several-right"]
-    sink.require_topic = lambda number: topics[number % 2]
+    sink.topic_of = lambda number: topics[number % 2]
     rows = sink.rows(4)
     sink.write_batch(0, rows)
     sink.write_batch(0, rows)

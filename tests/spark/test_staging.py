@@ -217,7 +217,7 @@ def test_rows_may_name_topics_and_all_of_one_broker_are_seen_at_once(
     topics = ["staged-left", "staged-right"]
     for topic in topics:
         rocketpoll_broker.create_topic(topic, 2)
-    sink.require_topic = lambda number: topics[number % 2]
+    sink.topic_of = lambda number: topics[number % 2]
     sent = sink.send(0, sink.rows(6, 5))
     assert [len(rocketpoll_broker.messages(topic)) for topic in topics] == [0, 0]
     sink.commit(0, sent)

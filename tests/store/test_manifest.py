@@ -249,12 +249,12 @@ class FullForAll(FaultyDisk):
     room = None
 
     def _run(self, call):
-        if call.kind == "delete" and self.get_buffer is not None:
-            self.get_buffer += 1
-        if call.kind in {"write_whole", "create", "write"} and self.get_buffer is not None:
-            if not self.get_buffer:
+        if call.kind == "delete" and self.room is not None:
+            self.room += 1
+        if call.kind in {"write_whole", "create", "write"} and self.room is not None:
+            if not self.room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
-            self.get_buffer -= 1
+            self.room -= 1
         return super()._run(call)
 
 
@@ -267,13 +267,13 @@ def test_on_a_full_disk_no_queue_is_written_before_it_is_noted_that_all_are_made
     fill(tmp_path, check_whole_log_bytes=0).shutdown()
     shutil.rmtree(tmp_path / "consumequeue" / "T" / "0")
     disk = FullForAll(LocalDisk())
-    disk.get_buffer = 0
+    disk.room = 0
     if gone == "at once":
         with suppress(OSError):
             crash(open_store(tmp_path, disk, check_whole_log_bytes=0))
     else:
         for room in range(1, 12):
-            disk.get_buffer = room
+            disk.room = room
             with suppress(OSError):
                 crash(open_store(tmp_path, disk, check_whole_log_bytes=0))
     again = open_store(tmp_path, check_whole_log_bytes=0)

@@ -46,24 +46,24 @@ class Batches:
     def sinks(self):
         return list(self._sinks)
 
-    def positions_of_topic(self, sink):
+    def all_of(self, sink):
         return self._sinks.setdefault(sink, [])
 
     def current(self, sink):
         """The batch that a sink writes now, a new one behind the last that is decided."""
-        batches = self.positions_of_topic(sink)
+        batches = self.all_of(sink)
         if not batches or batches[-1].state in ("committed", "aborted"):
             batches.append(Batch(sink, len(batches)))
         return batches[-1]
 
     def last_committed(self, sink):
         """The last batch that a sink has surely committed, or None."""
-        committed = [each for each in self.positions_of_topic(sink) if each.state == "committed"]
+        committed = [each for each in self.all_of(sink) if each.state == "committed"]
         return committed[-1] if committed else None
 
     def is_last(self, batch):
         """Whether no later batch of its sink is committed, nor may be."""
-        later = self.positions_of_topic(batch.sink)[batch.batch_id + 1 :]
+        later = self.all_of(batch.sink)[batch.batch_id + 1 :]
         return not any(each.state in ("asked", "committed") for each in later)
 
     # ---- commits
@@ -89,18 +89,16 @@ class Batches:
         """A broker has said which batch a sink has committed last; None: none."""
         ledger, known = self._ledger, self.last_committed(sink)
         if known is not None and (batch_id is None or batch_id < known.batch_id):
-            ledger.print_error(f"{known} is committed, and the last of its sink is {batch_id}")
+            ledger.complain(f"{known} is committed, and the last of its sink is {batch_id}")
         if batch_id is None:
             return
-        batch = next(
-            (each for each in self.positions_of_topic(sink) if each.batch_id == batch_id), None
-        )
+        batch = next((each for each in self.all_of(sink) if each.batch_id == batch_id), None)
         if batch is None or batch.state in ("staged", "aborted"):
-            ledger.print_error(
+            ledger.complain(
                 f"{batch or f'batch {batch_id} of {sink}'} was not to be committed, and is"
             )
         if rows != len(batch.rows):
-            ledger.print_error(f"{batch} has {len(batch.rows)} rows, and {rows} by its broker")
+            ledger.complain(f"{batch} has {len(batch.rows)} rows, and {rows} by its broker")
         if batch.state == "asked":
             self._committed(batch)
         if asked_in_life == ledger.life:
@@ -116,7 +114,7 @@ class Batches:
         """A row was seen: then its batch is committed."""
         batch = sent.batch
         if batch.state not in ("asked", "committed"):
-            self._ledger.print_error(f"{sent} was seen, and {batch} is {batch.state}")
+            self._ledger.complain(f"{sent} was seen, and {batch} is {batch.state}")
         if batch.state == "asked":
             self._committed(batch)
 
@@ -137,10 +135,10 @@ class Batches:
             for at in range(span.queue_offset, span.queue_offset + span.count):
                 of_queue = waiting.get((span.topic, span.queue_id))
                 if not of_queue:
-                    self._ledger.print_error(f"{batch} has a span of other rows: {span}")
+                    self._ledger.complain(f"{batch} has a span of other rows: {span}")
                 self._ledger.stored(of_queue.pop(0), at)
         if any(waiting.values()):
-            self._ledger.print_error(f"the spans of {batch} have not all its rows: {spans}")
+            self._ledger.complain(f"the spans of {batch} have not all its rows: {spans}")
 
     # ---- what pulls show
 
@@ -154,7 +152,7 @@ class Batches:
             if batch.state == "committed" and asked.queue_offset <= batch.floors.get(queue, -1)
         ]
 
-    def pull_result(self, asked, whole, told):
+    def pulled(self, asked, whole, told):
         """A pull without a filter was answered."""
         if asked.wanted or told.next_offset < told.max_offset or self._ledger.may_expire:
             return
@@ -165,7 +163,7 @@ class Batches:
             for sent in batch.rows:
                 is_here = (sent.topic, sent.queue_id) == (asked.topic, asked.queue_id)
                 if is_here and sent.body not in found:
-                    self._ledger.print_error(f"{batch} was seen before, and a pull misses {sent}")
+                    self._ledger.complain(f"{batch} was seen before, and a pull misses {sent}")
 
     def audited(self):
         """Every queue was read: a batch of which one row was seen is there as a whole."""
@@ -175,7 +173,7 @@ class Batches:
             for batch in batches:
                 missing = [sent for sent in batch.rows if not sent.seen]
                 if batch.state == "committed" and missing:
-                    self._ledger.print_error(
+                    self._ledger.complain(
                         f"{batch} is committed, and {len(missing)} of its {len(batch.rows)} rows "
                         f"are nowhere, as {missing[0]}"
                     )

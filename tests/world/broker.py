@@ -64,7 +64,7 @@ class BrokerLife:
         world = self._world
         kind = Loop if world.story.seed % 2 == 0 else AsyncioLoop
         self._loop = loop = kind(world.kernel, world.network, self.process)
-        loop.set_exception_handler(self._print_error)
+        loop.set_exception_handler(self._complain)
         try:
             loop.run_until_complete(self._serve())
         except Exception as error:
@@ -94,7 +94,7 @@ class BrokerLife:
         self._serving_since = None
         await self.controller.stop()
 
-    def _print_error(self, loop, context):
+    def _complain(self, loop, context):
         error = context.get("exception")
         if (
             isinstance(error, OSError)
@@ -102,7 +102,7 @@ class BrokerLife:
             and "socket" in context
         ):
             return  # which the broker's own handler leaves to its listener
-        self._world.print_error(f"unhandled in the loop: {context['message']}: {error!r}", error)
+        self._world.complain(f"unhandled in the loop: {context['message']}: {error!r}", error)
 
     def _died(self):
         kind = "kill" if self.process.has_power else "power"

@@ -33,7 +33,7 @@ class Connection(End):
         self._is_given_up = False
         self.name = name
         self.is_open = Promise()  # True, or False if nobody listens
-        self.is_unknown_queue = Promise()
+        self.is_gone = Promise()
         self.stops_reading = False
         self.notices = []
 
@@ -49,7 +49,7 @@ class Connection(End):
     def ask_all(self, requests, seconds=ANSWER_SECONDS):
         """Send requests by one write, as a busy client does: promises of their answers."""
         answers = [Promise() for _ in requests]
-        if self.is_unknown_queue.is_kept:
+        if self.is_gone.is_kept:
             for answer in answers:
                 answer.keep(None)
             return answers
@@ -95,7 +95,7 @@ class Connection(End):
         else:
             self.is_open.keep(True)
 
-    def to_message(self, data):
+    def received(self, data):
         self._reader.feed(data)
         while (frame := self._reader.next_frame()) is not None:
             command = decode_command(frame)
@@ -117,7 +117,7 @@ class Connection(End):
         waiting = self._waiting.pop(command.opaque, None)
         if waiting is None:
             if self._is_watched and command.opaque not in self._late:
-                self._world.ledger.print_error(
+                self._world.ledger.complain(
                     f"{self.name} got a second answer, or one it never asked for: {command}"
                 )
             return
@@ -134,7 +134,7 @@ class Connection(End):
     def _gone(self):
         self.is_over = True
         self.is_open.keep(False)
-        self.is_unknown_queue.keep()
+        self.is_gone.keep()
         waiting, self._waiting = self._waiting, {}
         for answer, timer in waiting.values():
             timer.cancel()

@@ -203,36 +203,36 @@ def _below_root(path):
 class _Node:
     """A file, or a directory if it has children."""
 
-    __slots__ = ("children", "data", "inode", "modified", "written_name")
+    __slots__ = ("children", "data", "inode", "modified", "written")
 
     def __init__(self, inode, *, is_directory):
         self.inode = inode
         self.children = {} if is_directory else None
         self.data = bytearray()
-        self.written_name = set()  # pages
+        self.written = set()  # pages
         self.modified = 0.0
 
     def resize(self, size):
         # A new array: views of the old one keep what they show, as maps do.
         self.data = self.data[:size].ljust(size, b"\0")
-        self.written_name = {page for page in self.written_name if page * PAGE < size}
+        self.written = {page for page in self.written if page * PAGE < size}
 
     def write(self, data, position):
         end = position + len(data)
         if end > len(self.data):
             self.resize(end)
         self.data[position:end] = data
-        self.written_name.update(range(position // PAGE, -(-end // PAGE)))
+        self.written.update(range(position // PAGE, -(-end // PAGE)))
 
     def in_place(self, position, size):
         """How many bytes of a write need no more pages than there are."""
         pages = range(position // PAGE, -(-(position + size) // PAGE))
-        missing = next((page for page in pages if page not in self.written_name), pages.stop)
+        missing = next((page for page in pages if page not in self.written), pages.stop)
         return min(max(missing * PAGE - position, 0), size)
 
     def fill(self, image):
         self.data = bytearray(image.content)
-        self.written_name = set(image.pages)
+        self.written = set(image.pages)
 
 
 class Disk:
@@ -258,34 +258,34 @@ class Disk:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
             return self._platter.add(path)
 
-        node = self.apply_seek("create", path, new)
-        self.apply_seek("resize", path, partial(self._platter.resize, node, size))
+        node = self.carry_out("create", path, new)
+        self.carry_out("resize", path, partial(self._platter.resize, node, size))
         return File(self, path, node)
 
     def open(self, path):
-        return File(self, path, self.apply_seek("open", path, partial(self._platter.need, path)))
+        return File(self, path, self.carry_out("open", path, partial(self._platter.need, path)))
 
     def read(self, path):
-        node = self.apply_seek("open", path, partial(self._platter.need, path))
-        return self.apply_seek("read", path, partial(bytes, node.data))
+        node = self.carry_out("open", path, partial(self._platter.need, path))
+        return self.carry_out("read", path, partial(bytes, node.data))
 
     def write_whole(self, path, data):
         platter = self._platter
-        node = self.apply_seek("create", path, lambda: platter.find(path) or platter.add(path))
-        self.apply_seek("resize", path, partial(platter.resize, node, 0))
+        node = self.carry_out("create", path, lambda: platter.find(path) or platter.add(path))
+        self.carry_out("resize", path, partial(platter.resize, node, 0))
         self.write_to(path, node, data, 0)
         self.flush_file(path, node)
 
     def rename(self, path, new_path):
-        self.apply_seek("rename", path, partial(self._platter.move, path, new_path))
+        self.carry_out("rename", path, partial(self._platter.move, path, new_path))
 
     def delete(self, path):
-        self.apply_seek("delete", path, partial(self._platter.remove, path))
+        self.carry_out("delete", path, partial(self._platter.remove, path))
 
     def make_directory(self, path):
         if self._platter.find(path) is None:
             self.make_directory(path.parent)
-            self.apply_seek(
+            self.carry_out(
                 "make_directory", path, partial(self._platter.add, path, is_directory=True)
             )
 
@@ -293,7 +293,7 @@ class Disk:
         self._flush("flush_directory", path, self._platter.need(path))
 
     def names(self, path):
-        node = self.apply_seek("names", path, partial(self._platter.find, path))
+        node = self.carry_out("names", path, partial(self._platter.find, path))
         return sorted(node.children) if node is not None and node.children is not None else []
 
     def size_of(self, path):
@@ -318,13 +318,13 @@ class Disk:
         return DiskUsage(_DISK_BYTES, used, _DISK_BYTES - used)
 
     def lock(self, path, below=()):
-        self.apply_seek("lock", path, lambda: self._platter.find(path) or self._platter.add(path))
+        self.carry_out("lock", path, lambda: self._platter.find(path) or self._platter.add(path))
         return Lock()
 
     # ---- for files
 
     def read_from(self, path, node, position, size):
-        data = self.apply_seek("read", path, lambda: bytes(node.data[position : position + size]))
+        data = self.carry_out("read", path, lambda: bytes(node.data[position : position + size]))
         if len(data) < size:
             raise OSError(errno.EIO, f"the file ends at {len(node.data)}", str(path))
         return data
@@ -335,7 +335,7 @@ class Disk:
         def write(through=None):
             platter.write(node, memoryview(data)[:through], position)
 
-        self.apply_seek("write", path, write, len(data), node.in_place(position, len(data)))
+        self.carry_out("write", path, write, len(data), node.in_place(position, len(data)))
 
     def flush_file(self, path, node):
         self._flush("flush", path, node)
@@ -356,7 +356,7 @@ class Disk:
         model.end_flush(flush)
         self._meet(verdict, 0, is_done=True)
 
-    def apply_seek(self, kind, path, act, size=0, in_place=0):
+    def carry_out(self, kind, path, act, size=0, in_place=0):
         """Do it, if fate lets it be; what it gives."""
         self._check_alive()
         verdict = self._ask(Operation(kind, str(path), size, in_place))
@@ -417,7 +417,7 @@ class File:
 
     def next_data(self, position):
         page = min(
-            (page for page in self._node.written_name if (page + 1) * PAGE > position), default=None
+            (page for page in self._node.written if (page + 1) * PAGE > position), default=None
         )
         return None if page is None else max(page * PAGE, position)
 

@@ -34,7 +34,7 @@ class Queue:
     def __init__(self, gaps_from):
         self.at = {}  # queue offset -> message, as it was acknowledged or seen
         self.must = {}  # of these, what must be found from now on -> since when
-        self.resident_view = set()  # of these, what nobody has waited for and a kill has left there
+        self.in_memory = set()  # of these, what nobody has waited for and a kill has left there
         self.gaps = set()  # offsets that a power loss has left without a message
         self.gaps_from = gaps_from  # from here on, the next audit may find some
         self.connections = {}  # connection -> the last message of it that was seen here, and where
@@ -67,7 +67,7 @@ class Ledger:
         self.life = 0
         self._wiped = []  # in this life
 
-    def print_error(self, what):
+    def complain(self, what):
         """Something is not as it must be."""
         raise Broken(f"at {self._world.kernel.now:.6f} s, in life {self._world.lives}: {what}")
 
@@ -120,7 +120,7 @@ class Ledger:
     def refused(self, sent):
         """The broker has said that it did not take it."""
         if sent.seen:
-            self.print_error(f"{sent} was seen, and then refused")
+            self.complain(f"{sent} was seen, and then refused")
         sent.state = "refused"
 
     def refused_without_room(self, sent):
@@ -144,12 +144,12 @@ class Ledger:
         sent = self.sent.get(number_of(message.body))
         where = f"{message.topic}/{message.queue_id} at {message.queue_offset}"
         if sent is None:
-            self.print_error(f"in {where} is a message that nobody sent: {message.body[:40]!r}")
+            self.complain(f"in {where} is a message that nobody sent: {message.body[:40]!r}")
         self._check_content(sent, message, where)
         if sent.state == "refused":
-            self.print_error(f"{sent} was refused, and is in {where}")
+            self.complain(f"{sent} was refused, and is in {where}")
         if sent.state == "staged":
-            self.print_error(f"{sent} was staged and never committed, and is in {where}")
+            self.complain(f"{sent} was staged and never committed, and is in {where}")
         if message.topic.startswith(_OWN_TOPICS):
             self.returns.saw(sent, message, where)
             self._see(
@@ -160,11 +160,11 @@ class Ledger:
             )
             return sent
         if (message.topic, message.queue_id) != (sent.topic, sent.queue_id):
-            self.print_error(f"{sent} is in {where}")
+            self.complain(f"{sent} is in {where}")
         if sent.topic in self.uncertain_topics or sent.is_ambiguous:
             return sent
         if sent.generation < self.generations[sent.topic]:
-            self.print_error(f"{sent} was deleted with its topic, and is in {where}")
+            self.complain(f"{sent} was deleted with its topic, and is in {where}")
         if sent.delay_seconds:
             self._check_delayed(sent, message, where)
         if sent.batch is not None:
@@ -175,7 +175,7 @@ class Ledger:
 
     def _check_content(self, sent, message, where):
         if message.body != sent.body:
-            self.print_error(
+            self.complain(
                 f"{sent} in {where} has another body: {len(message.body)} bytes, not "
                 f"{len(sent.body)}"
             )
@@ -184,13 +184,13 @@ class Ledger:
             name: value for name, value in sent.properties.items() if name not in _NOT_DELIVERED
         }
         if {name: properties.get(name) for name in expected} != expected:
-            self.print_error(f"{sent} in {where} has properties {properties}, not {expected}")
+            self.complain(f"{sent} in {where} has properties {properties}, not {expected}")
 
     def _check_delayed(self, sent, message, where):
         now, watch = self._world.kernel.now, self._world.watch
         is_known = watch.delays_pass_since(sent.sent_at)
         if now < sent.due and is_known:
-            self.print_error(f"{sent}, in {where}, is {sent.due - now:.3f} s early")
+            self.complain(f"{sent}, in {where}, is {sent.due - now:.3f} s early")
         if not sent.seen and sent.stored_at is not None:
             watch.check_lateness(sent, message.store_timestamp / 1000, where)
         if (
@@ -198,7 +198,7 @@ class Ledger:
             and sent.seen
             and not watch.crashed_since(sent.due if is_known else sent.sent_at)
         ):
-            self.print_error(
+            self.complain(
                 f"{sent} was delivered twice, at {list(sent.seen)} and {message.queue_offset}"
             )
 
@@ -207,7 +207,7 @@ class Ledger:
         queue = self.queues[sent.topic, sent.queue_id]
         self._occupy(queue, queue_offset, sent)
         if not sent.delay_seconds and sent.queue_offset not in (None, queue_offset):
-            self.print_error(f"{sent} is at {queue_offset}, and at {sent.queue_offset}")
+            self.complain(f"{sent} is at {queue_offset}, and at {sent.queue_offset}")
         sent.queue_offset = queue_offset
         sent.seen.setdefault(queue_offset, self._world.kernel.now)
         if not sent.delay_seconds:
@@ -219,7 +219,7 @@ class Ledger:
         places[sent.number] = queue_offset
         for number, other in places.items():
             if (number < sent.number) != (other < queue_offset) and number != sent.number:
-                self.print_error(
+                self.complain(
                     f"{sent} is at {queue_offset}, and message {number} of the same client at "
                     f"{other}"
                 )
@@ -227,14 +227,14 @@ class Ledger:
     def _see(self, topic, queue_id, queue_offset, what):
         queue = self.queues[topic, queue_id]
         self._occupy(queue, queue_offset, what)
-        queue.resident_view.discard(queue_offset)
+        queue.in_memory.discard(queue_offset)
         if self._is_sync or getattr(what, "batch", None) is not None:
             queue.must.setdefault(queue_offset, self._world.kernel.now)
 
     def _occupy(self, queue, queue_offset, what):
         there = queue.at.setdefault(queue_offset, what)
         if there != what:
-            self.print_error(f"{what} is at {queue_offset}, where {there} was")
+            self.complain(f"{what} is at {queue_offset}, where {there} was")
 
     def _is_of_the_past(self, sent):
         return (
@@ -254,32 +254,32 @@ class Ledger:
             if start <= queue_offset and wanted(queue.at[queue_offset])
         }
 
-    def pull_result(self, asked, must, told):
+    def pulled(self, asked, must, told):
         """A pull was answered; ``must`` is what was `expected` of it when it was sent."""
         where = f"a pull of {asked.topic}/{asked.queue_id} from {asked.queue_offset}"
         last = asked.queue_offset - 1
         for message in told.messages:
             if not last < message.queue_offset < told.next_offset:
-                self.print_error(
+                self.complain(
                     f"{where} got {message.queue_offset} behind {last}, and goes on at "
                     f"{told.next_offset}"
                 )
             last = message.queue_offset
             sent = self.saw(message)
             if not asked.wants(sent):
-                self.print_error(f"{where} got {sent}, which its filter does not let through")
+                self.complain(f"{where} got {sent}, which its filter does not let through")
         found = {message.queue_offset for message in told.messages}
         queue = self.queues[asked.topic, asked.queue_id]
         for queue_offset, what in must.items():
             is_expired = self._world.watch.may_expire and queue_offset < told.min_offset
             is_passed_over = queue_offset < told.next_offset and queue_offset not in found
             if is_passed_over and not is_expired and queue.at.get(queue_offset) is what:
-                self.print_error(
+                self.complain(
                     f"{where} was answered {told}, and has passed over {what} at {queue_offset}"
                 )
             is_cut = told.code == ResponseCode.PULL_OFFSET_MOVED and told.max_offset <= queue_offset
             if is_cut and what.seen and queue.at.get(queue_offset) is what:
-                self.print_error(
+                self.complain(
                     f"{where} was sent back, {told}, and {what} was seen at {queue_offset}"
                 )
 
@@ -291,7 +291,7 @@ class Ledger:
         before = {at: what for at, what in before.items() if queue.at.get(at) is what}
         if before and not self.may_expire:
             at = max(before)
-            self.print_error(
+            self.complain(
                 f"{topic}/{queue_id} is said to begin at {first}: {before[at]} is at {at}"
             )
         placed = [at for at, what in before.items() if _place_of(what) is not None]
@@ -357,18 +357,18 @@ class Ledger:
         for queue_offset, what in queue.at.items():
             if not isinstance(what, Sent) or what.state == "stored":
                 if self._is_sync and queue_offset not in queue.must:
-                    queue.resident_view.add(queue_offset)
+                    queue.in_memory.add(queue_offset)
                 queue.must.setdefault(queue_offset, self._world.kernel.now)
         if is_flushed:
-            queue.resident_view.clear()
+            queue.in_memory.clear()
 
     def _lose_what_is_uncertain(self, queue):
         queue.must = {
             at: since
             for at, since in queue.must.items()
-            if at not in queue.resident_view and self._is_durable(since, queue.at[at])
+            if at not in queue.in_memory and self._is_durable(since, queue.at[at])
         }
-        queue.resident_view.clear()
+        queue.in_memory.clear()
         for queue_offset in queue.at.keys() - queue.must.keys():
             what = queue.at.pop(queue_offset)
             if isinstance(what, Sent):
@@ -390,7 +390,7 @@ class Ledger:
                 self._check_expired(topic, queue_id, queue_offset, what)
                 continue
             if queue_offset not in found and queue.at.get(queue_offset) is what:
-                self.print_error(
+                self.complain(
                     f"{what} is lost: it was at {queue_offset}, and {topic}/{queue_id} holds {low} "
                     f"to {high}"
                 )
@@ -400,7 +400,7 @@ class Ledger:
             gaps_left = self.batches.gaps_max[topic, queue_id] - len(queue.gaps)
             is_explained = queue.gaps_from is not None and queue_offset >= queue.gaps_from
             if not is_explained and gaps_left <= 0:
-                self.print_error(
+                self.complain(
                     f"{topic}/{queue_id} has nothing at {queue_offset}, and holds {low} to {high}"
                 )
             queue.gaps.add(queue_offset)
@@ -410,7 +410,7 @@ class Ledger:
         """Old messages go with their file of the log, and no others go with them."""
         place = _place_of(what)
         if place is not None and not self._world.watch.is_gone_from_log(place):
-            self.print_error(
+            self.complain(
                 f"{what} is hidden: it was at {queue_offset} of {topic}/{queue_id} and at {place} "
                 "of the log, which still holds that place"
             )
@@ -433,9 +433,7 @@ class Ledger:
                 and not sent.seen
                 and not self._is_of_the_past(sent)
             ):
-                self.print_error(
-                    f"{sent} with a delay of {sent.delay_seconds} s was never delivered"
-                )
+                self.complain(f"{sent} with a delay of {sent.delay_seconds} s was never delivered")
         self.returns.check_deliveries()
 
 

@@ -7,16 +7,14 @@ class Locks:
     """What members were told that they hold, and have not begun to give back."""
 
     def __init__(self, complain):
-        self._print_error = complain
+        self._complain = complain
         self._held = {}
 
     def taken(self, group, client, queues):
         for queue in queues:
             holder = self._held.setdefault((group, queue), client)
             if holder != client:
-                self._print_error(
-                    f"{client} and {holder} of {group} both hold queue {queue.queue_id}"
-                )
+                self._complain(f"{client} and {holder} of {group} both hold queue {queue.queue_id}")
 
     def release(self, group, client, queues):
         for queue in queues:

@@ -23,7 +23,7 @@ class Logs(logging.Handler):
         super().__init__(logging.INFO)
         self._kernel = kernel
         self._note = note
-        self._print_error = complain
+        self._complain = complain
         self._is_excused = is_excused
         self._is_line_expected = is_expected
         self._before = []
@@ -53,7 +53,7 @@ class Logs(logging.Handler):
         if record.levelno >= logging.ERROR or record.exc_info:
             error = record.exc_info[1] if record.exc_info else None
             if not self.is_expected(record, error):
-                self._print_error(f"{record.name.partition('.')[0]} logs {line}", error)
+                self._complain(f"{record.name.partition('.')[0]} logs {line}", error)
 
     def is_expected(self, record, error):
         """Whether there is a reason for an error in the log."""

@@ -111,7 +111,7 @@ class Loop(asyncio.BaseEventLoop):
             return _ACCEPT_AGAIN_SECONDS
         transport = Transport(self, self._process)
         connect(transport)
-        transport._deferred_writes(transport.begin, protocol_factory)
+        transport._soon(transport.begin, protocol_factory)
         return None
 
     def close(self):
@@ -302,23 +302,23 @@ class Transport(End):
             and not self._is_handed_over
         )
 
-    def to_message(self, data):
+    def received(self, data):
         self._is_handed_over = (
             True  # what is given back must not come behind what arrives meanwhile
         )
-        self._deferred_writes(self._received, data)
+        self._soon(self._received, data)
 
     def ended(self):
-        self._deferred_writes(self._ended)
+        self._soon(self._ended)
 
     def broken(self):
-        self._deferred_writes(self._lost, ConnectionResetError())
+        self._soon(self._lost, ConnectionResetError())
 
     def has_room(self):
         if self._is_paused or self._is_closing:
-            self._deferred_writes(self._has_room)
+            self._soon(self._has_room)
 
-    def _deferred_writes(self, call, *arguments):
+    def _soon(self, call, *arguments):
         if self._process.is_alive:
             self._loop.call_soon_threadsafe(call, *arguments)
 

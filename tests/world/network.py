@@ -93,7 +93,7 @@ class Line:
                 pieces.append(self._arrived_count.popleft())
             data = b"".join(pieces)
             self._under_way -= len(data)
-            reader.to_message(data)
+            reader.received(data)
             self._send_at_rate()
 
     def put_back(self, data):
@@ -221,7 +221,7 @@ class End:
 
     # ---- what it is told
 
-    def to_message(self, data):
+    def received(self, data):
         """Bytes have arrived."""
 
     def ended(self):

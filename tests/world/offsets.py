@@ -59,7 +59,7 @@ class Offsets:
         meanwhile more may have been committed."""
         allowed = before | self.allowed(key)
         if found not in allowed:
-            self._world.ledger.print_error(
+            self._world.ledger.complain(
                 f"group {key[0]} is at {found} of {key[1]}/{key[2]}, not at {allowed}"
             )
 

@@ -48,9 +48,7 @@ class Player:
         while self._connection is None or self._connection.is_over:
             connection = Connection(self.world, self.name)
             self.world.network.connect(connection, self.world.address)
-            if await self.world.tasks.with_namespace(
-                _CONNECT_SECONDS, connection.is_open, otherwise=False
-            ):
+            if await self.world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
                 self._connection = connection
                 self._agreement = None
             else:
@@ -83,11 +81,11 @@ class Player:
 
     async def answer(self, connection, request, seconds=ANSWER_SECONDS):
         """The answer to a request on a connection; one that does not come costs the connection."""
-        return await self.pending_replies(
+        return await self.awaited(
             connection, connection.ask(request, seconds), f"request {request.code}"
         )
 
-    async def pending_replies(self, connection, promise, what):
+    async def awaited(self, connection, promise, what):
         """An answer that was asked for already."""
         asked_at = self.world.kernel.now
         answer = await promise

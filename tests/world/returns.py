@@ -59,7 +59,7 @@ class Returns:
         """A try has come."""
         tries = self._tries.get((message.topic, sent, message.reconsume_times))
         if tries is None or not tries.asked:
-            self._ledger.print_error(
+            self._ledger.complain(
                 f"{sent} is in {where} as try {message.reconsume_times}, which nobody asked for"
             )
         now = self._world.kernel.now
@@ -67,7 +67,7 @@ class Returns:
         first_asked_at = min(given.asked_at for given in tries.asked)
         is_known = self._world.watch.delays_pass_since(first_asked_at)
         if now < due and is_known:
-            self._ledger.print_error(
+            self._ledger.complain(
                 f"try {message.reconsume_times} of {sent} in {where} is {due - now:.3f} s early"
             )
         place = message.queue_id, message.queue_offset
@@ -75,7 +75,7 @@ class Returns:
         if len(tries.seen) > len(tries.asked) and not self._world.watch.crashed_since(
             due if is_known else first_asked_at
         ):
-            self._ledger.print_error(
+            self._ledger.complain(
                 f"{sent} came as try {message.reconsume_times} at {list(tries.seen)}"
             )
 
@@ -97,6 +97,6 @@ class Returns:
         for (topic, sent, number), tries in self._tries.items():
             certain = sum(given.is_certain for given in tries.asked)
             if len(tries.seen) < certain:
-                self._ledger.print_error(
+                self._ledger.complain(
                     f"{sent} came {len(tries.seen)} times to {topic} as try {number}, not {certain}"
                 )

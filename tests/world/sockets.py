@@ -173,7 +173,7 @@ class Socket(End):
             self._state = "connected"
             self._wake()
 
-    def to_message(self, data):
+    def received(self, data):
         self._data += data
         self._wake()
 

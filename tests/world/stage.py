@@ -73,7 +73,7 @@ class Stage:
         """What was counted in this story, by what it is."""
         return {}
 
-    def print_error(self, what, error=None):
+    def complain(self, what, error=None):
         """Something is wrong that no client was told."""
         broken = Broken(f"at {self.kernel.now:.6f} s, in life {self.lives}: {what}")
         broken.__cause__ = error

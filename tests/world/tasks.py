@@ -69,7 +69,7 @@ class Tasks:
         self._kernel.after(seconds, promise.keep)
         return promise
 
-    def with_namespace(self, seconds, promise, otherwise=None):
+    def within(self, seconds, promise, otherwise=None):
         """A promise that is kept when another one is, or with something else when
         the time is over."""
         first = Promise()

@@ -23,7 +23,7 @@ class Client(End):
         self.opaques = []
         self.has_ended = False
 
-    def to_message(self, data):
+    def received(self, data):
         self._frame_reader.feed(data)
         while (frame := self._frame_reader.next_frame()) is not None:
             self.opaques.append(decode_command(frame).opaque)

@@ -36,14 +36,14 @@ class BatchScene(Scene):
         ]
         self.batches.told_last(SINK, batch_id, rows, spans, asked_in_life=0)
 
-    def on_records(self, number, queue_offset=0):
+    def see(self, number, queue_offset=0):
         self.ledger.saw(self.stored(self.batch.rows[number], queue_offset))
 
     def look(self, *messages, whole=None):
         asked = Asked("T0", 0, 0)
         whole = self.batches.whole(asked) if whole is None else whole
         end = len(messages)
-        self.batches.pull_result(asked, whole, Told(0, "", list(messages), end, 0, end))
+        self.batches.pulled(asked, whole, Told(0, "", list(messages), end, 0, end))
 
 
 @pytest.fixture
@@ -62,37 +62,37 @@ def test_the_truth_is_no_lie(scene):
     first, second, _ = scene.batch.rows
     scene.look(scene.stored(first, 0), scene.stored(second, 1))
     scene.ledger.life_ended("power")
-    scene.on_records(0)
-    scene.on_records(1, 1)
-    scene.on_records(2)
+    scene.see(0)
+    scene.see(1, 1)
+    scene.see(2)
     scene.batches.audited()
     assert scene.batches.current(SINK).batch_id == 1
 
 
 def test_a_row_that_is_seen_before_anybody_has_committed_it(scene):
     with pytest.raises(Broken, match="never committed"):
-        scene.on_records(0)
+        scene.see(0)
 
 
 def test_a_row_that_is_seen_though_its_batch_was_aborted(scene):
     scene.commit()
     scene.batches.aborted(scene.batch)
     with pytest.raises(Broken, match="was refused"):
-        scene.on_records(0)
+        scene.see(0)
 
 
 def test_a_batch_of_which_only_a_part_is_seen(scene):
     scene.commit()
     scene.batches.unanswered(scene.batch)
-    scene.on_records(0)
-    scene.on_records(1, 1)
+    scene.see(0)
+    scene.see(1, 1)
     with pytest.raises(Broken, match="1 of its 3 rows are nowhere"):
         scene.batches.audited()
 
 
 def test_a_pull_that_shows_a_part_of_what_was_seen(scene):
     scene.commit()
-    scene.on_records(2)
+    scene.see(2)
     with pytest.raises(Broken, match="was seen before, and a pull misses"):
         scene.look(scene.stored(scene.batch.rows[0], 0))
 
@@ -101,7 +101,7 @@ def test_a_row_that_is_there_twice(scene):
     scene.commit()
     scene.tell_last()
     with pytest.raises(Broken, match="is at 5, and at 0"):
-        scene.on_records(0, 5)
+        scene.see(0, 5)
 
 
 def test_a_committed_batch_that_a_power_loss_takes(scene):

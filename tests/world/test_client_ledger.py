@@ -25,7 +25,7 @@ class Scene:
             self.ledger.sends(body(offset), "T0")
             self.ledger.audited(QUEUE, offset, body(offset))
 
-    def print_error(self, what):
+    def complain(self, what):
         raise Broken(what)
 
     def queues(self):
@@ -33,7 +33,7 @@ class Scene:
 
     def moves_to(self, offset):
         """An operator moves the group, which takes a second."""
-        with self.ledger.moves.confirm_moves("G", [QUEUE]) as moved:
+        with self.ledger.moves.moving("G", [QUEUE]) as moved:
             self.kernel.now += 1
             moved(QUEUE, offset)
 

@@ -23,12 +23,12 @@ class Scene:
         kernel = SimpleNamespace(now=1.0)
         brokers = [SimpleNamespace(name="broker-a")]
         self.ledger = Ledger(
-            SimpleNamespace(kernel=kernel, brokers=brokers, print_error=self.complaints.append)
+            SimpleNamespace(kernel=kernel, brokers=brokers, complain=self.complaints.append)
         )
         program = SimpleNamespace(name="committed", options={}, topics=["S0"])
         self._model = CommittedModel(self.ledger, program)
 
-    def on_records(self, spans_of_pieces, offsets):
+    def see(self, spans_of_pieces, offsets):
         """Say what rows an attempt at pieces of these spans has; whether that is right."""
         pieces = [
             SpanGroup(tuple(CommittedSpan(QUEUE, first, count, 0, 0) for first, count in spans))
@@ -49,13 +49,13 @@ def scene():
 
 
 def test_all_spans_have_their_rows_in_order(scene):
-    assert scene.on_records([[(0, 2), (5, 1)], [(2, 2)]], [0, 1, 5, 2, 3])
-    assert not scene.on_records([[(0, 2), (5, 1)], [(2, 2)]], [0, 1, 2, 3, 5])
+    assert scene.see([[(0, 2), (5, 1)], [(2, 2)]], [0, 1, 5, 2, 3])
+    assert not scene.see([[(0, 2), (5, 1)], [(2, 2)]], [0, 1, 2, 3, 5])
 
 
 @pytest.mark.parametrize("offsets", [[], [0, 1], [1, 5], [5], [0, 5], [0, 1, 5, 6]])
 def test_nothing_is_left_out_of_what_nothing_has_happened_to(scene, offsets):
-    assert not scene.on_records([[(0, 2), (5, 1)]], offsets)
+    assert not scene.see([[(0, 2), (5, 1)]], offsets)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_nothing_is_left_out_of_what_nothing_has_happened_to(scene, offsets):
 def test_a_span_that_is_lost_has_its_places_in_common_with_a_later_one(scene, spans_of_pieces):
     """A queue that has lost its tail grows again, and what is committed next lies there."""
     scene.ledger.takes_away(broker="broker-a")
-    assert scene.on_records(spans_of_pieces, [0, 1, 2, 3, 4])
+    assert scene.see(spans_of_pieces, [0, 1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("offsets", [[0], [0, 1], [0, 3, 4], [2, 3, 4], [0, 1, 2, 0, 3, 4, 3]])
 def test_no_part_of_a_span_is_read_whatever_has_expired(scene, offsets):
     scene.ledger.takes_away(broker="broker-a")
-    assert scene.on_records([[(0, 3), (3, 2)]], [0, 1, 2])
-    assert scene.on_records([[(0, 3), (3, 2)]], [3, 4])
-    assert not scene.on_records([[(0, 3), (3, 2)]], offsets)
+    assert scene.see([[(0, 3), (3, 2)]], [0, 1, 2])
+    assert scene.see([[(0, 3), (3, 2)]], [3, 4])
+    assert not scene.see([[(0, 3), (3, 2)]], offsets)

@@ -51,11 +51,11 @@ class Scene:
         )
         return replace(message, **changed)
 
-    def pull_result(self, *messages, start=0, next_offset=None, low=0, high=10, code=0):
+    def pulled(self, *messages, start=0, next_offset=None, low=0, high=10, code=0):
         asked = Asked("T0", 0, start)
         must = self.ledger.expected("T0", 0, start)
         on = next_offset if next_offset is not None else start + len(messages)
-        self.ledger.pull_result(asked, must, Told(code, "", list(messages), on, low, high))
+        self.ledger.pulled(asked, must, Told(code, "", list(messages), on, low, high))
 
     def told_first(self, first):
         self.ledger.told_first("T0", 0, self.ledger.expected("T0", 0, 0), first)
@@ -74,7 +74,7 @@ def scene():
 
 def test_the_truth_is_no_lie(scene):
     first, second = scene.put(0), scene.put(1)
-    scene.pull_result(scene.stored(first, 0), scene.stored(second, 1))
+    scene.pulled(scene.stored(first, 0), scene.stored(second, 1))
     scene.ledger.life_ended("power")
     scene.audited(0, 1)
 
@@ -196,15 +196,15 @@ def test_a_gap_behind_what_was_certain_may_come_of_a_power_loss_and_stays(scene)
 
 def test_a_pull_that_is_sent_back_before_a_message_that_was_seen(scene):
     first, second = scene.put(0), scene.put(1)
-    scene.pull_result(scene.stored(first, 0), scene.stored(second, 1))
+    scene.pulled(scene.stored(first, 0), scene.stored(second, 1))
     with pytest.raises(Broken, match="was sent back"):
-        scene.pull_result(start=1, next_offset=0, low=0, high=0, code=21)
+        scene.pulled(start=1, next_offset=0, low=0, high=0, code=21)
 
 
 def test_a_pull_that_passes_over_a_message(scene):
     first, _, third = scene.put(0), scene.put(1), scene.put(2)
     with pytest.raises(Broken, match="passed over"):
-        scene.pull_result(scene.stored(first, 0), scene.stored(third, 2), next_offset=3)
+        scene.pulled(scene.stored(first, 0), scene.stored(third, 2), next_offset=3)
 
 
 def test_a_queue_that_is_said_to_begin_behind_a_message(scene):
@@ -228,7 +228,7 @@ def test_where_messages_expire_a_queue_begins_behind_those_alone_that_the_log_ha
 def test_a_pull_with_messages_out_of_order_or_behind_where_it_goes_on(scene, places):
     sents = scene.put(0), scene.put(1)
     with pytest.raises(Broken, match="goes on at"):
-        scene.pull_result(*(scene.stored(sents[at > 0], at) for at in places), next_offset=2)
+        scene.pulled(*(scene.stored(sents[at > 0], at) for at in places), next_offset=2)
 
 
 def test_a_message_of_a_topic_that_was_deleted(scene):

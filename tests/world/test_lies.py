@@ -72,7 +72,7 @@ class Peer(End):
         self._frame_reader = FrameReader()
         self.commands = []
 
-    def to_message(self, data):
+    def received(self, data):
         self._frame_reader.feed(data)
         while (frame := self._frame_reader.next_frame()) is not None:
             self.commands.append(decode_command(frame))

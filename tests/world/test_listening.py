@@ -28,7 +28,7 @@ class Client(End):
         super().__init__()
         self.events = []
 
-    def to_message(self, data):
+    def received(self, data):
         self.events.append(data)
 
     def broken(self):

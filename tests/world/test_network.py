@@ -22,7 +22,7 @@ class Peer(End):
     def connected(self):
         self.events.append("connected")
 
-    def to_message(self, data):
+    def received(self, data):
         self.pieces.append(data)
 
     def ended(self):

@@ -29,9 +29,9 @@ class Scene:
         self.run = SimpleNamespace(name="stream 1")
         self.name, self.topics, self.options = "stream", ["T0"], options
         self.model = self.ledger.stream(self)
-        self.model.initial_offsets()
+        self.model.began()
 
-    def print_error(self, what):
+    def complain(self, what):
         raise Broken(what)
 
     def sent(self, number, queue, offset):
@@ -90,7 +90,7 @@ def test_a_run_up_to_now_goes_without_a_broker_that_is_gone_and_has_all_of_the_o
     scene = Scene(startingOffsets="earliest")
     scene.sent(1, OF_ANOTHER, 0)
     scene.kernel.now += 10
-    scene.model.initial_offsets()
+    scene.model.began()
     scene.plans(0, gone=["broker-b"])
     scene.model.came_to_its_end()
     scene.plans(1, gone=["broker-a"])
@@ -103,7 +103,7 @@ def test_a_broker_that_is_gone_is_known_by_the_name_that_it_had_first():
     scene.sent(1, OF_ANOTHER, 0)
     scene.ledger.renames("broker-b", "broker-b-renamed")
     scene.kernel.now += 10
-    scene.model.initial_offsets()
+    scene.model.began()
     scene.plans(0, gone=["broker-b-renamed"])
     scene.model.came_to_its_end()
 
@@ -112,7 +112,7 @@ def test_a_broker_that_is_gone_is_known_by_the_name_that_it_had_first():
 def test_in_calm_weather_a_query_ends_by_killed_tasks_and_by_no_error_of_its_own(isolation):
     scene = Scene(isolation=isolation)
     scene.calm_since = scene.kernel.now - 10
-    scene.model.initial_offsets()
+    scene.model.began()
     scene.model.failed(Crashed("stream 1 executor 7"))
     with pytest.raises(Broken, match="it has ended in calm weather"):
         scene.model.failed(RocketPollError("no broker answers"))
@@ -126,7 +126,7 @@ def none_there(topic):
 def test_a_first_start_may_be_told_that_its_place_is_gone_and_a_later_one_may_not():
     scene = Scene(startingOffsets=json.dumps({"T0": {"*": {"*": 0}}}))
     scene.calm_since = scene.kernel.now - 10
-    scene.model.initial_offsets()
+    scene.model.began()
     with pytest.raises(Broken, match="it has ended in calm weather"):
         scene.model.failed(none_there("T0"))  # of which nothing is gone
     scene.ledger.takes_away(broker="broker-a", expired=True)

@@ -175,16 +175,16 @@ class Watch:
     def check_patience(self, connection, asked_at, what):
         """Something was not answered in time."""
         if connection.is_heard and self.is_calm_since(asked_at):
-            self._world.ledger.print_error(f"{what} was not answered since {asked_at:.6f} s")
+            self._world.ledger.complain(f"{what} was not answered since {asked_at:.6f} s")
 
     def check_refusal(self, answer, what):
         """Something was refused."""
         remark = answer.remark or ""
         if "internal error" in remark:
-            self._world.ledger.print_error(f"{what} was answered {answer.code} {remark}")
+            self._world.ledger.complain(f"{what} was answered {answer.code} {remark}")
         is_busy = answer.code in _BUSY and not any(word in remark for word in _ENDING)
         if is_busy and self.is_calm_since(self._world.kernel.now - self.slack_seconds):
-            self._world.ledger.print_error(
+            self._world.ledger.complain(
                 f"{what} was refused in calm weather: {answer.code} {remark}"
             )
 
@@ -196,13 +196,13 @@ class Watch:
         queue = self._world.ledger.queues[asked.topic, asked.queue_id]
         if told.code == ResponseCode.PULL_NOT_FOUND:
             if suspend_seconds and now - asked_at < suspend_seconds - self.slack_seconds:
-                self._world.ledger.print_error(
+                self._world.ledger.complain(
                     f"{asked} waited {now - asked_at:.3f} s, not {suspend_seconds} s: {told}"
                 )
             for queue_offset, sent in queue.at.items():
                 is_asked_for = queue_offset >= asked.queue_offset and asked.wants(sent)
                 if is_asked_for and self._came_by(sent, now - self.slack_seconds):
-                    self._world.ledger.print_error(
+                    self._world.ledger.complain(
                         f"{asked} was told of nothing, and {sent} is at {queue_offset}"
                     )
         elif told.messages and suspend_seconds:
@@ -211,7 +211,7 @@ class Watch:
                 self._came_by(first, now - self.slack_seconds)
                 and asked_at < now - self.slack_seconds
             ):
-                self._world.ledger.print_error(
+                self._world.ledger.complain(
                     f"{asked} was told of {first} {now - first.stored_at:.3f} s late"
                 )
 
@@ -232,7 +232,7 @@ class Watch:
             max(sent.sent_at, served_since)
         )
         if is_calm and delivered_at > due + self.slack_seconds:
-            world.ledger.print_error(f"{sent}, in {where}, is {delivered_at - due:.3f} s late")
+            world.ledger.complain(f"{sent}, in {where}, is {delivered_at - due:.3f} s late")
 
     def _first_at(self, wall_seconds):
         """When the time of day first came to that: nothing bears an hour that had not come yet.
@@ -265,15 +265,13 @@ class Watch:
         }
         for what, count in left.items():
             if count:
-                self._world.ledger.print_error(
-                    f"when all clients had gone, {count} {what} were left"
-                )
+                self._world.ledger.complain(f"when all clients had gone, {count} {what} were left")
 
     def check_no_rescue(self, controller):
         """No waiting pull was overlooked in the life that ends."""
         holds = getattr(controller, "hold_service", None)  # there is none if it could not start
         if holds is not None and holds.rescued_total:
-            self._world.ledger.print_error(f"{holds.rescued_total} waiting pulls were rescued")
+            self._world.ledger.complain(f"{holds.rescued_total} waiting pulls were rescued")
 
 
 def _left_by_connections(controller):

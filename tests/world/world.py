@@ -56,7 +56,7 @@ class World(Stage):
         self.offsets = Offsets(
             self, int(story.settings["flushConsumerOffsetInterval"]) / 1000 + 1.0
         )
-        self.locks = Locks(self.ledger.print_error)
+        self.locks = Locks(self.ledger.complain)
         self.watch = Watch(self)
         self.life = None
         self._config = small_broker(_ROOT, listenPort=_PORT, **story.settings)
@@ -71,7 +71,7 @@ class World(Stage):
             Logs(
                 self.kernel,
                 self.note,
-                self.print_error,
+                self.complain,
                 self.watch.is_excused,
                 self.watch.is_expected,
             ),
@@ -106,7 +106,7 @@ class World(Stage):
             self._start(None)
         for client in clients:
             if not self.kernel.run(_STORY_SECONDS, client):
-                self.ledger.print_error(f"it does not come to an end: {self.tasks.running}")
+                self.ledger.complain(f"it does not come to an end: {self.tasks.running}")
         self._wait_for_delays()
         self._audit()
         self.kernel.run(_QUIET_SECONDS)
@@ -169,7 +169,7 @@ class World(Stage):
         )
         patience = _START_SECONDS + _FLUSHES_OF_A_START * slow_seconds
         if not self.kernel.run(patience, life.started):
-            self.ledger.print_error(f"the broker has not started within {patience} s")
+            self.ledger.complain(f"the broker has not started within {patience} s")
         why_not = life.started.value
         self.note(f"started: {why_not}")
         if isinstance(why_not, Exception):
@@ -184,7 +184,7 @@ class World(Stage):
         self.note(f"life {self.lives} is to stop")
         self.life.stop()
         if not self.kernel.run(_STOP_SECONDS, self.life.ended):
-            self.ledger.print_error(f"the broker has not stopped within {_STOP_SECONDS} s")
+            self.ledger.complain(f"the broker has not stopped within {_STOP_SECONDS} s")
         self._ended()
 
     def _ended(self):
@@ -211,7 +211,7 @@ class World(Stage):
         if not self.kernel.run(
             _AUDIT_SECONDS, self.tasks.begin(self._read_all(auditor), auditor.name)
         ):
-            self.ledger.print_error("the audit does not come to an end")
+            self.ledger.complain("the audit does not come to an end")
         self.ledger.check_deliveries()
         self.note("audited")
 

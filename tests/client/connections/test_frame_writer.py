@@ -42,7 +42,7 @@ class Room:
     def is_writable(self):
         return bool(select.select([], [self.own], [], 0)[1])
 
-    def to_message(self, count):
+    def received(self, count):
         reader, found = FrameReader(), []
         while len(found) < count:
             reader.feed(self.theirs.recv(1 << 16))
@@ -62,10 +62,10 @@ def room():
 
 def test_what_is_written_is_there_and_what_is_gathered_comes_in_its_order(room):
     room.writer.write(ASK._replace(opaque=1), time.monotonic() + 10, 10_000)
-    assert room.to_message(1) == [1]
+    assert room.received(1) == [1]
     for opaque in range(1_000):
         room.writer.enqueue(ASK._replace(opaque=opaque))
-    assert room.to_message(1_000) == list(range(1_000))
+    assert room.received(1_000) == list(range(1_000))
 
 
 def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
@@ -76,7 +76,7 @@ def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
     threads = [threading.Thread(target=gather, args=(500 * n,)) for n in range(4)]
     for thread in threads:
         thread.start()
-    assert sorted(room.to_message(2_000)) == list(range(2_000))
+    assert sorted(room.received(2_000)) == list(range(2_000))
     for thread in threads:
         thread.join(10)
 
@@ -94,7 +94,7 @@ def test_two_that_gather_at_the_same_moment_are_both_written(room):
     second = threading.Thread(target=room.writer.enqueue, args=(ASK._replace(opaque=2),))
     room.writer._queued = Meeting()
     room.writer.enqueue(ASK._replace(opaque=1))
-    assert room.to_message(2) == [1, 2]
+    assert room.received(2) == [1, 2]
     second.join(10)
 
 
@@ -104,7 +104,7 @@ def test_what_must_not_be_written_is_not(room):
         room.writer.write(ASK, time.monotonic() + 10, 10_000)
     room.refusal = None
     room.writer.write(ASK._replace(opaque=2), time.monotonic() + 10, 10_000)
-    assert room.to_message(1) == [2]
+    assert room.received(1) == [2]
 
 
 def test_a_peer_that_takes_no_more_costs_the_time_and_nobody_else_the_connection(room):
@@ -115,7 +115,7 @@ def test_a_peer_that_takes_no_more_costs_the_time_and_nobody_else_the_connection
         room.writer.write(ASK._replace(opaque=2, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
     assert room.ended == []
     found = []
-    reader = threading.Thread(target=lambda: found.extend(room.to_message(2)))
+    reader = threading.Thread(target=lambda: found.extend(room.received(2)))
     reader.start()
     room.writer.write(ASK._replace(opaque=3), time.monotonic() + 10, 10_000)
     reader.join(10)
@@ -141,7 +141,7 @@ def test_without_a_thread_what_has_gathered_is_written_by_whoever_gathers(room, 
         for opaque in range(3):
             room.writer.enqueue(ASK._replace(opaque=opaque))
     room.writer.enqueue(ASK._replace(opaque=3))
-    assert room.to_message(4) == [0, 1, 2, 3]
+    assert room.received(4) == [0, 1, 2, 3]
 
 
 def test_large_bodies_are_gathered_as_they_are_and_small_ones_are_written_together(room):
@@ -153,7 +153,7 @@ def test_large_bodies_are_gathered_as_they_are_and_small_ones_are_written_togeth
     assert [piece for piece in pieces if len(piece) > 1 << 15] == [bodies[1], bodies[4]]
     writing = threading.Thread(target=room.writer._write_queued)
     writing.start()
-    assert room.to_message(5) == [0, 1, 2, 3, 4]
+    assert room.received(5) == [0, 1, 2, 3, 4]
     writing.join(10)
 
 
@@ -180,7 +180,7 @@ def test_what_is_withdrawn_before_it_is_begun_is_never_written_and_kept_no_more(
     left = [opaque for opaque in range(40) if opaque <= stuck or not opaque % 2]
     assert len(released) == 40 - len(left)  # at once
     assert before - room.writer.unwritten_bytes >= len(released) * SLICE_BYTES
-    assert room.to_message(len(left)) == left
+    assert room.received(len(left)) == left
     wait_until("all is written", lambda: not room.writer.unwritten_bytes)
 
 
@@ -189,7 +189,7 @@ def test_what_is_begun_is_kept_until_it_is_written(room):
     released = []
     room.writer.cancel(stuck, lambda: released.append(threading.current_thread()))
     assert released == []
-    assert stuck in room.to_message(40)
+    assert stuck in room.received(40)
     wait_until("it is told", lambda: released)
     assert released == [room.writer._thread]
 
@@ -206,7 +206,7 @@ def test_what_is_begun_or_gathered_is_kept_no_longer_than_the_connection(room):
 def test_what_is_not_there_any_more_is_withdrawn_at_once(room):
     released = []
     room.writer.enqueue(ASK._replace(opaque=1))
-    assert room.to_message(1) == [1]
+    assert room.received(1) == [1]
     wait_until("it is written", lambda: not room.writer._in_flight)
     room.writer.cancel(1, lambda: released.append(1))
     room.writer.cancel(1)
@@ -221,7 +221,7 @@ def test_bytes_that_no_socket_took_are_counted_also_where_time_runs_out(room):
     with pytest.raises(RequestTimeout):
         room.writer.write(ASK._replace(opaque=2, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
     assert room.writer.unwritten_bytes <= begun
-    reader = threading.Thread(target=room.to_message, args=(2,))
+    reader = threading.Thread(target=room.received, args=(2,))
     reader.start()
     room.writer.write(ASK._replace(opaque=3), time.monotonic() + 10, 10_000)
     reader.join(10)
@@ -315,7 +315,7 @@ def test_what_gathers_in_a_turn_is_written_together_by_its_end(room):
         room.writer.enqueue(ASK._replace(opaque=opaque), turn.append)
     assert (len(turn), sends) == (1, [])
     turn.pop()()
-    assert room.to_message(100) == list(range(100))
+    assert room.received(100) == list(range(100))
     assert len(sends) == 1
     room.writer.enqueue(ASK._replace(opaque=100), turn.append)
     assert len(turn) == 1
@@ -325,7 +325,7 @@ def test_much_is_begun_before_the_turn_ends(room):
     turn = []
     for opaque in range(10):
         room.writer.enqueue(ASK._replace(opaque=opaque, body=bytes(30_000)), turn.append)
-    assert room.to_message(9)[:3] == [0, 1, 2]
+    assert room.received(9)[:3] == [0, 1, 2]
     turn[0]()
 
 
@@ -340,7 +340,7 @@ def test_what_the_socket_does_not_take_at_the_end_of_a_turn_is_written_by_the_th
     assert room.writer.unwritten_bytes > 0
     room.writer.enqueue(ASK._replace(opaque=count), turn.append)
     assert time.monotonic() - began < 10  # nobody has waited for the peer
-    assert room.to_message(count + 1) == list(range(count + 1))
+    assert room.received(count + 1) == list(range(count + 1))
     wait_until("all written", lambda: room.writer.unwritten_bytes == 0)
     assert room.ended == []
 
@@ -352,13 +352,13 @@ def test_a_request_of_which_a_rest_is_kept_is_released_when_that_is_written(room
         action()
     room.writer.cancel(1, lambda: released.append(1))
     assert released == []
-    assert room.to_message(1) == [1]
+    assert room.received(1) == [1]
     wait_until("released", lambda: released == [1])
 
 
 def test_a_turn_that_does_not_end_is_not_waited_for(room):
     room.writer.enqueue(ASK._replace(opaque=1), lambda _: None)
-    assert room.to_message(1) == [1]
+    assert room.received(1) == [1]
 
 
 def test_what_is_withdrawn_before_the_turn_ends_is_not_written(room):
@@ -368,7 +368,7 @@ def test_what_is_withdrawn_before_the_turn_ends_is_not_written(room):
     room.writer.cancel(1, lambda: released.append(1))
     assert released == [1]
     turn.pop()()
-    assert room.to_message(1) == [2]
+    assert room.received(1) == [2]
 
 
 def test_what_is_withdrawn_as_its_turn_ends_ends_no_connection(room):
@@ -386,7 +386,7 @@ def test_what_is_withdrawn_as_its_turn_ends_ends_no_connection(room):
     assert room.ended == []
     room.writer.enqueue(ASK._replace(opaque=2), turn.append)
     turn.pop()()
-    assert room.to_message(1) == [2]
+    assert room.received(1) == [2]
 
 
 def test_a_socket_that_was_closed_before_the_first_turn_ends_harms_no_loop(room):
@@ -409,7 +409,7 @@ def test_a_request_that_another_thread_is_writing_keeps_no_turn_waiting(room):
     room.writer.enqueue(ASK._replace(opaque=2), turn.append)
     turn.pop()()
     assert writing.is_alive()
-    assert room.to_message(2) == [1, 2]
+    assert room.received(2) == [1, 2]
     writing.join(10)
 
 

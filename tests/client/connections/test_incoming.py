@@ -26,10 +26,10 @@ class Room:
         self.now = 100.0
         self.peer, self.sock = socket.socketpair()
         self.incoming = ResponseReader(self.sock, "b:1", lambda: self.now, FRAME_BYTES_MAX)
-        self.to_message = []
+        self.received = []
 
     def read(self, seconds=0.01):
-        return self.incoming.read(seconds, self.to_message.append)
+        return self.incoming.read(seconds, self.received.append)
 
     def sends(self, *commands):
         self.peer.sendall(b"".join(each.encode() for each in commands))
@@ -50,21 +50,21 @@ def test_commands_are_handed_over_in_their_order_and_their_time_is_noted(room):
     room.sends(request(1), request(2))
     room.now = 107.0
     assert room.read() is None
-    assert [each.opaque for each in room.to_message] == [1, 2]
+    assert [each.opaque for each in room.received] == [1, 2]
     assert room.incoming.received_at == 107.0
 
 
 def test_nothing_in_time_is_no_end(room):
     room.now = 107.0
     assert room.read() is None
-    assert (room.to_message, room.incoming.received_at) == ([], 100.0)
+    assert (room.received, room.incoming.received_at) == ([], 100.0)
 
 
 @pytest.mark.parametrize("body", [b"", bytes(1 << 20)], ids=["small", "large"])
 def test_a_command_that_comes_in_pieces_is_handed_over_when_it_is_whole(room, body):
     frame = request(3, body).encode()
     for begin, end in itertools.pairwise((0, 5, 20, len(frame) - 1, len(frame))):
-        assert not room.to_message
+        assert not room.received
         piece = frame[begin:end]
         sender = threading.Thread(target=room.peer.sendall, args=(piece,))
         sender.start()
@@ -72,7 +72,7 @@ def test_a_command_that_comes_in_pieces_is_handed_over_when_it_is_whole(room, bo
             assert room.read() is None
         sender.join()
         assert room.read() is None
-    assert [len(each.body) for each in room.to_message] == [len(body)]
+    assert [len(each.body) for each in room.received] == [len(body)]
 
 
 def test_only_what_has_answered_has_a_version(room):
@@ -108,7 +108,7 @@ def test_garbage_ends_it_behind_what_came_before(room):
     room.sends(request(1))
     room.peer.sendall(struct.pack(">ii", -1, 0))
     assert isinstance(room.read(), ProtocolError)
-    assert [each.opaque for each in room.to_message] == [1]
+    assert [each.opaque for each in room.received] == [1]
 
 
 def test_a_connection_that_was_closed_here_has_ended(room):

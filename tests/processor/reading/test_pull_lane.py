@@ -172,7 +172,7 @@ class Story:
         return (
             offsets,
             held,
-            twin.record_get,
+            twin.got,
             processors.dispatch.refused,
             processors.stats.got_messages,
         )
@@ -210,7 +210,7 @@ def story(tmp_path_factory):
     for topic, tags in ((topic, tags) for topic in "TU" for tags in ("", "A", "B")):
         told.act_send(0, topic, tags, sends=20)
     yield told
-    assert told.twins.fast_path.pull_result > told.numbers / 40, "few have taken the lane"
+    assert told.twins.fast_path.pulled > told.numbers / 40, "few have taken the lane"
     told.twins.shutdown()
 
 
@@ -249,7 +249,7 @@ def test_what_a_consumer_in_java_has_sent_takes_the_lane(told):
         data = struct.pack(">iI", len(header) + 4, len(header)) + header
         story.twins.receive(1, data)
     story.twins.settle()
-    assert story.twins.fast_path.pull_result == 9
+    assert story.twins.fast_path.pulled == 9
     story.check()
 
 
@@ -258,10 +258,10 @@ def test_a_second_pull_takes_the_lane_alone_or_with_others_wherever_they_are_cut
     story.act_send(0, "T", "A", sends=9)
     for offsets, by_lane in (((0,), 0), ((3,), 1), ((9,), 2), ((1, 2, 4), 5)):
         story.act_pull(1, [pull(*offsets)], is_cut=False)
-        assert story.twins.fast_path.pull_result == by_lane
+        assert story.twins.fast_path.pulled == by_lane
     story.act_pull(1, [pull(5, 6, 7, 8)], is_cut=True)
-    assert story.twins.fast_path.pull_result > 6
-    assert story.twins.usual.pull_result == 0
+    assert story.twins.fast_path.pulled > 6
+    assert story.twins.usual.pulled == 0
     story.check()
 
 
@@ -271,7 +271,7 @@ def test_a_pull_that_is_held_by_the_lane_is_woken_and_its_time_ends(told):
     for offset in (0, 3):
         story.act_pull(1, [pull(offset, suspend_ms=2_000)], is_cut=False)
     lane = story.twins.fast_path
-    assert lane.pull_result == 1
+    assert lane.pulled == 1
     assert [twin.controller.hold_service.hold_count for twin in story.twins.both] == [1, 1]
     story.act_send(0, "T", "A")
     assert lane.answers(1)[-1].ext_fields["nextBeginOffset"] == "4"
@@ -296,7 +296,7 @@ def test_what_has_changed_since_counts_for_the_next_pull(told):
         story.act(*change)
         story.act_pull(1, [pull(2, topic="U", queue_id=0)], is_cut=False)
         assert story.twins.fast_path.answers(1)[-1].code == code
-    assert story.twins.fast_path.pull_result > 2
+    assert story.twins.fast_path.pulled > 2
     story.check()
 
 
@@ -311,7 +311,7 @@ def test_a_subscription_is_that_of_the_last_heartbeat(told):
         for _ in range(2):
             story.act_pull(1, [mine], is_cut=False)
         found.append(story.twins.fast_path.answers(1)[-1].ext_fields["nextBeginOffset"])
-    assert story.twins.fast_path.pull_result == 3
+    assert story.twins.fast_path.pulled == 3
     story.act_pull(1, [pull(0, subscribed="what later heartbeats say")], is_cut=False)
     story.check()
 
@@ -329,5 +329,5 @@ def test_a_disk_that_does_not_give_the_messages_is_told_of_the_same_way(told):
     for disk in disks:
         disk.plan = ()
     story.act_pull(1, [pull(0, 1)], is_cut=False)
-    assert story.twins.fast_path.pull_result == 5
+    assert story.twins.fast_path.pulled == 5
     story.check()

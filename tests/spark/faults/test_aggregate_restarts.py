@@ -34,7 +34,7 @@ class WindowsCampaign(Campaign):
     def __init__(self, directory, brokers):
         super().__init__(directory, brokers)
         self.sent = Counter()  # by windows
-        self._pending_replies = set()  # windows that have not been found
+        self._awaited = set()  # windows that have not been found
         self._last = _BEGIN_SECONDS
         self._seconds = count(_BEGIN_SECONDS, WINDOW_SECONDS)
         self._stack = ExitStack()
@@ -67,14 +67,14 @@ class WindowsCampaign(Campaign):
     def wait(self):
         """Windows that are not over yet wait for later messages."""
         last = self._last - DELAY_SECONDS - WINDOW_SECONDS
-        over = {window for window in self._pending_replies if window <= last}
+        over = {window for window in self._awaited if window <= last}
 
         def has_all():
             for began, rows in self.query.new_rows():
-                assert began in self._pending_replies, f"the window of {began} is there twice"
+                assert began in self._awaited, f"the window of {began} is there twice"
                 assert rows == self.sent[began], f"of {self.sent[began]} rows of {began}: {rows}"
-                self._pending_replies.remove(began)
-            return over.isdisjoint(self._pending_replies)
+                self._awaited.remove(began)
+            return over.isdisjoint(self._awaited)
 
         wait_until(has_all, what=f"all windows until {last}")
 
@@ -88,7 +88,7 @@ class WindowsCampaign(Campaign):
 
     def _send_to(self, brokers):
         self._last = second = next(self._seconds)
-        self._pending_replies.add(second)
+        self._awaited.add(second)
         for broker in brokers:
             for topic in TOPICS:
                 self.sent[second] += len(send(broker, topic, MESSAGES, str(second)))

@@ -101,24 +101,24 @@ class VisibleToAllCampaign(ExactlyOnceCampaign):
         self.query.release()  # a broker that is held does not stop
         super().__exit__(*exc_info)
 
-    def pause_reading(self, point):
+    def hold(self, point):
         """Hold the query; before it plans, where its broker is to be held in the next commit."""
         if point not in IN_THE_BROKER:
-            super().pause_reading(point)
+            super().hold(point)
             return
-        self.query.pause_reading("latest")
-        self.query.commit_progress("latest")  # so that all that is sent then is one batch
+        self.query.hold("latest")
+        self.query.reached("latest")  # so that all that is sent then is one batch
 
-    def commit_progress(self, point):
+    def reached(self, point):
         """Wait for the broker, where it is the broker that is held: the planner waits for it."""
         if point not in IN_THE_BROKER:
-            return super().commit_progress(point)
+            return super().reached(point)
         for each in ("manifest", point):
-            self.query.pause_reading(each)
+            self.query.hold(each)
         self.query.release("latest")
-        planner = self.query.commit_progress("manifest")
+        planner = self.query.reached("manifest")
         self.query.release("manifest")
-        self.query.commit_progress(point)
+        self.query.reached(point)
         return planner
 
     def wait(self):
@@ -202,13 +202,13 @@ class Hidden:
         """Kill a driver while its manifest is hidden; this is shown at some time behind that."""
         rounds, seen = self._rounds, self.manifests()
         rounds.ready_driver()
-        rounds.pause_reading(self._before)
+        rounds.hold(self._before)
         rounds.send()
-        rounds.commit_progress(self._before)
+        rounds.reached(self._before)
         with self._amid(batch):
-            rounds.pause_reading("stored")
+            rounds.hold("stored")
             rounds.query.release(self._before)
-            rounds.commit_progress("stored")
+            rounds.reached("stored")
             rounds.end_driver()
             rounds.query.release("stored")
             assert self.manifests() == seen
@@ -222,10 +222,10 @@ class Hidden:
     @contextmanager
     def _amid(self, batch):
         sent = self._other.send(batch, self._other.rows(2))
-        self._rounds.query.pause_reading("ended")
+        self._rounds.query.hold("ended")
         with ThreadPoolExecutor(1) as aside:
             done = aside.submit(self._other.commit, batch, sent)
-            self._rounds.query.commit_progress("ended")
+            self._rounds.query.reached("ended")
             yield
             self._rounds.query.release("ended")
             done.result()
@@ -248,9 +248,9 @@ class Hidden:
         self._rounds.start_next_driver()
 
     def _goes_on_to(self, point):
-        self._rounds.pause_reading(point)
+        self._rounds.hold(point)
         self._rounds.start_next_driver()
-        self._rounds.commit_progress(point)
+        self._rounds.reached(point)
 
 
 @pytest.mark.wide
@@ -287,16 +287,16 @@ def test_a_batch_whose_manifests_broker_is_away_when_its_driver_is_killed_counts
     with CommitsElsewhereCampaign(tmp_path, brokers(version, tmp_path)) as rounds:
         of_commits, *others = rounds.brokers
         rounds.ready_driver()
-        rounds.pause_reading("stored")
+        rounds.hold("stored")
         rounds.send()
-        rounds.commit_progress("stored")
+        rounds.reached("stored")
         of_commits.kill()
         rounds.end_driver()
         rounds.query.release()
         if others:  # the batch is run again without it
-            rounds.pause_reading("manifest")
+            rounds.hold("manifest")
             rounds.start_next_driver()
-            rounds.commit_progress("manifest")
+            rounds.reached("manifest")
             rounds.query.release()
             of_commits.restart()
         else:
@@ -326,9 +326,9 @@ def test_a_driver_that_stood_still_while_another_went_on_ends_with_an_error(tmp_
             rounds.wait()
 
         rounds.ready_driver()
-        rounds.pause_reading("manifest")
+        rounds.hold("manifest")
         rounds.send()
-        committer = rounds.commit_progress("manifest")
+        committer = rounds.reached("manifest")
         assert "another driver" in rounds.end_behind(committer, send_and_wait)
         rounds.send()
         rounds.wait()

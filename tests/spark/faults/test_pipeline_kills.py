@@ -58,7 +58,7 @@ class Pipeline:
         self._end_program()
         self.broker.stop()
 
-    def earn(self):
+    def pay(self):
         """Some payments in each shop; nothing is in doubt, as nobody is killed meanwhile."""
         for shop in SHOPS:
             amounts = [Decimal(self._dice.randrange(1, 1_000_000)).scaleb(-2) for _ in range(4)]
@@ -98,7 +98,7 @@ class Pipeline:
                 os.kill(self._dice.choice(workers), signal.SIGKILL)
         self.kills[victim] += 1
 
-    def add_crc(self, topic, seconds, texts):
+    def added(self, topic, seconds, texts):
         """What a topic says of each shop and time, in spans of seconds; each once."""
         found = Counter()
         for text in texts:
@@ -113,12 +113,12 @@ class Pipeline:
     def sums(self):
         """What everybody sees at the end of the pipeline."""
         texts = [message.text for message in self.broker.messages("sums")]
-        return self.add_crc("sums", LONG_SECONDS, texts)
+        return self.added("sums", LONG_SECONDS, texts)
 
     def totals(self):
         """What counts in its middle."""
         bodies = read_committed("totals", self.broker.address)["body"].to_pylist()
-        return self.add_crc("totals", LONG_SECONDS, [body.decode() for body in bodies])
+        return self.added("totals", LONG_SECONDS, [body.decode() for body in bodies])
 
     def _send(self, shop, *amounts):
         texts = [f"{shop} {self._second} {amount}" for amount in amounts]
@@ -163,11 +163,11 @@ def _name_and_session(directory):
 def test_sums_are_right_to_the_cent_whoever_was_killed(tmp_path):
     dice = Random(SEED)
     with Pipeline(tmp_path, dice) as pipeline:
-        pipeline.earn()
+        pipeline.pay()
         end = time.monotonic() + SECONDS
         kill_at = time.monotonic() + dice.uniform(*KILL_SECONDS)
         while time.monotonic() < end:
-            pipeline.earn()
+            pipeline.pay()
             time.sleep(PAUSE_SECONDS)
             if time.monotonic() >= kill_at:
                 pipeline.watch()

@@ -146,9 +146,9 @@ def overtaken(driver, broker, topic, directory, **options):
         **options,
     )
     bodies = send(broker, topic, 100)
-    query.pause_reading("sink-done")
+    query.hold("sink-done")
     driver.start(query, trigger={"availableNow": True})
-    query.commit_progress("sink-done")
+    query.reached("sink-done")
     left = expire(broker, topic)
     query.release("sink-done")
     return query, driver.end(), bodies, left

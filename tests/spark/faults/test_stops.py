@@ -39,8 +39,8 @@ def until_idle(driver, query):
     """Start it, and wait until its second look for messages is over: the next one holds."""
     driver.start(query)
     for _ in range(2):
-        query.pause_reading("latest")
-        query.commit_progress("latest")
+        query.hold("latest")
+        query.reached("latest")
         query.release("latest")
 
 
@@ -56,9 +56,9 @@ def test_while_it_is_held(driver, query, point):
     for number in range(STOPS):
         if point == "partitions" and number:  # the batch is planned: it is asked for at once
             query.release()
-        query.pause_reading(point)
+        query.hold(point)
         driver.start(query)
-        query.commit_progress(point)
+        query.reached(point)
         assert driver.stop() is None
         query.release()
 

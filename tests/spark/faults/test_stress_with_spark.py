@@ -54,8 +54,8 @@ class StressedSpark:
         if not self._is_running:
             yield
             return
-        self.query.pause_reading("latest")
-        self.query.commit_progress("latest")
+        self.query.hold("latest")
+        self.query.reached("latest")
         yield
         self.query.release("latest")
 

@@ -28,8 +28,8 @@ def assert_all_once(query, sent):
 def test_a_worker_that_is_killed_in_a_task(driver, query, rocketpoll_broker, rocketpoll_topic):
     """`local[2,4]` runs a task four times before it gives up."""
     sent = send(rocketpoll_broker, rocketpoll_topic, 80)
-    query.pause_reading("straggler")
+    query.hold("straggler")
     driver.start(query)
-    os.kill(query.commit_progress("straggler"), signal.SIGKILL)
+    os.kill(query.reached("straggler"), signal.SIGKILL)
     assert_all_once(query, sent)
     assert driver.stop() is None

@@ -42,7 +42,7 @@ def make(directory, target):
                 for name, options in QUERIES.items()
             }
             for query in queries.values():
-                query.pause_reading("latest")
+                query.hold("latest")
                 driver.start(query)
             for batch in range(BATCHES):
                 _feed(broker, queries.values(), f"read {batch}")
@@ -51,7 +51,7 @@ def make(directory, target):
                     wait_until(
                         lambda query=query, count=batch + 1: len(query.logged("commits")) == count
                     )
-                    query.pause_reading("latest")
+                    query.hold("latest")
             _feed(broker, queries.values(), "unread")
     finally:
         driver.kill()
@@ -64,7 +64,7 @@ def make(directory, target):
 def _feed(broker, queries, name):
     """Send while no query looks."""
     for query in queries:
-        query.commit_progress("latest")
+        query.reached("latest")
     for topic in TOPICS:
         broker.send(topic, *(f"{name} {number} of {topic}" for number in range(_MESSAGES)))
 

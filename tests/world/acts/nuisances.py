@@ -29,7 +29,7 @@ async def half_a_request(player, size, seconds):
     stranger = await _stranger(player)
     data = send_request(b"0:half", "T0", 0).encode()
     stranger.send((data + bytes(9_000))[: min(size, len(data) - 1)])
-    await player.world.tasks.with_namespace(seconds, stranger.is_unknown_queue)
+    await player.world.tasks.within(seconds, stranger.is_gone)
     stranger.leave()
 
 
@@ -38,7 +38,7 @@ async def nonsense(player, size):
     """Bytes that mean nothing: the connection is closed, and nothing else happens."""
     stranger = await _stranger(player)
     stranger.send(player.dice.randbytes(size))
-    await player.world.tasks.with_namespace(60, stranger.is_unknown_queue)
+    await player.world.tasks.within(60, stranger.is_gone)
     stranger.leave()
 
 
@@ -51,13 +51,13 @@ async def read_nothing(player, topic, queue_id, pulls, seconds):
     stranger.stops_reading = True
     for number in range(pulls):
         stranger.send(pull_request(0, topic, queue_id, opaque=number + 1).encode())
-    await player.world.tasks.with_namespace(seconds, stranger.is_unknown_queue)
+    await player.world.tasks.within(seconds, stranger.is_gone)
     stranger.give_up()
 
 
 async def _stranger(player):
     connection = Connection(player.world, f"a stranger of {player.name}", is_watched=False)
     player.world.network.connect(connection, player.world.address)
-    if not await player.world.tasks.with_namespace(2.0, connection.is_open, otherwise=False):
+    if not await player.world.tasks.within(2.0, connection.is_open, otherwise=False):
         connection.give_up()
     return connection

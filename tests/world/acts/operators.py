@@ -81,7 +81,7 @@ async def query_by_key(player, where):
         and player.ledger.is_to_be_found(sent)
         and watch.is_calm_since(asked_at)
     ):
-        player.ledger.print_error(f"{sent} is not found by its key: {answer.code} {answer.remark}")
+        player.ledger.complain(f"{sent} is not found by its key: {answer.code} {answer.remark}")
 
 
 @act(lambda dice: {**place(dice), "where": dice.random()})
@@ -96,6 +96,6 @@ async def offset_by_time(player, topic, queue_id, where):
         timestamp=began_ms + int((now_ms - began_ms) * where),
     )
     if answer is not None and answer.code == 0 and int(answer.ext_fields["offset"]) < 0:
-        player.ledger.print_error(
+        player.ledger.complain(
             f"a time lies at {answer.ext_fields['offset']} of {topic}/{queue_id}"
         )

@@ -144,8 +144,8 @@ async def pull_once(player, asked, *, group="G0", suspend_ms=None, count=32, bul
     fields = answer.ext_fields
     offsets = (int(fields[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
     told = Told(answer.code, answer.remark, list(decode_records(body)), *offsets)
-    ledger.pull_result(asked, must, told)
+    ledger.pulled(asked, must, told)
     ledger.told_first(asked.topic, asked.queue_id, known, told.min_offset)
-    ledger.batches.pull_result(asked, whole, told)
+    ledger.batches.pulled(asked, whole, told)
     world.watch.check_wakefulness(asked, asked_at, suspend_seconds, told)
     return told

@@ -85,7 +85,7 @@ async def burst(player, topic, queue_ids, size, waits=True, delay_level=0):
         sents.append(sent)
         requests.append(_request(sent, waits=waits, delay_level=level))
     for sent, promise in zip(sents, connection.ask_all(requests), strict=True):
-        answer = await player.pending_replies(connection, promise, str(sent))
+        answer = await player.awaited(connection, promise, str(sent))
         _told(player, [sent], answer, waits=waits)
 
 

@@ -56,7 +56,7 @@ async def stage(player, chunks, counts):
         if answer is None or answer.code:
             return
         if answer.ext_fields.get("isCommitted") == "true":
-            player.ledger.print_error(f"{batch} was never committed, and its broker says it is")
+            player.ledger.complain(f"{batch} was never committed, and its broker says it is")
         rows += sents
         crc = zlib.crc32(body, crc)
     if counts:
@@ -112,7 +112,7 @@ async def stage_late(player, chunk):
     request = _chunk_request(batch, "late", 0, chunk, body)
     answer = await _told(player, connection, request, f"a late row of {batch}")
     if answer is not None and answer.code == 0 and answer.ext_fields.get("isCommitted") != "true":
-        player.ledger.print_error(f"{batch} is committed, and takes more rows")
+        player.ledger.complain(f"{batch} is committed, and takes more rows")
 
 
 @act(lambda dice: {})
@@ -157,7 +157,7 @@ async def _commit(player, batch):
             and answer.code == ResponseCode.MESSAGE_ILLEGAL
             and batches.is_last(batch)
         ):
-            player.ledger.print_error(f"{batch} is committed, and refused: {answer.remark}")
+            player.ledger.complain(f"{batch} is committed, and refused: {answer.remark}")
         batches.unanswered(batch)
 
 

@@ -73,13 +73,13 @@ def send(life, topic, how, count, gap, size, timeout_ms, tags=()):
     seconds = (producer.send_timeout_ms if how == "one way" else timeout_ms) / 1000 + _ROUTE_SECONDS
     watch, process = life.world.watch, life.process
     if how == "batch":
-        with watch.with_namespace(process, "send_batch", seconds):
+        with watch.within(process, "send_batch", seconds):
             _send(life, lambda: producer.send_batch(messages, timeout_ms), messages)
     elif how == "async":
         _send_async(life, producer, messages, timeout_ms, gap)
     else:
         for message in messages:
-            with watch.with_namespace(process, f"send, {how},", seconds):
+            with watch.within(process, f"send, {how},", seconds):
                 if how == "one way":
                     _send(life, lambda each=message: producer.send_one_way(each), [])
                 else:
@@ -121,9 +121,7 @@ def _send_async(life, producer, messages, timeout_ms, gap):
             life.world.note(f"{life.process.name} could not send: {error}")
         time.sleep(gap)
     for message, future in futures:
-        with life.world.watch.with_namespace(
-            life.process, "a future", timeout_ms / 1000 + _ON_TOP_SECONDS
-        ):
+        with life.world.watch.within(life.process, "a future", timeout_ms / 1000 + _ON_TOP_SECONDS):
             _send(life, lambda each=future: [each.result()], [message])
 
 
@@ -230,7 +228,7 @@ def seek(life, consuming, where, seed):
     world = life.world
     consuming.disturbs(_ASK_SECONDS)
     world.ledger.moves.disturb(consuming.group, place)
-    with world.watch.with_namespace(life.process, "seek", _ASK_SECONDS * 2):
+    with world.watch.within(life.process, "seek", _ASK_SECONDS * 2):
         if where == "begin":
             consumer.seek_to_begin(queue)
         elif where == "end":
@@ -259,7 +257,7 @@ def reset_to_time(world, instance, group, topic, seconds):
     offsets, began_at, ledger = {}, world.kernel.now, world.ledger
     places = world.queues_of(topic)
     try:
-        with ledger.moves.confirm_moves(group, places) as moved, Admin(instance=instance) as admin:
+        with ledger.moves.moving(group, places) as moved, Admin(instance=instance) as admin:
             offsets = admin.reset_to_time(
                 group, topic, time.time_ns() // 1_000_000 - seconds * 1_000
             )

@@ -146,7 +146,7 @@ class Consuming:
                 if not self.is_assigned:
                     for topic in self.topics:
                         consumer.subscribe(topic)
-                with world.watch.with_namespace(process, "start of a consumer", _START_SECONDS):
+                with world.watch.within(process, "start of a consumer", _START_SECONDS):
                     consumer.start()
                 if self.is_assigned:
                     follow = partial(self._follow, consumer)
@@ -211,7 +211,7 @@ class Consuming:
         self.disturbs()
         for each in those:
             what = f"shutdown of a {type(each).__name__}"
-            with self._world.watch.with_namespace(
+            with self._world.watch.within(
                 self._life.process, what, SHUTDOWN_MS / 1000 + _ON_TOP_SECONDS
             ):
                 each.shutdown()
@@ -243,11 +243,11 @@ class Consuming:
 
     def _poll_once(self, consumer):
         watch, process = self._world.watch, self._life.process
-        with watch.with_namespace(process, "poll", POLL_MS / 1000 + _ON_TOP_SECONDS):
+        with watch.within(process, "poll", POLL_MS / 1000 + _ON_TOP_SECONDS):
             messages = consumer.poll(POLL_MS)
         self._deal_with(messages)
         if not self._auto_commit and messages and self._life.dice.random() < 0.5:
-            with watch.with_namespace(process, "commit", _COMMIT_SECONDS):
+            with watch.within(process, "commit", _COMMIT_SECONDS):
                 consumer.commit()
 
     def _deal_with(self, messages):

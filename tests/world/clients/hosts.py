@@ -41,7 +41,7 @@ class Host:
         self.groups = tuple(each["group"] for each in self._consumes)
         self._lives = 0
 
-    async def live_region(self):
+    async def live(self):
         """One process after the other, until one has come to the end."""
         while True:
             self._lives += 1
@@ -106,9 +106,7 @@ class Life:
         """Shut down all clients."""
         producer, self.producer = self.producer, None
         if producer is not None:
-            with self.world.watch.with_namespace(
-                self.process, "shutdown of a producer", SHUTDOWN_SECONDS
-            ):
+            with self.world.watch.within(self.process, "shutdown of a producer", SHUTDOWN_SECONDS):
                 producer.shutdown()
         for consuming in self.consumings[:0:-1]:
             if consuming.instance is self.instance:
@@ -125,7 +123,7 @@ class Life:
         until = kernel.now + _REST_SECONDS
         while len(left := kernel.actors_of(self.process)) > 1:
             if kernel.now > until:
-                self.world.print_error(
+                self.world.complain(
                     f"{self.process} has shut down its clients, and has left: {left}"
                 )
             kernel.sleep(_LOOK_SECONDS)

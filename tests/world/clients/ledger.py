@@ -71,9 +71,9 @@ class Ledger:
         self.recreated_topics = {}  # topics that are made again: when last
         self.unreadable = {}  # when a log first said of a place that it cannot be read
 
-    def print_error(self, what):
+    def complain(self, what):
         """Something is not as it must be."""
-        self._world.print_error(what)
+        self._world.complain(what)
 
     def disturbed(self, seconds, group=None):
         """What a group, or any, begins before so many seconds are over, it may see once more."""
@@ -125,11 +125,11 @@ class Ledger:
             self._check_alone(call)
             reader.firsts[queue].append((call.offsets[0], now))
         if call.offsets != sorted(set(call.offsets)):
-            self.print_error(f"{reader.name} got {call.offsets} of {queue} in this order")
+            self.complain(f"{reader.name} got {call.offsets} of {queue} in this order")
         for message in messages:
             place = (*queue, message.queue_offset)
             if message.body not in self.sent:
-                self.print_error(
+                self.complain(
                     f"{reader.name} got what nobody has sent: {message.body[:40]} at {place}"
                 )
             if self.sent.get(message.body) not in self.recreated_topics:
@@ -146,7 +146,7 @@ class Ledger:
         topic, tag, sent_at = self.sent[body], self.tags[body], self.sent_at[body]
         host, now = process.host, self._world.kernel.now
         if place[0] == topic and reader.filters.leave_out(topic, tag, host, sent_at, now):
-            self.print_error(f"{process} got {place}, of tag {tag}, which it does not want")
+            self.complain(f"{process} got {place}, of tag {tag}, which it does not want")
 
     def _check_floor(self, reader, queue, offset):
         """What was finished before a shutdown in order is not begun once more."""
@@ -157,7 +157,7 @@ class Ledger:
             and self.moves.is_untroubled(broker, since - _BELIEVED_SECONDS, now)
             and self.moves.is_where_it_was(reader.group, queue, since)
         ):
-            self.print_error(
+            self.complain(
                 f"{reader.name} got {offset} of {queue} once more, which was finished, as all "
                 f"before {floor} was, when it was shut down at {since:.6f} s"
             )
@@ -207,7 +207,7 @@ class Ledger:
         ) and not (is_given_back and body in reader.comes_again)
         reader.settled += is_settled
         if is_repeat and is_settled:
-            self.print_error(f"{reader.name} got {place} once more, and nothing had happened")
+            self.complain(f"{reader.name} got {place} once more, and nothing had happened")
 
     def ends(self, call, messages, done):
         """The listener has ended: so many of the first messages are finished."""
@@ -229,7 +229,7 @@ class Ledger:
             if not other.process.is_alive:
                 del call.reader.calls[other]
             elif not self._may_both_be_at_it(other):
-                self.print_error(
+                self.complain(
                     f"{call.reader.name}: {call.process} and {other.process} are both at "
                     f"{call.queue}, with {call.offsets} and, since {other.began_at:.3f} s, "
                     f"{other.offsets}"
@@ -268,9 +268,7 @@ class Ledger:
             time >= since and (where, offset) == (queue, queue_offset)
             for time, where, offset in reader.commits
         ):
-            self.print_error(
-                f"{group} was to go on at {queue_offset} of {queue}, which nobody stored"
-            )
+            self.complain(f"{group} was to go on at {queue_offset} of {queue}, which nobody stored")
 
     def is_present(self, reader):
         """A member has begun. A machine in BROADCASTING has its offsets of a topic that was made
@@ -414,12 +412,12 @@ class Ledger:
             if place is None or place[0] in self.recreated_topics:
                 continue
             if self.stored[place[:3]].get(place[3]) != body:
-                self.print_error(f"{_name(body)} was acknowledged at {place}, where it is not")
+                self.complain(f"{_name(body)} was acknowledged at {place}, where it is not")
         for reader in self.readers.values():
             self._check_places(reader)
             self._check_commits(reader)
             if not reader.is_broadcasting:
-                self.moves.check(reader, partial(self._offsets_for, reader), self.print_error)
+                self.moves.check(reader, partial(self._offsets_for, reader), self.complain)
             if reader.is_orderly:
                 self._check_order(reader)
 
@@ -430,7 +428,7 @@ class Ledger:
                 place[0] not in self.recreated_topics
                 and self.stored[place[:3]].get(place[3]) != body
             ):
-                self.print_error(f"{reader.name} got {_name(body)} at {place}, where it is not")
+                self.complain(f"{reader.name} got {_name(body)} at {place}, where it is not")
 
     def _check_commits(self, reader):
         passed = {}
@@ -443,7 +441,7 @@ class Ledger:
                 if not self._must_be_finished(reader, queue, offset):
                     continue
                 if min(reader.dealt_with(place), self.unreadable.get(place, inf)) > time:
-                    self.print_error(
+                    self.complain(
                         f"{reader.name} committed {queue_offset} of {queue} at {time:.6f} s, "
                         f"and {offset} was dealt with at {reader.dealt_with(place):.6f} s"
                     )
@@ -467,7 +465,7 @@ class Ledger:
             end_before = dict(zip(offsets[1:], ends, strict=False))
             for offset, time in calls:
                 if end_before.get(offset, 0.0) > time:
-                    self.print_error(
+                    self.complain(
                         f"{reader.name} got {offset} of {queue} at {time:.6f} s, and something "
                         f"before it had its end at {end_before[offset]:.6f} s"
                     )

@@ -45,7 +45,7 @@ class Listener:
         done = len(messages) if mood in ("good", *_SECONDS) else 0
         try:
             time.sleep(_SECONDS.get(mood, self._dice.choice([0, 0.001])))
-            return self._print_url(mood, messages, context)
+            return self._say(mood, messages, context)
         finally:
             if self._process.is_alive:
                 if mood == "some" and not self._reader.is_orderly:
@@ -57,7 +57,7 @@ class Listener:
             return "good"
         return self._dice.choice(self._moods)
 
-    def _print_url(self, mood, messages, context):
+    def _say(self, mood, messages, context):
         is_orderly = self._reader.is_orderly
         if mood == "raise":
             raise ValueError("a listener fails")

@@ -63,7 +63,7 @@ class Moves:
         )
 
     @contextlib.contextmanager
-    def confirm_moves(self, group, queues):
+    def moving(self, group, queues):
         """Give a function that is told where a group goes on in a queue, as it was reported."""
         kernel = self._world.kernel
         moves = {queue: Move(group, queue, kernel.now) for queue in queues}

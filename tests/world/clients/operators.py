@@ -95,7 +95,7 @@ def set_offset(world, admin, group, topic, where, seed):
     ledger.disturbed(_ROUTES_SECONDS, group)
     ledger.skips(group, place, offset)
     began_at = world.kernel.now
-    with ledger.moves.confirm_moves(group, [place]) as moved:
+    with ledger.moves.moving(group, [place]) as moved:
         admin.set_offset(group, MessageQueue(*place), offset)
         moved(place, offset)
         ledger.check_committed(group, place, offset, began_at)
@@ -197,9 +197,7 @@ def look_around(world, admin, group, topic):
         if world.may_be_wrong(lag.queue.broker_name, _ASK_SECONDS):
             continue
         if topic not in world.ledger.recreated_topics and lag.broker_offset > world.end_of(queue):
-            world.print_error(
-                f"{queue} ends before {lag.broker_offset}, which an operator is shown"
-            )
+            world.complain(f"{queue} ends before {lag.broker_offset}, which an operator is shown")
     admin.progress(group)
     admin.members(group)
     admin.queue_reports(group)

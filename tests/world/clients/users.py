@@ -41,7 +41,7 @@ def commit_given(life, consuming, where, seed):
     own = ledger.moves.disturb(group, place)
     ledger.skips(group, place, offset)
     began_at = world.kernel.now
-    with world.watch.with_namespace(life.process, "commit of an offset", _ASK_SECONDS * 2):
+    with world.watch.within(life.process, "commit of an offset", _ASK_SECONDS * 2):
         consuming.consumer.commit({queue: offset})
     if consuming.reader.is_broadcasting:
         return
@@ -92,7 +92,7 @@ def seek_to_time(life, consuming, seconds, seed):
     consuming.disturbs(_ASK_SECONDS)
     world.ledger.moves.disturb(consuming.group, place)
     try:
-        with world.watch.with_namespace(life.process, "seek to a time", _ASK_SECONDS * 2):
+        with world.watch.within(life.process, "seek to a time", _ASK_SECONDS * 2):
             now_ms = time.time_ns() // 1_000_000
             consuming.consumer.seek_to_time(queue, now_ms - seconds * 1_000)
     finally:

@@ -16,7 +16,7 @@ class Watch:
         return False
 
     @contextlib.contextmanager
-    def with_namespace(self, process, what, seconds):
+    def within(self, process, what, seconds):
         """What is done inside is done within so many seconds, or its process is dead."""
         world = self._world
         actor = world.kernel.current
@@ -24,7 +24,7 @@ class Watch:
 
         def complain():
             if process.is_alive:
-                world.print_error(
+                world.complain(
                     f"{what} of {process} is under way since {began:.6f} s, and may take {seconds} "
                     f"s:\n{world.kernel.stacks([actor])}"
                 )

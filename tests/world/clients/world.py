@@ -150,7 +150,7 @@ class ClientWorld(ClusterStage):
         self._auditor = Auditor(self, self._audited)
         self._begin_brokers(_HOSTS, TOPICS, _QUEUES)
         self.hosts = [Host(self, plan, number) for number, plan in enumerate(self.story.clients)]
-        lives = [self.tasks.begin(host.live_region(), host.name) for host in self.hosts]
+        lives = [self.tasks.begin(host.live(), host.name) for host in self.hosts]
         self._begin_troubles()
         for host in self.hosts:
             self._await(host.steps_are_done, _STORY_SECONDS, f"the steps of {host.name}")
@@ -179,7 +179,7 @@ class ClientWorld(ClusterStage):
         sends = [Step("send", {**_SEND, "topic": topic}) for topic in TOPICS]
         host = Host(self, Client("after-lies", tuple(sends)), len(self.hosts))
         self.hosts.append(host)
-        life = self.tasks.begin(host.live_region(), host.name)
+        life = self.tasks.begin(host.live(), host.name)
         self._await(host.steps_are_done, _STORY_SECONDS, f"the steps of {host.name}")
         return life
 
@@ -225,7 +225,7 @@ class ClientLogs(Logs):
     loggers = (*Logs.loggers, "rmq_spark")
 
     def __init__(self, world):
-        super().__init__(world.kernel, world.note, world.print_error, world.watch.is_excused)
+        super().__init__(world.kernel, world.note, world.complain, world.watch.is_excused)
         self._world = world
 
     def is_expected(self, record, error):

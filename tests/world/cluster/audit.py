@@ -44,7 +44,7 @@ class Auditor:
             )
             answer = await connection.ask(request)
             if answer is None or "nextBeginOffset" not in answer.ext_fields:
-                self._world.print_error(f"{queue} cannot be read: {answer}")
+                self._world.complain(f"{queue} cannot be read: {answer}")
             for stored in decode_records(answer.body, check_crc=self._check_crc):
                 self._found(queue, to_message(stored, broker.name))
             next_offset = int(answer.ext_fields["nextBeginOffset"])

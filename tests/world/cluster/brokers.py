@@ -68,7 +68,7 @@ class Broker:
             return ()
         return self.life.controller.tables.topics.wrapper().topic_config_table.values()
 
-    async def live_region(self):
+    async def live(self):
         """Serve, life after life, for as long as it is wanted."""
         while self.is_wanted:
             self._world.lives += 1
@@ -82,13 +82,13 @@ class Broker:
             self._world.note(f"{life.process.name} begins")
             self._world.network.power_is_back()
             life.begin()
-            started = await self._world.tasks.with_namespace(
+            started = await self._world.tasks.within(
                 _START_SECONDS, life.started, "not within its time"
             )
             if started is True:
                 self._watch_offsets(life.controller.tables.offsets)
             elif started not in ("kill", "power"):
-                self._world.print_error(f"{life.process.name} cannot start: {started!r}")
+                self._world.complain(f"{life.process.name} cannot start: {started!r}")
             how = await life.ended
             if how == "power":
                 self._platter.lose_power(self._world.dice_for(f"power {self._world.lives}"))
@@ -156,13 +156,11 @@ class Broker:
         config = self._config_of(self.name, host, brokerRole="SLAVE")
         slave = BrokerLife(self._world, config, f"slave of {self.name}", platter, self._disk)
         slave.begin()
-        started = await self._world.tasks.with_namespace(
-            _START_SECONDS, slave.started, "not in time"
-        )
+        started = await self._world.tasks.within(_START_SECONDS, slave.started, "not in time")
         if started is True:
             self.slave_address = f"{host}:{_PORT}"
         elif started not in ("kill", "power"):
-            self._world.print_error(f"a slave of {self.name} cannot start: {started!r}")
+            self._world.complain(f"a slave of {self.name} cannot start: {started!r}")
         await self._world.tasks.sleep(seconds)
         self.slave_address = None
         slave.stop()
@@ -176,8 +174,8 @@ class Broker:
         """End it in order."""
         life = self.life
         life.stop()
-        if not await self._world.tasks.with_namespace(_STOP_SECONDS, life.ended, otherwise=False):
-            self._world.print_error(f"{life.process.name} has not stopped within {_STOP_SECONDS} s")
+        if not await self._world.tasks.within(_STOP_SECONDS, life.ended, otherwise=False):
+            self._world.complain(f"{life.process.name} has not stopped within {_STOP_SECONDS} s")
 
     def _watch_offsets(self, offsets):
         """Have the ledger see each offset that a group commits."""

@@ -125,7 +125,7 @@ class _Visitor(End):
         self._frame_reader = FrameReader()
         self._answer = partial(answer, self)
 
-    def to_message(self, data):
+    def received(self, data):
         self._frame_reader.feed(data)
         while (frame := self._frame_reader.next_frame()) is not None:
             self._answer(decode_command(frame))

@@ -116,9 +116,7 @@ class ClusterStage(Stage):
             self._answers = Answers(self.kernel, self.dice_for("answers"), self.liar)
             self.network.lines = self._answers.lines
         self.brokers = [Broker(self, name, host) for name, host in hosts.items()]
-        self._ends = [
-            self.tasks.begin(broker.live_region(), broker.name) for broker in self.brokers
-        ]
+        self._ends = [self.tasks.begin(broker.live(), broker.name) for broker in self.brokers]
         self._wait_for_brokers()
         for broker in self.brokers:
             for topic in topics:
@@ -153,7 +151,7 @@ class ClusterStage(Stage):
             if least is None or len(left) < least:
                 until, least = self.kernel.now + patience_seconds, len(left)
             if self.kernel.now > until:
-                self.print_error(
+                self.complain(
                     f"{len(left)} messages never came to {what}:\n" + "\n".join(left[:10])
                 )
             self.kernel.run(look_seconds)
@@ -186,13 +184,13 @@ class ClusterStage(Stage):
         }
         for what, count in left.items():
             if count:
-                self.print_error(
+                self.complain(
                     f"when all clients had gone, {count} {what} were left at {broker.name}"
                 )
 
     def _await(self, promise, seconds, what):
         if not self.kernel.run(seconds, promise):
-            self.print_error(f"{what} has not come: {self.tasks.running}\n{self.kernel.stacks()}")
+            self.complain(f"{what} has not come: {self.tasks.running}\n{self.kernel.stacks()}")
             self.kernel.run(0)
 
     def _wait_for_brokers(self):
@@ -200,7 +198,7 @@ class ClusterStage(Stage):
         while not all(broker.is_serving for broker in self.brokers):
             self.kernel.run(0.1)
             if self.kernel.now > until:
-                self.print_error("the brokers do not begin")
+                self.complain("the brokers do not begin")
 
     # ---- what befalls it
 

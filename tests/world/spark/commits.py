@@ -36,7 +36,7 @@ class Ending:
         self._world = world
         self._broker = broker
         self._dice = dice
-        self._retry_scheduler = dice.random() < 0.5
+        self._again = dice.random() < 0.5
         self.has_started = False
         """Whether the broker has ended, and may end once more while it starts."""
         self._draw(_CHANGES_MAX)
@@ -57,7 +57,7 @@ class Ending:
         if self._action == "power" and not world.story.is_sync:
             world.ledger.takes_away(broker=broker.name)
         verdict = Verdict(death=self._action, is_done=self._dice.random() < 0.5)
-        if self._retry_scheduler and not self.has_started:
+        if self._again and not self.has_started:
             self._draw(_STARTS_CHANGES_MAX)
         else:
             broker.degradation = None

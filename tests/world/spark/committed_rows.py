@@ -32,7 +32,7 @@ class CommittedModel(RowModel):
 
     # ---- what the query does
 
-    def initial_offsets(self):
+    def began(self):
         """A run begins."""
         self._run_began_calm = self._ledger.is_calm
 
@@ -55,7 +55,7 @@ class CommittedModel(RowModel):
     def failed(self, error):
         super().failed(error)
         if self._run_began_calm and not isinstance(error, (Crashed, DataLoss)):
-            self.print_error(f"it has ended in calm weather: {error!r}")
+            self.complain(f"it has ended in calm weather: {error!r}")
 
     def seen(self, pieces, rows):
         """An attempt at some pieces has come to its end: it has their spans, whole and in order.
@@ -69,7 +69,7 @@ class CommittedModel(RowModel):
             beyond = {at + len(whole) for at in reached if places[at : at + len(whole)] == whole}
             reached = beyond | reached if self._is_disturbed else beyond
         if len(places) not in reached:
-            self.print_error(f"{pieces} have rows of {places}")
+            self.complain(f"{pieces} have rows of {places}")
 
     def _places_of(self, span):
         queue = span.queue
@@ -82,15 +82,15 @@ class CommittedModel(RowModel):
         for row in (row for part in parts for row in part):
             body = known_by_row(row, self._program.options)
             if body in rows:
-                self.print_error(f"{body} is there twice in batch {batch}")
+                self.complain(f"{body} is there twice in batch {batch}")
             rows[body] = self._place_of(row)
         for other, before in self._batches.items():
             twice = [body for body in rows if body in before and other != batch]
             if twice:
-                self.print_error(f"{twice} are in batches {other} and {batch}")
+                self.complain(f"{twice} are in batches {other} and {batch}")
         before = self._batches.get(batch)
         if before is not None and before != rows and not self._is_disturbed:
-            self.print_error(f"batch {batch} had {before}, and has {rows} when it is run again")
+            self.complain(f"batch {batch} had {before}, and has {rows} when it is run again")
         self._check_whole(batch, rows)
         self._batches[batch] = rows
 
@@ -101,14 +101,14 @@ class CommittedModel(RowModel):
                 some = bodies & rows.keys()
                 left -= some
                 if some and some != bodies and not self._is_disturbed:
-                    self.print_error(f"batch {batch} has a part of batch {number}: {some}")
+                    self.complain(f"batch {batch} has a part of batch {number}: {some}")
         if left:
-            self.print_error(f"batch {batch} has what nobody has told to count: {left}")
+            self.complain(f"batch {batch} has what nobody has told to count: {left}")
 
     def committed(self, batch):
         """A batch is in the commit log: its rows count."""
         if batch != self._last_committed + 1:
-            self.print_error(f"batch {batch} follows {self._last_committed}")
+            self.complain(f"batch {batch} follows {self._last_committed}")
         self._last_committed = batch
 
     # ---- when all is quiet
@@ -137,4 +137,4 @@ class CommittedModel(RowModel):
     def check_what_is_gone(self):
         """Losses were told, or nothing is gone."""
         if not self._is_disturbed and self._told:
-            self.print_error(f"it was told of losses: {dict(self._told)}")
+            self.complain(f"it was told of losses: {dict(self._told)}")

@@ -72,7 +72,7 @@ class Source:
         """Have a reader in a planner of its own, and what tasks read with."""
         run = self.run
         source = pickle.dumps(RocketPollDataSource(given))
-        self.model.initial_offsets()
+        self.model.began()
         await run.answer(run.worker("load"), lambda: pickle.loads(source).schema())  # noqa: S301  # what Spark does
         self.planner = planner = run.worker(self._query.planner_of(self))
         await run.answer(planner, partial(_make_reader, planner, source))
@@ -166,7 +166,7 @@ class Stream(Application):
         )
         if isinstance(error, RecordFault):
             if not any(model.may_meet(error) for model in self.models):
-                self.models[0].print_error(f"it cannot read what nobody has damaged: {error}")
+                self.models[0].complain(f"it cannot read what nobody has damaged: {error}")
             for source in self.sources:
                 source.goes_on_with({"onBadRecord": self._then})
 

@@ -36,9 +36,9 @@ class Ledger:
         self._streams = []
         self._sinks = []
 
-    def print_error(self, what):
+    def complain(self, what):
         """Something is not as it must be."""
-        self._world.print_error(what)
+        self._world.complain(what)
 
     def stream(self, query):
         """The model of a streaming query."""
@@ -181,7 +181,7 @@ class Ledger:
             body = message.body if sent is None else sent.body
             self.stored[place[:3]][message.queue_offset] = body
         elif not any(sink.stored(queue, message) for sink in self._sinks):
-            self.print_error(
+            self.complain(
                 f"{queue} has at {message.queue_offset} what nobody has written: {message.body}"
             )
 

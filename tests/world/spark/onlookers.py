@@ -43,7 +43,7 @@ class Onlooker:
         while world.calm_since is None:
             connection = Connection(world, self._name)
             world.network.connect(connection, (broker.host, broker.port))
-            if await world.tasks.with_namespace(_OPEN_SECONDS, connection.is_open, otherwise=False):
+            if await world.tasks.within(_OPEN_SECONDS, connection.is_open, otherwise=False):
                 before = set(self._places)
                 while await self._has_all(connection, broker):
                     self._check(broker, before)
@@ -84,11 +84,11 @@ class Onlooker:
         self.looks += 1
         for number, bodies in (batch for sink in self._sinks for batch in sink.told.items()):
             if bodies & before and not bodies <= self._places.keys():
-                ledger.print_error(
+                ledger.complain(
                     f"{self._name} sees {bodies & self._places.keys()} of batch {number}, "
                     f"and not {bodies - self._places.keys()}"
                 )
             seen = {body: self._places.get(body, ()) for body in bodies}
             twice = {body: places for body, places in seen.items() if len(places) > 1}
             if twice:
-                ledger.print_error(f"{self._name} sees rows of batch {number} twice: {twice}")
+                ledger.complain(f"{self._name} sees rows of batch {number} twice: {twice}")

@@ -64,9 +64,7 @@ class Operator:
         while True:
             connection = Connection(world, "operator")
             world.network.connect(connection, (broker.host, broker.port))
-            if await world.tasks.with_namespace(
-                _CONNECT_SECONDS, connection.is_open, otherwise=False
-            ):
+            if await world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
                 answer = await connection.ask(request, _ANSWER_SECONDS)
                 connection.give_up()
                 if answer is not None and answer.code == ResponseCode.SUCCESS:

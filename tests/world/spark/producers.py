@@ -87,10 +87,10 @@ class Producer:
             config = broker.topic(topic)
             if config is not None:
                 queue_id = self.dice.randrange(config.write_queue_nums)
-                await self.submit_send(broker, topic, queue_id, how, size, format)
+                await self.send_to(broker, topic, queue_id, how, size, format)
             await self.world.tasks.sleep(gap)
 
-    async def submit_send(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # the same
+    async def send_to(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # the same
         """Send to one queue: a message, or a batch of them."""
         connection = await self._connected(broker)
         if connection is None:
@@ -148,9 +148,7 @@ class Producer:
             return connection
         connection = Connection(self.world, self.name)
         self.world.network.connect(connection, (broker.host, broker.port))
-        if not await self.world.tasks.with_namespace(
-            _CONNECT_SECONDS, connection.is_open, otherwise=False
-        ):
+        if not await self.world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False):
             connection.give_up()
             return None
         self._connections[broker.name] = connection

@@ -35,7 +35,7 @@ class Reads(Application):
     async def _read(self):
         run = self.run
         source = pickle.dumps(RocketPollDataSource(self.options))
-        self.model.initial_offsets()
+        self.model.began()
 
         def planned():
             loaded = pickle.loads(source)  # noqa: S301  # what Spark does
@@ -55,6 +55,6 @@ class Reads(Application):
         self.model.failed(error)
         if isinstance(error, RecordFault):
             if not self.model.may_meet(error):
-                self.model.print_error(f"it cannot read what nobody has damaged: {error}")
+                self.model.complain(f"it cannot read what nobody has damaged: {error}")
             self.options["onBadRecord"] = self._then
             self.model.goes_on_with(self.options)

@@ -37,7 +37,7 @@ class RolledBack:
     def __init__(self, world, others):
         """``others`` is the producer that sends meanwhile."""
         self._world = world
-        self._on_arrival = others
+        self._others = others
         self._numbers = count()
         self.gaps = 0
         """The number of offsets that were without a message right behind a batch, in all."""
@@ -50,9 +50,7 @@ class RolledBack:
         config = broker.topic(topic)
         connection = Connection(self._world, SINK)
         self._world.network.connect(connection, (broker.host, broker.port))
-        is_open = self._world.tasks.with_namespace(
-            _CONNECT_SECONDS, connection.is_open, otherwise=False
-        )
+        is_open = self._world.tasks.within(_CONNECT_SECONDS, connection.is_open, otherwise=False)
         if config is None or not await is_open:
             connection.give_up()
             return
@@ -63,7 +61,7 @@ class RolledBack:
             broker.refuse_read(f"{SINK}/{batch}-{number}-{_ATTEMPT}", seconds)
             answer = connection.ask(request, _ANSWER_SECONDS)
             for queue_id in (*queues, *queues):
-                await self._on_arrival.submit_send(broker, topic, queue_id, "single", 200)
+                await self._others.send_to(broker, topic, queue_id, "single", 200)
             answer = await answer
             self._world.note(f"{SINK}: {answer and (answer.code, answer.remark)}")
             self.gaps += sum(
@@ -75,7 +73,7 @@ class RolledBack:
                 for queue_id in (queues if answer is not None and broker.is_serving else ())
             )
             if answer is not None and not answer.code:
-                self._world.print_error(f"{broker.name} has committed what it could not read")
+                self._world.complain(f"{broker.name} has committed what it could not read")
         connection.give_up()
 
     async def _staged(self, connection, topic, queues, rows):

@@ -55,7 +55,7 @@ class RowModel:
         )
         self._colour = options["sql"].split("'")[1] if "sql" in options else None
         self._namespace = options.get("namespace")
-        self._check_format = options.get("bodyFormat")
+        self._format = options.get("bodyFormat")
         self._assigned = json.loads(options.get("assign", "null"))
         self._told = defaultdict(
             list
@@ -66,9 +66,9 @@ class RowModel:
         # By queue: when it had read on behind the last that was taken away there.
         self._known_ends = {}
 
-    def print_error(self, what):
+    def complain(self, what):
         """Something is not as it must be."""
-        self._ledger.print_error(f"{self._program.name}: {what}")
+        self._ledger.complain(f"{self._program.name}: {what}")
 
     # ---- what it is told
 
@@ -79,22 +79,22 @@ class RowModel:
     def failed(self, error):
         """A run has ended with an error."""
         if not isinstance(error, (RocketPollError, Crashed)):
-            self.print_error(f"it has ended with {error!r}, which is no error of ours")
+            self.complain(f"it has ended with {error!r}, which is no error of ours")
         if "\n" in str(error):
-            self.print_error(f"it has ended with an error of several lines: {error}")
+            self.complain(f"it has ended with an error of several lines: {error}")
         if isinstance(error, DataLoss):
             self._loses(str(error))
         elif isinstance(error, CheckpointError):
-            self.print_error(f"it does not take its own checkpoint: {error}")
+            self.complain(f"it does not take its own checkpoint: {error}")
         elif _REFUSED in str(error) and not self._ledger.queues_may_go:
-            self.print_error(f"it is refused queues that nobody has taken away: {error}")
+            self.complain(f"it is refused queues that nobody has taken away: {error}")
 
     def logged(self, line):
         """One of its processes has logged something: nothing is to be told again and again."""
         run = self._program.run
         self._lines[run.name, line] += 1
         if self._lines[run.name, line] == _LINES_MAX:
-            self.print_error(f"one run has logged {_LINES_MAX} times: {line}")
+            self.complain(f"one run has logged {_LINES_MAX} times: {line}")
         if _PASSED_OVER in line:
             self._loses(line)
         if _TAKEN_FOR_GONE in line:
@@ -121,9 +121,9 @@ class RowModel:
         """Whether somebody has sent what is none of the format that this program reads, there or
         nobody knows where."""
         acknowledged = self._ledger.acknowledged
-        return self._check_format is not None and any(
+        return self._format is not None and any(
             sent.topic == place[0]
-            and sent.fields_as(self._check_format) is None
+            and sent.fields_as(self._format) is None
             and (body not in acknowledged or acknowledged[body][1] == place)
             for body, sent in self._ledger.sent.items()
         )
@@ -140,7 +140,7 @@ class RowModel:
             if _READ_AGAIN in text:
                 self._read_again.add(queue)
             if not self._ledger.may_be_gone(queue, self._known_ends.get(queue, 0.0)):
-                self.print_error(f"it misses what nobody has taken away: {text}")
+                self.complain(f"it misses what nobody has taken away: {text}")
 
     def _is_excused(self, place, sent):
         """Whether a loss was told that a message at this place may be part of,
@@ -154,7 +154,7 @@ class RowModel:
         )
 
     def _cannot_be_read(self, sent, place):
-        if self._check_format is not None and sent.fields_as(self._check_format) is None:
+        if self._format is not None and sent.fields_as(self._format) is None:
             return True
         return self._ledger.damaged.get(place) == sent.body
 
@@ -180,7 +180,7 @@ class RowModel:
                 found.append(left.popleft())
             self._seen_of(piece, found)
         if left:
-            self.print_error(f"{pieces} have a row of none of them, or not in order: {left[0]}")
+            self.complain(f"{pieces} have a row of none of them, or not in order: {left[0]}")
 
     def _is_of(self, piece, row):
         queue, place = piece.queue, self._place_of(row)
@@ -192,14 +192,14 @@ class RowModel:
         for row in rows:
             place = self._place_of(row)
             if place[3] <= before:
-                self.print_error(f"{piece} has a row of {place} behind {before}")
+                self.complain(f"{piece} has a row of {place} behind {before}")
             before = place[3]
             self._check_content(row)
 
     def _check_content(self, row):
         sent = self._ledger.sent.get(self._body_of(row))
         if sent is None:
-            self.print_error(f"there is a row that nobody has sent: {row}")
+            self.complain(f"there is a row that nobody has sent: {row}")
             return
         properties = dict(row["properties"])
         told = {
@@ -210,13 +210,11 @@ class RowModel:
         }
         for name, (found, right) in told.items():
             if found != right:
-                self.print_error(f"{sent} came with {name} {found!r}, not {right!r}")
+                self.complain(f"{sent} came with {name} {found!r}, not {right!r}")
         if not self._accept(sent):
-            self.print_error(f"{sent} came, and does not pass the filter")
+            self.complain(f"{sent} came, and does not pass the filter")
         if not self._reads(self._place_of(row)[:3]):
-            self.print_error(
-                f"{sent} came, of a queue that it does not read: {self._place_of(row)}"
-            )
+            self.complain(f"{sent} came, of a queue that it does not read: {self._place_of(row)}")
 
     def _accept(self, sent):
         if self._tags is not None and sent.tags not in self._tags:
@@ -229,36 +227,36 @@ class RowModel:
         for row in (row for part in parts for row in part):
             body, place = self._body_of(row), self._place_of(row)
             if body in rows:
-                self.print_error(f"{self._name(body)} is there twice, at {rows[body]} and {place}")
+                self.complain(f"{self._name(body)} is there twice, at {rows[body]} and {place}")
             rows[body] = place
         return rows
 
     def _body_of(self, row):
         """The body of a row; of one that is null, that of the message that was damaged there."""
-        if self._check_format is not None and row["keys"] is not None:
+        if self._format is not None and row["keys"] is not None:
             return self._typed_body_of(row)
         if row.get("body") is not None:
             return row["body"]
         if self._program.options.get("onBadRecord") != "null":
-            self.print_error(f"there is a row without a body: {row}")
+            self.complain(f"there is a row without a body: {row}")
         return self._ledger.damaged.get(self._place_of(row))
 
     def _typed_body_of(self, row):
         """The body of the message whose keys a row has: its fields have to be what that holds."""
         sent = self._ledger.sent_with.get(row["keys"])
         if sent is None:
-            self.print_error(f"there is a row that nobody has sent: {row}")
+            self.complain(f"there is a row that nobody has sent: {row}")
             return None
         options, found = self._program.options, fields_in(row, self._program.options)
-        right, place = sent.fields_as(self._check_format), self._place_of(row)
+        right, place = sent.fields_as(self._format), self._place_of(row)
         if found is None:
             if options.get("onBadRecord") != "null" or not self._cannot_be_read(sent, place):
-                self.print_error(f"{sent} came without what its body holds: {row}")
+                self.complain(f"{sent} came without what its body holds: {row}")
         elif right is None or any(right[name] != value for name, value in found.items()):
-            self.print_error(f"{sent} came as {found}, not as {right}")
-        is_whole = place not in self._ledger.damaged and self._check_format != "text"
+            self.complain(f"{sent} came as {found}, not as {right}")
+        is_whole = place not in self._ledger.damaged and self._format != "text"
         if "body" in row and is_whole and row["body"] != sent.body:
-            self.print_error(f"{sent} came with another body beside its fields: {row}")
+            self.complain(f"{sent} came with another body beside its fields: {row}")
         return sent.body
 
     def _place_of(self, row):
@@ -323,14 +321,14 @@ class StreamModel(RowModel):
         group = options.get("consumerGroup")
         return group if group is None or self._namespace is None else f"{self._namespace}%{group}"
 
-    def initial_offsets(self):
+    def began(self):
         """A run begins."""
         self._run_began_at = self._ledger.now
         self._run_began_calm = self._ledger.is_calm
 
     def initial_offset(self, start):
         """The query was told where it begins, and no batch is logged yet."""
-        self._ends[-1] = self._parse_tree(json.loads(start)["offsets"])
+        self._ends[-1] = self._flat(json.loads(start)["offsets"])
         if not self._starts_at_first:
             self._begins_at = self._ledger.now
 
@@ -339,8 +337,8 @@ class StreamModel(RowModel):
         in a query with other sources."""
         document = json.loads(end)
         self._rows_max[batch] = int(self._program.options.get("maxOffsetsPerTrigger", _ALL))
-        self._ends[batch] = self._parse_tree(document["offsets"])
-        began = self._parse_tree(document.get("began", {}))
+        self._ends[batch] = self._flat(document["offsets"])
+        began = self._flat(document.get("began", {}))
         self._begins = self._ends[batch] | began | self._begins
         if (
             is_new
@@ -349,7 +347,7 @@ class StreamModel(RowModel):
             and self._ends[batch] == self._ends[batch - 1]
             and self._gone == document.get("gone")
         ):
-            self.print_error(f"batch {batch} has nothing in it: {end}")
+            self.complain(f"batch {batch} has nothing in it: {end}")
         self._gone = document.get("gone")
 
     def failed(self, error):
@@ -358,7 +356,7 @@ class StreamModel(RowModel):
         # In a story tasks are killed in all weathers, and four times in a row now and then.
         is_told = isinstance(error, (Crashed, DataLoss, RecordFault)) or self.begins_at_none(error)
         if self._run_began_calm and not is_told:
-            self.print_error(f"it has ended in calm weather: {error!r}")
+            self.complain(f"it has ended in calm weather: {error!r}")
 
     def begins_at_none(self, error):
         """Whether it is told that what it is to begin with, for the first time, is gone by now."""
@@ -381,17 +379,17 @@ class StreamModel(RowModel):
         gone = {self._ledger.first_name(broker) for broker in self._gone or ()}  # it goes without
         left = self._missing_of(self._committed(), self._begins_at, self._run_began_at, but=gone)
         if left:
-            self.print_error(f"it has come to its end without {left}")
+            self.complain(f"it has come to its end without {left}")
 
     def ran(self, batch, parts):
         """All tasks of a batch are done."""
         rows = self._once(parts)
         misled = sum(self._ledger.is_misled(place[:3]) for place in rows.values())
         if len(rows) - misled > self._rows_max[batch]:
-            self.print_error(f"batch {batch} has {len(rows)} rows")
+            self.complain(f"batch {batch} has {len(rows)} rows")
         for body, place in rows.items():
             if self._is_behind_the_end(place[0], place[3]):
-                self.print_error(f"{self._name(body)} is at {place}, which is behind the given end")
+                self.complain(f"{self._name(body)} is at {place}, which is behind the given end")
         for other, found in self._batches.items():
             for body in rows if other != batch else ():
                 queue = rows[body][:3]
@@ -399,7 +397,7 @@ class StreamModel(RowModel):
                     queue in self._read_again or self._ledger.is_misled(queue)
                 ):
                     places = f"{found[body]} and {rows[body]}"
-                    self.print_error(
+                    self.complain(
                         f"{self._name(body)} is in batches {other} and {batch}, at {places}"
                     )
         if batch in self._batches:
@@ -413,14 +411,14 @@ class StreamModel(RowModel):
             ):
                 had, has = ("it", "not") if body in before else ("not", "it")
                 what = f"{self._name(body)} at {place}"
-                self.print_error(
+                self.complain(
                     f"batch {batch} had {had}, and has {has} when it is run again: {what}"
                 )
 
     def committed(self, batch):
         """A batch is in the commit log: its rows count."""
         if batch != self._last_committed + 1:
-            self.print_error(f"batch {batch} follows {self._last_committed}")
+            self.complain(f"batch {batch} follows {self._last_committed}")
         self._last_committed = batch
         for body, place in self._batches[batch].items():
             if self._name(body).sent_at > self._ledger.last_cause(place[:3]) + _SEEN_SECONDS:
@@ -434,7 +432,7 @@ class StreamModel(RowModel):
             if batch <= self._last_committed
         ]
         if queue_offset > max(ends, default=0):
-            self.print_error(
+            self.complain(
                 f"one of its groups has {queue_offset} of {queue}, which is in no committed batch"
             )
 
@@ -474,9 +472,9 @@ class StreamModel(RowModel):
                 and not self._ledger.can_be_replaced(queue)
                 and not self._is_excused(place, sent)
             ):
-                self.print_error(f"{sent} at {place} was not read, is gone, and nobody was told")
+                self.complain(f"{sent} at {place} was not read, is gone, and nobody was told")
 
-    def _parse_tree(self, tree):
+    def _flat(self, tree):
         """The offsets of a document of Spark's log, by queue."""
         return {
             self._ledger.first_physical_offset(topic, broker, int(number)): offset
@@ -504,7 +502,7 @@ class ReadModel(RowModel):
         super().__init__(ledger, program)
         self._began_at = 0.0
 
-    def initial_offsets(self):
+    def began(self):
         """A read begins."""
         self._began_at = self._ledger.now
 
@@ -512,7 +510,7 @@ class ReadModel(RowModel):
         """All tasks of a read are done."""
         left = self._missing_of(self._once(parts), 0.0, self._began_at)
         if left:
-            self.print_error(f"it has read all there is without {left}")
+            self.complain(f"it has read all there is without {left}")
 
     def ran_again(self, parts, before):
         """A second action has been done on the same data frame."""
@@ -521,6 +519,4 @@ class ReadModel(RowModel):
             if (body in first) is not (body in rows) and not self._is_excused(
                 place, self._name(body)
             ):
-                self.print_error(
-                    f"one action has it, and one has not: {self._name(body)} at {place}"
-                )
+                self.complain(f"one action has it, and one has not: {self._name(body)} at {place}")

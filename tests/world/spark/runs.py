@@ -92,7 +92,7 @@ class Application:
         self.down_seconds = AGAIN_SECONDS
         self._runs = 0
 
-    async def live_region(self):
+    async def live(self):
         """One run after the other, for as long as it is wanted."""
         while self.is_wanted:
             while not self.world.gate.is_kept:  # it may have been shut again at once

@@ -46,7 +46,7 @@ class SinkModel:
             if self._writes.is_visible_to_all:  # where they are, the commit says
                 spans = each.rows.row_count
             if not each.rows.row_count == spans == len(rows):
-                self._ledger.print_error(
+                self._ledger.complain(
                     f"batch {batch} of {self._writes.name} has {len(rows)} rows in partition "
                     f"{number}, of which {each.rows.row_count} are reported, in spans of {spans}"
                 )
@@ -78,7 +78,7 @@ class SinkModel:
         """The number of rows that count for sure."""
         return sum(len(self.told[batch]) for batch in self.counted)
 
-    def has_listener(self, batch, partitions):
+    def tells(self, batch, partitions):
         """The driver is about to say that a batch counts."""
         self.told[batch] = {body for rows in partitions for body, *_ in rows}
 
@@ -91,11 +91,11 @@ class SinkModel:
     def failed(self, error):
         """A write has ended with an error."""
         if not isinstance(error, (RocketPollError, Crashed)):
-            self._ledger.print_error(
+            self._ledger.complain(
                 f"{self._writes.run.name} ended with {error!r}, which is no error of ours"
             )
         if "\n" in str(error):
-            self._ledger.print_error(
+            self._ledger.complain(
                 f"{self._writes.run.name} ended with an error of several lines: {error}"
             )
 
@@ -110,13 +110,11 @@ class SinkModel:
         right = {KEYS: keys, TAGS: tags, **dict(properties)}
         for name, value in right.items():
             if found.get(name) != value:
-                self._ledger.print_error(
+                self._ledger.complain(
                     f"{body} is stored with {name} {found.get(name)!r}, not {value!r}"
                 )
         if body in self._ids and not found[ROW_ID].endswith(f":{self._ids[body]}"):
-            self._ledger.print_error(
-                f"{body} is stored as {found[ROW_ID]}, not as {self._ids[body]}"
-            )
+            self._ledger.complain(f"{body} is stored as {found[ROW_ID]}, not as {self._ids[body]}")
         return True
 
     def check(self):
@@ -129,7 +127,7 @@ class SinkModel:
                 continue
             missing = [body for body, *_ in rows if body not in self._stored]
             if missing:
-                self._ledger.print_error(f"{each} was committed, and {missing} are not stored")
+                self._ledger.complain(f"{each} was committed, and {missing} are not stored")
             places = {
                 (*_queue(span.queue), span.queue_offset + at)
                 for span in each.rows.spans
@@ -137,7 +135,7 @@ class SinkModel:
             }
             there = set().union(*(self._stored[body] for body, *_ in rows))
             if not places <= there:
-                self._ledger.print_error(
+                self._ledger.complain(
                     f"{each} was committed, and there are other messages at its places"
                 )
 
@@ -151,14 +149,12 @@ class SinkModel:
             some = bodies & self._stored.keys()
             left -= bodies
             if some != bodies and (some or number in self.counted):
-                self._ledger.print_error(
-                    f"of batch {number} everybody sees {some}, and not {bodies}"
-                )
+                self._ledger.complain(f"of batch {number} everybody sees {some}, and not {bodies}")
         if left:
-            self._ledger.print_error(f"everybody sees what nobody has told to count: {left}")
+            self._ledger.complain(f"everybody sees what nobody has told to count: {left}")
         twice = {body: found for body, found in self._stored.items() if len(found) > 1}
         if twice:
-            self._ledger.print_error(f"everybody sees rows twice: {twice}")
+            self._ledger.complain(f"everybody sees rows twice: {twice}")
 
 
 def _queue(queue):

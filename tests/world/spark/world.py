@@ -140,7 +140,7 @@ class SparkWorld(ClusterStage):
             _PROGRAMS[plan.steps[0].kind](self, plan, f"127.0.4.{number + 1}")
             for number, plan in enumerate(programs)
         ]
-        lives = [self.tasks.begin(program.live_region(), program.name) for program in self.programs]
+        lives = [self.tasks.begin(program.live(), program.name) for program in self.programs]
         self.onlookers = [
             Onlooker(self, plan, self.sinks_topic) for plan in self._plans("onlooker")
         ]
@@ -375,7 +375,7 @@ class SparkLogs(Logs):
     loggers = (*Logs.loggers, "rmq_spark")
 
     def __init__(self, world):
-        super().__init__(world.kernel, world.note, world.print_error, world.watch.is_excused)
+        super().__init__(world.kernel, world.note, world.complain, world.watch.is_excused)
         self._world = world
 
     def emit(self, record):

@@ -173,10 +173,8 @@ class Writes(Application):
                 raise
             return
         if not self._is_disturbed:
-            self.world.ledger.print_error(
-                f"nobody notices batch {batch} of {query} by another driver"
-            )
-        self.model.has_listener(query, rows)
+            self.world.ledger.complain(f"nobody notices batch {batch} of {query} by another driver")
+        self.model.tells(query, rows)
 
     @property
     def _is_disturbed(self):
@@ -230,7 +228,7 @@ class Writes(Application):
         self.model.sent(batch, partitions, sent)
         self._reported.append((batch, sent))
         await self._may_die("before it commits")
-        self.model.has_listener(batch, partitions)
+        self.model.tells(batch, partitions)
         if (self.is_visible_to_all and self.dice.random() < self._deaths) or self._troubles.comes(
             "amid"
         ):
@@ -267,7 +265,7 @@ class Writes(Application):
             )
             tasks = TaskSet(run, partial(self._send, writer, properties), self._fate)
             sent = await run.tasks(tasks, partitions)
-            self.model.has_listener(batch, partitions)
+            self.model.tells(batch, partitions)
             await self._tell(source, writer, "commit", sent, batch, run)
             self.world.note(f"{run.name} has committed")
         except DriverKilled:
