@@ -24,7 +24,7 @@ class Scene:
     def __init__(self, **options):
         self.kernel = SimpleNamespace(now=100.0)
         self.calm_since = None
-        self.lied_about = frozenset()
+        self.lied_about = self.liars = frozenset()
         self.ledger = Ledger(self)
         self.run = SimpleNamespace(name="stream 1")
         self.name, self.topics, self.options = "stream", ["T0"], options

@@ -305,9 +305,12 @@ class SparkWorld(ClusterStage):
         before = self._operations[-1:]
 
         async def operate():
-            for done in before:
-                await done
-            await operation
+            try:
+                for done in before:
+                    await done
+                await operation
+            finally:
+                operation.close()  # a world that breaks leaves those that wait
 
         self._operations.append(self.tasks.begin(operate(), "operation"))
 
