@@ -22,8 +22,7 @@ from ..store.errors import is_transient
 from ..store.message_store import MessageStore
 from .state_tables import StateTables
 
-# ---- LostTopics: topics that their table does not know come back for the messages that they
-# have.
+# ---- Topics that their table has lost, and that come back because they have messages.
 
 _log = logging.getLogger(__name__)
 _DEFAULT_QUEUE_NUMS = 4

@@ -59,7 +59,7 @@ def kernel_buffered_bytes(descriptor: int) -> int:
     return size
 
 
-# ---- Strangers: clients of other protocols, known by the first bytes that they send.
+# ---- Clients of other protocols, recognized by the first bytes that they send.
 
 _PROTOCOL_PREFIXES = (
     (b"GET ", "HTTP"),

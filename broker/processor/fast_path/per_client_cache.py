@@ -10,8 +10,7 @@ from typing import Generic, TypeVar
 
 from ...common.channel import Channel
 
-# ---- Lessons: how much of its time a client may have us spend on learning what its requests look
-# like.
+# ---- LearningBudget: how much time a client may cost that sends headers of ever new forms.
 
 
 class LearningBudget:

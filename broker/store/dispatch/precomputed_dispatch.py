@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from ..index.index_service import HashedKeys
 
 
-# ---- EvenKeys: the index's keys of even batches that were just written, by columns and from
-# memory.
+# ---- Index keys of fixed-size batches that were just written, computed by columns in memory.
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode()

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 
-# ---- MadeAgain: topics that were deleted and made again, as the log tells where nobody else
-# knows.
+# ---- RecreatedTopics: topics that were deleted and created again, as only the log shows.
 
 _log = logging.getLogger(__name__)
 
@@ -559,8 +558,7 @@ def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
 
 
-# ---- Carrying: what is confirmed goes to consume queues and index; what keeps it from that is
-# noted.
+# ---- Dispatch of confirmed messages to consume queues and index, and what prevents it.
 
 
 class ReputSupervisor:

@@ -152,7 +152,7 @@ def _fault(data: Buffer, position: int, size: int) -> RecordError:
     )
 
 
-# ---- marks.
+# ---- Marks: the numbers that tell the rows of one commit from those of others.
 
 NO_MARK = 0
 """The mark of records that are no rows of a commit."""
@@ -167,7 +167,7 @@ def mark_rows(chunk: RecordChunk, mark: int) -> None:
     cells[at] = np.array(mark, ">i8").view("V8")
 
 
-# ---- topic_names.
+# ---- Names of topics that the store refuses.
 
 TOPIC_CHARACTERS_MAX = 255
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
@@ -185,7 +185,7 @@ def topic_fault(topic: str) -> str | None:
     )
 
 
-# ---- transaction_states.
+# ---- Transaction states: which records get an entry in their consume queue.
 
 TRANSACTION_MASK = MessageSysFlag.TRANSACTION_MASK.value
 STATE_ROLLED_BACK = MessageSysFlag.TRANSACTION_ROLLBACK.value

@@ -106,7 +106,7 @@ class RecordCheck:
         return found
 
 
-# ---- scanning.
+# ---- Sizes of records that lie back to back.
 
 _SAME_MIN = 16
 """Behind so many records of one size it is worth a look how many more there are."""

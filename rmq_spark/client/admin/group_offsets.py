@@ -40,7 +40,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- Heard: whether the members of a group have got what their broker was to tell them.
+# ---- Confirmation of a reset: whether the members of a group have received it from the broker.
 
 ROUNDS_MAX: Final = 3
 """Most times that members are asked, and that they are told."""

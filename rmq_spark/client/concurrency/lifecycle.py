@@ -25,8 +25,7 @@ from rmq_spark.client.concurrency.locks import (
     start_thread,
 )
 
-# ---- Beginning: begins a client in a thread of its own, so that a signal cannot leave half of
-# it.
+# ---- SafeStart: starts a client in a thread of its own, so that a signal leaves no half of it.
 
 
 class SafeStart:
@@ -90,7 +89,7 @@ class SafeStart:
             self._rollback()
 
 
-# ---- Countdown: does something once, when all that it waits for has ended.
+# ---- Latch: calls a function once all that it counts have ended.
 
 
 class Latch:

@@ -21,8 +21,7 @@ from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import condition_mutex, mutex, reentrant_mutex, start_thread
 from rmq_spark.client.errors import ClientError
 
-# ---- Periodic: a job that a thread of its own does again and again, or at once when it is told
-# to.
+# ---- PeriodicThread: a thread that repeats a job, or runs it at once on request.
 
 _log = logging.getLogger(__name__)
 

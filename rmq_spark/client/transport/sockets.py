@@ -79,7 +79,7 @@ SOCKETS = SocketRegistry()
 """The sockets of all clients of this process."""
 
 
-# ---- Probes: the system asks a peer that says nothing whether it is still there.
+# ---- Keepalive: the system probes a silent peer.
 
 _KEEPALIVE_OPTIONS: Final = {
     "TCP_KEEPIDLE": 30,

@@ -19,7 +19,7 @@ from rmq_spark.spark.options.options import ReadOptions, Selection, selects
 from rmq_spark.spark.options.start_positions import ANY, Positions
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- Strangers: brokers that options name, and that no name server knows just then.
+# ---- Brokers that options name and that no name server knows at the moment.
 
 _log = logging.getLogger(__name__)
 

@@ -48,8 +48,7 @@ from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
 
-# ---- Holds: pulls at the ends of queues that brokers hold, so that waiting for news costs
-# nothing.
+# ---- Held pulls at the ends of queues, so that an idle query costs nothing.
 
 _UNAVAILABLE_PAUSE_SECONDS: Final = 0.2
 _REPULL_SECONDS: Final = 0.1

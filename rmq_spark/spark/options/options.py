@@ -644,7 +644,7 @@ def commits_options(options: ReadOptions) -> ReadOptions:
     )
 
 
-# ---- Selecting: which topics a query reads, by their names.
+# ---- Topic selection: which topics a query reads, by name.
 
 _BROKER_TOPIC_PREFIXES: Final = (
     *SYSTEM_TOPICS,

@@ -68,7 +68,7 @@ class GroupProgress:
         self._retry_at = self._clock() + _RETRY_SECONDS
 
 
-# ---- Idling: how long a source that has nothing new waits before it says so.
+# ---- Idle wait: how long a source without new messages waits before it says so.
 
 SHARED_WAIT_MS: Final = 50
 AFTER_BATCH_WAIT_MS: Final = 1

@@ -18,7 +18,7 @@ from rmq_spark.spark.plan.queue_identity import BatchRange, QueueIdentity, bound
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- TaskBundles: pieces that one task reads, one after the other, where tasks are to be few.
+# ---- Groups of ranges that one task reads in turn, where tasks are limited.
 
 
 class CountedRange(Protocol):

@@ -307,8 +307,7 @@ def _describe_shrunk(queue: MessageQueue, end: int, reached: int) -> str:
     )
 
 
-# ---- StoreTimes: offsets with store times and marks of the messages before them, and messages'
-# sizes.
+# ---- Offsets with the store time and mark of the message before each, and sizes of messages.
 
 
 class StoreTimeLookup:

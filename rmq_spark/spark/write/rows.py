@@ -342,7 +342,7 @@ def _with_ids(maps: pa.MapArray | None, ids: pa.Array) -> pa.MapArray:
     )
 
 
-# ---- TaskReports: what a task of the sink has done with its rows, as the driver is told.
+# ---- Task reports: what a task of the sink tells the driver about its rows.
 
 
 class StagedReport(NamedTuple):

@@ -57,7 +57,7 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_group
 
-# ---- Seek: where a group would go on, queue by queue; and, by a form, that it does.
+# ---- Seek: a preview of where a group would continue, queue by queue, and the form that does it.
 
 _TIME_START: Final = re.compile(r"\d{1,2}:\d{2}|\d{4}-\d{2}-|-\d+(ms|[smhdw])")
 """The beginning of a time, which may be given without the command line's @ in front."""

@@ -215,7 +215,7 @@ def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> HtmlTab
     )
 
 
-# ---- Charts: rates, disk and waiting work of each broker, and the groups that are most behind.
+# ---- Charts: rates, disk and pending work of each broker, and the groups with the largest lag.
 
 _RATIOS: Final = ("disk",)
 """Figures that are parts of a whole: their scale ends at all of it."""

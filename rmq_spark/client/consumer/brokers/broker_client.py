@@ -442,7 +442,7 @@ def group_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQue
     return found
 
 
-# ---- Outages: failures that keep a consumer from its queues are told when they begin and end.
+# ---- OutageLog: logs when failures begin to keep a consumer from its queues, and when they end.
 
 _log = logging.getLogger(__name__)
 _BROKER_WIDE_ERRORS = (*CONNECTION_FAULTS, BrokerNotFound)
