@@ -39,7 +39,7 @@ class AdjustableTimeLoop(_Loop):
     """The timers of a loop whose time can be moved; mixed into a loop's class."""
 
     def set_clock_offset(self, clock_offset: ClockOffset) -> None:
-        """Go by a time that is so far ahead, before there is any timer; only `move` changes it.
+        """Use a clock that is ahead of the machine's; call this before any timer is set.
 
         The loop's exceptions go to the log of the broker.
         """
@@ -49,7 +49,6 @@ class AdjustableTimeLoop(_Loop):
         self._timer_count = 0
         self._cancelled = 0
         self._wake: asyncio.Handle | None = None
-        self._wake_at = 0.0
         self.set_exception_handler(log_exception)
 
     def time(self) -> float:
