@@ -130,6 +130,7 @@ def _poll(address):
     with LitePullConsumer(Names.GROUP, instance, settings) as consumer:
         consumer.subscribe(Names.TOPIC, Names.TAG)
         assert consumer.poll(9_000)
+        assert {type(queue.topic) for queue in consumer.assignment()} == {str}
         consumer.seek(next(iter(consumer.assignment())), 0)
         consumer.commit()
         consumer.unsubscribe(Names.TOPIC)

@@ -319,13 +319,14 @@ class BaseConsumerImpl(ForkAware, ABC):
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
         data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
+        topic = data.topic  # a plain str, even if the caller passed an enum
         if self.is_running:
             if not topic.startswith(RETRY_PREFIX):
                 require_topics(self._instance, (topic,))
             self._brokers.check_subscription(data)
         with self._subscriptions_lock:
             before = self._subscriptions.get(topic, data)
-            self._subscriptions = {**self._subscriptions, data.topic: data}
+            self._subscriptions = {**self._subscriptions, topic: data}
         self._subscriptions_changed()
         if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
             self._restart_pulls(topic)
