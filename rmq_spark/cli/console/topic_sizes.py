@@ -46,23 +46,18 @@ class TopicSizes:
         self._lock = threading.Lock()
         self._done_event = threading.Event()
         self._stop_event = threading.Event()
-        self._started_at: float | None = None
+        self._done_event.set()
+        self._started_at = float("-inf")
         self._known: dict[str, TopicSize] = {}
         self._error: ClientError | None = None
+        self._has_failed = False  # then the next call reads again, however young the sizes are
 
     def get(self, topics: Sequence[str]) -> KnownTopicSizes:
         """Return the known sizes, and start to read them again if they are old."""
         with self._lock:
-            is_old = self._started_at is None or (
-                self._done_event.is_set() and self._now() - self._started_at > AGE_SECONDS_MAX
-            )
-            if is_old:
-                self._started_at = self._now()
-                self._done_event.clear()
-                self._error = None
-                threading.Thread(
-                    target=self._read_sizes, args=(list(topics),), name="TopicSizes", daemon=True
-                ).start()
+            is_old = self._now() - self._started_at > AGE_SECONDS_MAX
+            if self._done_event.is_set() and (is_old or self._has_failed):
+                self._start_reading(list(topics))
         self._done_event.wait(WAIT_SECONDS_MAX)
         with self._lock:
             return KnownTopicSizes(dict(self._known), self._done_event.is_set(), self._error)
@@ -70,6 +65,20 @@ class TopicSizes:
     def stop(self) -> None:
         """Stop reading sizes."""
         self._stop_event.set()
+
+    def _start_reading(self, topics: Sequence[str]) -> None:
+        thread = threading.Thread(
+            target=self._read_sizes, args=(topics,), name="TopicSizes", daemon=True
+        )
+        started_at = self._now()
+        self._done_event.clear()
+        self._error, self._has_failed = None, False
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            self._done_event.set()
+            raise
+        self._started_at = started_at
 
     def _read_sizes(self, topics: Sequence[str]) -> None:
         try:
@@ -83,8 +92,9 @@ class TopicSizes:
                 with self._lock:
                     self._known[topic] = size
         except ClientError as error:
-            self._error = error
+            self._error, self._has_failed = error, True
         except Exception:  # noqa: BLE001  # whatever it is, the next look may do better
+            self._has_failed = True
             _log.exception("the sizes of topics cannot be read")
         finally:
             with self._lock:

@@ -118,12 +118,12 @@ class SubscriptionCheck:
         is_soon = self._checked_at_ms is not None and now - self._checked_at_ms < CHECK_INTERVAL_MS
         if is_soon or not 1 < members <= MEMBERS_MAX:
             return
-        self._checked_at_ms = now
         try:
             others = _without_retry_topics(self._topics_at_brokers(topic))
         except ClientError as error:
             _log.debug("%s: the topics of other members are not known: %s", self._group, error)
             return
+        self._checked_at_ms = now
         mine = _without_retry_topics(topics)
         seen = {} if mine != self._own_topics else self._suspected
         self._suspected = {each: at for each, at in seen.items() if now - at <= SUSPICION_MS}

@@ -1,0 +1,145 @@
+"""A look that fails is due again at once: its timer is set by looks that succeed.
+
+Each case has a fake to look at, and a clock that stands still after the failure.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from broker_connections import finished
+from source_parts import Clock, options_for, query, queue_of, send
+
+from rmq_spark.cli.console.topic_sizes import AGE_SECONDS_MAX, TopicSizes
+from rmq_spark.client.consumer.rebalance.rebalance_service import (
+    CHECK_INTERVAL_MS,
+    SubscriptionCheck,
+)
+from rmq_spark.client.errors import RequestTimeout
+from rmq_spark.client.instance.routes import Routes
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.discovery import QueueDiscovery
+from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
+from rocketpoll.broker.metrics.exposition import Exposition, GaugeFamily, MetricSample
+
+FAULT = RequestTimeout("b:1", 203, 3_000)
+
+
+class Failing:
+    """A function that raises its next faults, one for each call, and then returns a value."""
+
+    def __init__(self, value, *faults):
+        self.value, self.faults, self.calls = value, list(faults), 0
+
+    def __call__(self, *_args, **_more):
+        self.calls += 1
+        if self.faults:
+            raise self.faults.pop(0)
+        return self.value
+
+
+def test_a_subscription_check_that_fails_is_due_at_the_next_rebalance():
+    clock, topics_at_brokers = Clock(), Failing(frozenset({"o"}), FAULT)
+    check = SubscriptionCheck("G", topics_at_brokers, clock)
+    for calls in (1, 2, 2):
+        check.check("o", frozenset({"o"}), 2)
+        assert topics_at_brokers.calls == calls
+    clock.now += CHECK_INTERVAL_MS
+    check.check("o", frozenset({"o"}), 2)
+    assert topics_at_brokers.calls == 3
+
+
+class SizedTopics:
+    """An admin with topics of one size."""
+
+    def __init__(self, *faults):
+        self.topic_size = Failing("10 GB", *faults)
+
+
+@pytest.mark.parametrize("fault", [FAULT, ValueError("odd answer")], ids=["client error", "other"])
+def test_topic_sizes_that_could_not_be_read_are_read_again_by_the_next_page(fault):
+    clock, admin = Clock(), SizedTopics(fault)
+    sizes = TopicSizes(admin, clock)
+    assert sizes.get(["T"]).sizes == {}
+    for _ in range(2):  # the second page shows what the first has read
+        found = sizes.get(["T"])
+        assert (dict(found.sizes), found.error, found.is_complete) == ({"T": "10 GB"}, None, True)
+    assert admin.topic_size.calls == 2
+    clock.now += AGE_SECONDS_MAX + 1
+    sizes.get(["T"])
+    assert admin.topic_size.calls == 3
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("can't start new thread"), MemoryError()])
+def test_topic_sizes_are_read_after_a_thread_could_not_be_started(monkeypatch, fault):
+    sizes = TopicSizes(SizedTopics(), Clock())
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", Failing(None, fault))
+        with pytest.raises(type(fault)):
+            sizes.get(["T"])
+    found = sizes.get(["T"])
+    assert (dict(found.sizes), found.is_complete) == ({"T": "10 GB"}, True)
+
+
+def test_topic_sizes_are_read_once_by_pages_that_come_while_they_are_read():
+    admin, gate = SizedTopics(), threading.Event()
+    admin.topic_size = lambda _: gate.wait(60) and "10 GB"
+    sizes = TopicSizes(admin, Clock())
+    assert not sizes.get(["T"]).is_complete
+    threads = [each for each in threading.enumerate() if each.name == "TopicSizes"]
+    assert not sizes.get(["T"]).is_complete
+    assert [each for each in threading.enumerate() if each.name == "TopicSizes"] == threads
+    gate.set()
+    threads[0].join(60)
+    assert sizes.get(["T"]).is_complete
+
+
+def test_metrics_that_could_not_be_collected_are_collected_for_the_next_scrape():
+    families = Failing([GaugeFamily("g", "G.", (), [MetricSample((), 1)])], ValueError("odd"))
+    exposition, texts = Exposition(families, {}, finished, Clock()), []
+    for _ in range(3):
+        exposition.request(texts.append)
+    assert families.calls == 2
+    assert texts[0] is None
+    assert texts[1] == texts[2] != b""
+
+
+def test_discovery_that_fails_is_due_at_the_next_look(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    clock = Clock()
+    options = options_for(rocketpoll_broker, rocketpoll_topic, discoveryIntervalMs="60000")
+    with instance_for(options.access) as instance:
+        discovery = QueueDiscovery(options, instance, clock)
+        assert len(discovery.queues()) == 4
+        rocketpoll_broker.create_topic(rocketpoll_topic, 6)
+        clock.now += 60
+        with monkeypatch.context() as broken:
+            broken.setattr(Routes, "refresh_each", Failing({}, FAULT))
+            assert len(discovery.queues()) == 4
+        assert len(discovery.queues()) == 6
+
+
+def test_a_comparison_with_the_last_messages_that_fails_is_due_at_the_next_batch(
+    rocketpoll_broker, rocketpoll_topic, monkeypatch
+):
+    clock, more = Clock(), {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
+    with query(rocketpoll_broker, rocketpoll_topic, clock, suspendTimeoutMs="1", **more) as batches:
+        end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
+        rocketpoll_broker.delete_topic(rocketpoll_topic)
+        rocketpoll_broker.create_topic(rocketpoll_topic, 4)
+        send(rocketpoll_broker, rocketpoll_topic, 0, *"ABC")
+        assert batches.latest_offset(end, NO_LIMITS) == end
+        clock.now += 60
+        with monkeypatch.context() as broken:
+            broken.setattr(QueueClient, "fingerprints", Failing({}, FAULT))
+            with pytest.raises(RequestTimeout):
+                batches.latest_offset(end, NO_LIMITS)
+        found = batches.latest_offset(end, NO_LIMITS)
+        ranges = batches.plan_ranges(end, found)
+        assert [(each.queue, each.start, each.end) for each in ranges] == [
+            (queue_of(rocketpoll_topic), 0, 3)
+        ]
