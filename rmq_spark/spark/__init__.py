@@ -2,6 +2,7 @@
 
     data_source     RocketPollDataSource, the class that Spark finds; makes readers and writers
     batch_reader, stream_reader, writer     Spark's interfaces, over the packages below
+    worker_python   checks first whether the Python of the query has what it needs
     preflight       checks at load() that need an answer from brokers
     options/        every option, parsed and checked once, on the driver
     schemas/        the columns of source and bodies, and their Arrow and Avro types

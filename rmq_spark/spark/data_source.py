@@ -57,11 +57,13 @@ class RocketPollDataSource(DataSource):
         Spark keeps the source as it is after this call, and makes all readers of a data frame from
         it: therefore they all read to the same ends.
         """
+        from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415  # see the module
+
+        check_worker_python()  # before imports that it may find missing
         from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415
         from rmq_spark.spark.options.options import read_options  # noqa: PLC0415
-        from rmq_spark.spark.preflight import check_with_brokers, check_worker_python  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.preflight import check_with_brokers  # noqa: PLC0415
 
-        check_worker_python()
         options = read_options(self.options)
         schema = source_schema(options)
         self._snapshot = check_with_brokers(options)

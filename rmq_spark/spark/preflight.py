@@ -7,18 +7,10 @@ messages.
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache
-from importlib.util import find_spec
-from typing import Final
 
 from rmq_spark.client.errors import (
     BrokerRefused,
@@ -33,7 +25,7 @@ from rmq_spark.errors import nearest_name
 from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
-from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError, SetUpError
+from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError
 from rmq_spark.spark.exactly_once.committed_planner import check_single_queue
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import (
@@ -190,74 +182,3 @@ def _topic_hint(instance: ClientInstance, topic: str, namespace: str | None) -> 
         if meant is not None and topic not in names:
             return f". Did you mean {without_namespace(namespace, meant)}?"
     return ""
-
-
-# ---- The Python in which Spark will plan and read: whether it has what it needs, checked at
-# `load()`.
-
-_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
-_DEFAULT_PYTHON: Final = "python3"
-_REQUIRED_PACKAGES: Final = ("rmq_spark", "numpy", "pyarrow", "orjson")
-_PROBE_SECONDS_MAX: Final = 20
-_PROBE: Final = """
-import importlib.util, sys
-print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
-"""
-
-
-def check_worker_python() -> None:
-    """Refuse a Python that lacks packages, of this process or of the workers.
-
-    Spark may call this in a worker already, which finds the sources on a path and nothing else. A
-    worker Python that cannot be inspected from here is accepted.
-
-    Raises:
-        SetUpError: The message names that Python, what it lacks, and the command that installs it.
-    """
-    named = os.environ.get(_PYTHON_VARIABLE)
-    origin = (
-        f"{_PYTHON_VARIABLE} names it"
-        if named
-        else f"{_PYTHON_VARIABLE} is not set, and PATH has it first"
-    )
-    path = shutil.which(named or _DEFAULT_PYTHON)
-    missing = tuple(name for name in _REQUIRED_PACKAGES if find_spec(name) is None)
-    if missing:
-        raise SetUpError(
-            f"Spark runs this query in {sys.executable}{f' ({origin})' if path else ''}, which has "
-            f"no {', '.join(missing)}. Before Spark is started: export {_PYTHON_VARIABLE}=, and "
-            "there the "
-            "Python in which rocketpoll was installed with pip"
-        )
-    if path is None or path == sys.executable:
-        return
-    missing = _missing_packages(path, os.pathsep.join(_extra_module_path()))
-    if missing:
-        raise SetUpError(
-            f"Spark would run this query in {path} ({origin}), which has no {', '.join(missing)}; "
-            f"{sys.executable} has. Before Spark is started: export {_PYTHON_VARIABLE}="
-            + shlex.quote(sys.executable)
-        )
-
-
-def _extra_module_path() -> list[str]:
-    """Return the module path that Spark or the user has set, which workers inherit."""
-    prefixes = (sys.prefix, sys.base_prefix)
-    return [entry for entry in sys.path if entry and not entry.startswith(prefixes)]
-
-
-@cache
-def _missing_packages(path: str, module_path: str) -> tuple[str, ...]:
-    try:
-        done = subprocess.run(  # noqa: S603  # the user's own Python
-            [path, "-c", _PROBE, *_REQUIRED_PACKAGES],
-            env={**os.environ, "PYTHONPATH": module_path},
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_SECONDS_MAX,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    word, *missing = done.stdout.split() or [""]
-    return tuple(missing) if word == "missing" else ()

@@ -12,7 +12,7 @@ from bare_pythons import bare_python
 
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import SetUpError
-from rmq_spark.spark.preflight import check_worker_python
+from rmq_spark.spark.worker_python import check_worker_python
 
 pytestmark = pytest.mark.deep
 
@@ -33,7 +33,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 def test_python3_of_path_that_has_nothing_is_refused_with_the_line_to_type(tmp_path, monkeypatch):
     bare_python(tmp_path / "bare")
-    monkeypatch.setenv("PATH", str(tmp_path / "without_content" / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(tmp_path / "bare" / "bin"), prepend=os.pathsep)
     with pytest.raises(SetUpError) as raised:
         check_worker_python()
     assert str(raised.value) == (
@@ -77,7 +77,7 @@ def test_the_one_that_runs_is_good(monkeypatch):
 def test_a_worker_that_has_nothing_but_the_sources_on_its_path_is_refused(tmp_path):
     """As where PYTHONPATH names the project's folder: then Spark finds the source in any Python."""
     bare = bare_python(tmp_path / "bare")
-    check = "from rmq_spark.spark.preflight import check_worker_python as c; c()"
+    check = "from rmq_spark.spark.worker_python import check_worker_python as c; c()"
     done = subprocess.run(
         [bare, "-S", "-c", check],
         env={"PYTHONPATH": str(ROOT), "PATH": str(tmp_path / "bare" / "bin")},

@@ -76,4 +76,4 @@ def test_where_topics_are_deleted_only_what_was_not_read_of_them_is_gone(broker,
     world.stress(WILD, ROUNDS)
     found = Counter(row.body for row in world.query.engine.rows())
     assert found.total() == len(found)  # nothing twice
-    assert set(world.bodies) - set(world.missing_brokers) <= set(found) <= set(world.bodies)
+    assert set(world.bodies) - set(world.gone) <= set(found) <= set(world.bodies)

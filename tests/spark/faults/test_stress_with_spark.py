@@ -109,4 +109,4 @@ def test_where_topics_are_deleted_only_what_was_not_read_of_them_is_gone(world_o
     world.stress(WILD, ROUNDS)
     found = found_in(world)
     assert found.total() == len(found)  # nothing twice
-    assert set(world.bodies) - set(world.missing_brokers) <= set(found) <= set(world.bodies)
+    assert set(world.bodies) - set(world.gone) <= set(found) <= set(world.bodies)
