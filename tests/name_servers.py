@@ -48,8 +48,8 @@ class JoiningNameServer:
         return self
 
     def __exit__(self, *error):
+        self._server.__exit__(*error)  # first, because an answer under way needs a connection
         self._connections.shutdown()
-        self._server.__exit__(*error)
 
     def learn(self, broker):
         """Know a broker from now on."""
