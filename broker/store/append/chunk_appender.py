@@ -33,7 +33,7 @@ from ..results import (
 )
 from ..steps import ResultT, Steps
 from .message_appender import MessageAppender, illegal_result, unavailable_result
-from .record_encoding import RecordTemplate, UniformBatch, UniformParts
+from .record_encoding import RecordRun, RecordTemplate, UniformParts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -75,7 +75,8 @@ class LargeBatch:
 
     def add(self, parts: UniformParts) -> None:
         """Add some messages, at least one; raise RecordError if one cannot be stored."""
-        batch = UniformBatch(self._template, parts, self._born_timestamp)
+        batch = RecordRun.uniform(self._template, parts, self._born_timestamp)
+        batch.next_offsets = {self.queue: FIRST_IN_QUEUE}
         if not self._parts or len(self._parts[-1].sizes) + len(batch.sizes) > _PART_RECORDS:
             self._parts.append(_PartBuilder(bytearray(), [], []))
         begun = self._parts[-1]

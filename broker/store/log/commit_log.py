@@ -46,12 +46,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 BLANK_BYTES = 8
-BUFFERED_BYTES_MAX = 1 << 14
-"""The maximum of bytes that wait to be written together: some fifty messages share one write.
-
-What is kept of each until then stays in the processor's cache. With sixteen times as much, sends
-cost a fifth more.
-"""
 _RECORD_BYTES_LIKELY = 1 << 12
 _LEFTOVER_WARNING = (
     "%s holds what is left of messages that were refused, from %d to %d of the commit log: it "
@@ -65,9 +59,6 @@ as little may always."""
 
 _PAGE_BYTES = 1 << 12
 """A disk that is full has pages as a whole, or not: one that is there can be written over."""
-
-Seal: TypeAlias = Callable[..., Sequence[Buffer]]
-"""A function that returns a record in pieces, one behind the other."""
 
 AppendedRange: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
 """The place of records that were put, their end, and their store timestamp."""
@@ -133,9 +124,6 @@ class CommitLog:
         """The store timestamps of the log so far."""
         self._is_clock_behind = False
         self._unwiped_range: tuple[PhysicalOffset, PhysicalOffset] | None = None
-        self._buffered: list[Buffer] = []
-        self._buffered_start = self._buffered_end = self._buffered_limit = LOG_START
-        self.buffered_timestamp = 0
         self._flush_lock = threading.Lock()
         self.written_offset = LOG_START
         self.flushed_offset = LOG_START
@@ -182,53 +170,6 @@ class CommitLog:
         timestamp = self._next_timestamp(position)
         records = draft.encode(queue_offset, position, timestamp)
         return self._write(position, len(records), (records,), timestamp)
-
-    def reserve_buffered(self, size: int, write_buffered: Callable[[], None]) -> PhysicalOffset:
-        """Return where `append_buffered` may put a record; call ``write_buffered`` for room."""
-        position = self._buffered_end
-        if self._buffered:
-            if position + size <= self._buffered_limit:
-                return position
-            write_buffered()
-        position = self._next_position(size)
-        room = self._files.space_left(position) - BLANK_BYTES
-        self._buffered_start = self._buffered_end = position
-        self._buffered_limit = position + min(room, BUFFERED_BYTES_MAX)
-        self.buffered_timestamp = self._next_timestamp(position)
-        return position
-
-    def append_buffered(
-        self, position: PhysicalOffset, size: int, seal: Seal, *parts: object
-    ) -> None:
-        """Append a record at a given position; the next `write_buffered` writes it with others.
-
-        ``seal`` builds it from its size, the parts, the position and the time, which is the same
-        for all that are written together. Until then no reader sees it, and nothing else may be
-        appended in another way. After an error nothing has changed.
-        """
-        record = seal(size, *parts, position, self.buffered_timestamp)
-        end = position + size
-        self._buffered += record
-        self._buffered_end = end
-
-    def write_buffered(self) -> None:
-        """Write all that waits, or nothing: either way it waits no more."""
-        later, self._buffered = self._buffered, []
-        self._buffered_limit = LOG_START
-        if later:
-            self._check_failure()
-            records = b"".join(later)
-            self._write(self._buffered_start, len(records), (records,), self.timeline.last_ms)
-
-    def discard_buffered(self) -> None:
-        """Discard the buffered records, which no reader has seen."""
-        self._buffered = []
-        self._buffered_limit = LOG_START
-
-    @property
-    def end_offset(self) -> PhysicalOffset:
-        """The end of the log once all that waits is written."""
-        return self._buffered_end if self._buffered else self.written_offset
 
     def append_many(self, parts: Sequence[EncodedRecords]) -> AppendedRange:
         """Append encoded records, all or none, which must all go to one file.
@@ -358,8 +299,6 @@ class CommitLog:
 
     def _next_position(self, size: int) -> PhysicalOffset:
         """Return the position for records of this size."""
-        if self._buffered:
-            raise RuntimeError("what waits must be written first")
         if self.failure is not None:
             self._check_failure()
         written = self.written_offset
@@ -404,7 +343,6 @@ class CommitLog:
         self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
     ) -> AppendedRange:
         """Write records at their position, once nothing prevents that any more."""
-        self._buffered_limit = LOG_START
         placed = position, position + size, timestamp
         if self._unwiped_range is not None:
             self._wipe_before_write()
