@@ -60,7 +60,7 @@ from .results import (
     StoreState,
 )
 from .startup.directory_lock import AbortFile, lock_directory, make_root
-from .startup.opener import ProgressCallback, open_components
+from .startup.opener import ProgressCallback, StoreOpening
 
 _log = logging.getLogger(__name__)
 
@@ -110,9 +110,7 @@ class MessageStore:
         self.proof_files = ProofFiles(disk, root, parts.log.files)
         self.proof_files.discard_leftovers()
         try:
-            self._opening = open_components(
-                parts, self._checkpointer, self._abort_file, on_progress
-            )
+            self._opening = StoreOpening(parts, self._checkpointer, self._abort_file, on_progress)
             self.finish_opening()
         except BaseException:
             self._close_files()
@@ -536,7 +534,7 @@ class MessageStore:
             failure=str(log.failure) if log.failure else self._failure,
             unwritable_reason=log.unwritable_reason,
             degradation="; ".join(each.text for each in lacks if each.text is not None) or None,
-            recovered_from_crash=self._opening.result.recovered_from_crash,
+            recovered_from_crash=self._opening.recovered_from_crash,
         )
 
     def _fail(self, failure: StoreError, *, is_logged: bool = False) -> None:
