@@ -144,7 +144,8 @@ class StagedBatches:
         )
         self._refusal_reason, self._flush_future = refusal_reason, flush_future
         self._wake, self._fail = wake, fail
-        self._under_way: Future[None] | None = None
+        self.under_way: Future[None] | None = None
+        """The end of the commit or other change of a sink that is under way; None without any."""
         self.commits = 0
         """The number of batches that were committed."""
         self.aborts = 0
@@ -173,11 +174,6 @@ class StagedBatches:
     def sinks(self) -> Mapping[str, CommittedBatch]:
         """The last batches of all sinks, by the sink's name."""
         return self._table.sinks
-
-    @property
-    def under_way(self) -> Future[None] | None:
-        """The end of the commit or other change of a sink that is under way; None without any."""
-        return self._under_way
 
     @property
     def staged_bytes(self) -> int:
@@ -325,12 +321,12 @@ class StagedBatches:
         why_stuck = self.stuck_reason()
         if why_stuck is not None:  # that may take hours, for which nobody waits
             raise StoreError(why_stuck)
-        while self._under_way is not None:
-            yield self._under_way
-        self._under_way = Future()
+        while self.under_way is not None:
+            yield self.under_way
+        self.under_way = Future()
 
     def _release_turn(self) -> None:
-        under_way, self._under_way = self._under_way, None
+        under_way, self.under_way = self.under_way, None
         if under_way is not None:
             under_way.set_result(None)
 

@@ -116,7 +116,8 @@ class CommitLog:
         write, if the last look is so long ago, it is made sure that the file is where a start
         looks for it.
         """
-        self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
+        self.files = MappedFileQueue(FileGroup(pool), directory, file_size)
+        """The files, for recovery and retention as well."""
         self._now_ms = now_ms
         self._file_check_interval_ms = file_check_interval_ms
         self._file_checked_ms = 0
@@ -137,14 +138,9 @@ class CommitLog:
         self.flush_degradation = Degradation("the commit log is not flushed")
 
     @property
-    def files(self) -> MappedFileQueue:
-        """The files, for recovery and retention."""
-        return self._files
-
-    @property
     def min_offset(self) -> PhysicalOffset:
         """The first offset that is still kept."""
-        return PhysicalOffset(self._files.first_offset)
+        return PhysicalOffset(self.files.first_offset)
 
     @property
     def last_timestamp(self) -> int:
@@ -192,9 +188,9 @@ class CommitLog:
 
     def room_in_file(self) -> int:
         """Return the number of bytes of records that fit into the current file."""
-        if self._is_past_first_file and self.written_offset < self._files.file_size:
+        if self._is_past_first_file and self.written_offset < self.files.file_size:
             return 0
-        return max(self._files.space_left(self.written_offset) - BLANK_BYTES, 0)
+        return max(self.files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
     def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
         """Read one record, or several that lie in one file; fewer bytes where these are gone.
@@ -202,7 +198,7 @@ class CommitLog:
         Raises:
             UnreadableFile: The disk does not give them.
         """
-        return self._files.read(physical_offset, size)
+        return self.files.read(physical_offset, size)
 
     def read_record(self, physical_offset: PhysicalOffset) -> Buffer:
         """Read the record at a position, by the size that it states; return nothing if none can be.
@@ -210,7 +206,7 @@ class CommitLog:
         Raises:
             UnreadableFile: The disk does not give the record.
         """
-        room = min(self.written_offset - physical_offset, self._files.space_left(physical_offset))
+        room = min(self.written_offset - physical_offset, self.files.space_left(physical_offset))
         try:
             head = self.read(physical_offset, min(room, _RECORD_BYTES_LIKELY))
         except UnreadableFile:  # what lies behind the record may be what the disk does not give
@@ -235,9 +231,9 @@ class CommitLog:
             self._check_failure()
             end_offset = self.written_offset
             try:
-                self._files.flush()
+                self.files.flush()
                 # What a start would not find is not durable.
-                self._files.check_in_place(self.flushed_offset, end_offset)
+                self.files.check_in_place(self.flushed_offset, end_offset)
             except (
                 Exception
             ) as error:  # of whatever kind: what was not flushed is not known any more
@@ -264,7 +260,7 @@ class CommitLog:
         if self.unwritable_reason is not None:
             with suppress(OSError, StoreFailed, MemoryError):
                 self.wipe()
-                self._files.write(self.written_offset, bytes(1))
+                self.files.write(self.written_offset, bytes(1))
                 self.write_degradation.end()
 
     def wipe(self) -> None:
@@ -281,21 +277,21 @@ class CommitLog:
         if self._unwiped_range is None:
             return
         start, end = self._unwiped_range
-        first = start - start % self._files.file_size % _PAGE_BYTES
+        first = start - start % self.files.file_size % _PAGE_BYTES
         for page in reversed(range(first, end, _PAGE_BYTES)):
             position = PhysicalOffset(max(page, start))
             zeros = bytes(min(page + _PAGE_BYTES, end) - position)
             if self._has_nonzero(position, zeros):
-                self._files.write(position, zeros)
+                self.files.write(position, zeros)
         self._unwiped_range = None
 
     def close(self) -> None:
         """Close the files, without a flush."""
         if self._unwiped_range is not None:
             start, end = self._unwiped_range
-            where = self._files.path_at(start)
+            where = self.files.path_at(start)
             _log.warning(_LEFTOVER_WARNING, where, start, end)
-        self._files.close()
+        self.files.close()
 
     def _next_position(self, size: int) -> PhysicalOffset:
         """Return the position for records of this size."""
@@ -304,9 +300,9 @@ class CommitLog:
         written = self.written_offset
         if size <= self.room_in_file():
             return written
-        if size + BLANK_BYTES > self._files.file_size:
-            raise ValueError(f"{size} bytes do not fit into a file of {self._files.file_size}")
-        return written + self._files.space_left(written)
+        if size + BLANK_BYTES > self.files.file_size:
+            raise ValueError(f"{size} bytes do not fit into a file of {self.files.file_size}")
+        return written + self.files.space_left(written)
 
     def _next_timestamp(self, position: PhysicalOffset) -> int:
         """Return the time of records that are about to be written to a position."""
@@ -373,7 +369,7 @@ class CommitLog:
             return
         end_offset = self.written_offset
         try:
-            self._files.check_in_place(max(end_offset - 1, LOG_START), end_offset)
+            self.files.check_in_place(max(end_offset - 1, LOG_START), end_offset)
         except OSError as error:
             self.flush_degradation.begin(error)
             raise TransientFailure(self.flush_degradation.text) from error
@@ -385,7 +381,7 @@ class CommitLog:
         try:
             for data in pieces:
                 try:
-                    self._files.write(position, data)
+                    self.files.write(position, data)
                 except Exception as error:
                     is_final = not is_retryable(error)
                     raise self._write_error(error, size, is_final=is_final) from error
@@ -397,7 +393,7 @@ class CommitLog:
 
     def _has_nonzero(self, position: PhysicalOffset, zeros: bytes) -> bool:
         try:
-            return self._files.read(position, len(zeros)) not in (b"", zeros)
+            return self.files.read(position, len(zeros)) not in (b"", zeros)
         except UnreadableFile:
             return True
 
