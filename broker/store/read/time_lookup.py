@@ -19,9 +19,8 @@ from rmq_spark.wire.framing import Buffer
 from ..components import StoreComponents
 from ..errors import UnreadableFile
 from ..queues.consume_queue import ConsumeQueue
-from ..queues.entry_check import WrongEntry, matches_entry
+from ..queues.entry_check import RecordOwner, WrongEntry, matches_entry
 from ..records.fields import has_key, read_store_timestamp
-from ..records.ownership import RecordOwner
 from ..records.store_timeline import TimeOrderedRange, best_cut
 from ..results import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from .message_reader import MessageReader, RecordRemoved, damaged_entry_error
