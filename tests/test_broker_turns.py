@@ -263,7 +263,7 @@ def test_a_long_append_has_a_turn_of_its_own(tmp_path, monkeypatch):
         await client.call(batch_request(*range(12_000), topic="Wide"))  # its tools are loaded
         asyncio.get_running_loop().stand_still()
         slow_down(monkeypatch, RecordRun, "encode")
-        slow_down(monkeypatch, ChunkAppender, "_put_batch", seconds=0.017)
+        slow_down(monkeypatch, ChunkAppender, "_append", seconds=0.017)
         slow_down(monkeypatch, broker.store, "get_message")
         pull = pull_request(0, "Full", subscription="a = 'nothing'", expression_type="SQL92")
         for other in others:
