@@ -162,11 +162,7 @@ class MessageStore:
         return not self._opening.is_finished and self._failure is None
 
     def finish_opening(self) -> bool:
-        """Write what must be written before messages are accepted; return False after a shortage.
-
-        Raises:
-            OSError, StoreFailed: The disk has failed.
-        """
+        """Write what must be written before messages are accepted; False after a shortage."""
         if self._opening.is_finished:
             return True
         if self._start_degradation.text is not None:
@@ -345,9 +341,6 @@ class MessageStore:
         """Return messages of a queue from an offset on, by default as many as RocketMQ would.
 
         If ``wants_offsets_only`` accepts the places and sizes of the records, return these instead.
-
-        Raises:
-            UnreadableFile: The disk does not give them.
         """
         where = topic, queue_id, queue_offset
         limits = GetLimits(max(count_max, 1), bytes_max, scan_max)
@@ -374,11 +367,7 @@ class MessageStore:
         return self._time_lookup.earliest_timestamp(topic, queue_id)
 
     def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
-        """Return the record that starts at a physical offset; None if none does.
-
-        Raises:
-            UnreadableFile: The disk does not give it.
-        """
+        """Return the record that starts at a physical offset; None if none does."""
         is_visible = physical_offset < self._reput.visible_offset()
         return self._reader.record_at(physical_offset) if is_visible else None
 
@@ -410,9 +399,6 @@ class MessageStore:
 
         It ends early when the store is closing. After a failed flush, the store accepts no more
         messages.
-
-        Raises:
-            OSError, StoreFailed: The disk has failed.
         """
         return self._save_checkpoint(lambda: self._closing_reason is not None)
 
@@ -552,9 +538,6 @@ class MessageStore:
 
         Returns:
             What was not saved, which the next start finds as after a crash; None if all was.
-
-        Raises:
-            OSError, StoreFailed: The disk has failed.
         """
         self.write_buffered()
         self.stop_accepting("the store has been shut down")

@@ -216,11 +216,7 @@ class ChunkAppender:
         return None
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:
-        """Return what is wrong with records that come for the first time, or None.
-
-        Raises:
-            RecordError: One is damaged.
-        """
+        """Return what is wrong with records that come for the first time, or None."""
         chunk.check_crcs()
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return "half messages cannot come in a chunk"

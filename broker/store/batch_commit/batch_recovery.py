@@ -33,7 +33,6 @@ def check_batches(
 
     Raises:
         DamagedTable: The table is of an older copy, or its last entry is lost.
-        UnreadableFile: The disk does not give what lies in the log.
     """
     table, log = components.batch_table, components.log
     under_way, carried_to = (
@@ -58,11 +57,7 @@ def check_batches(
 
 
 def rollback_open_batch(components: StoreComponents) -> None:
-    """Roll back the rows of a commit that was under way: nobody was told that it succeeded.
-
-    Raises:
-        OSError, UnreadableFile: The disk refuses. It may be done again.
-    """
+    """Roll back the rows of a commit that was under way: nobody was told that it succeeded."""
     under_way = components.batch_table.under_way
     if under_way is not None:
         _log.warning(

@@ -299,7 +299,6 @@ class StagedBatches:
         A sink of this name can then commit all of its batches again.
 
         Raises:
-            OSError: The disk refuses.
             StoreError: A batch can be neither committed nor rolled back now.
         """
         yield from self._acquire_turn()
@@ -372,11 +371,7 @@ class StagedBatches:
         executor: JobExecutor,
         pause: Callable[[], Future[None]],
     ) -> Steps[None]:
-        """Roll back a batch that cannot be committed, and let others continue.
-
-        Raises:
-            StoreFailed: A flush has failed.
-        """
+        """Roll back a batch that cannot be committed, and let others continue."""
         self._is_rolling_back = True
         self._reput.discard_pending()
         try:

@@ -39,22 +39,13 @@ class _Rows(NamedTuple):
 
 
 def rollback_rows(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
-    """Mark all rows of a commit past a log position; nothing is flushed.
-
-    Raises:
-        OSError: The disk refuses. It may be done again.
-        UnreadableFile: The disk does not give what lies there.
-    """
+    """Mark all rows of a commit past a log position; nothing is flushed."""
     for found in _rows_after(log, start, mark):
         _rollback_in(log, found)
 
 
 def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffset | None:
-    """Return the position of the first row of a commit past a place that is not rolled back.
-
-    Raises:
-        UnreadableFile: The disk does not give what lies there.
-    """
+    """Return the position of the first row of a commit past a place that is not rolled back."""
     for position, chunk, rows in _rows_after(log, start, mark):
         kept = rows[chunk.sys_flag[rows] & TRANSACTION_MASK != TRANSACTION_MASK]
         if len(kept):
@@ -63,11 +54,7 @@ def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffse
 
 
 def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffset] | None:
-    """Return the highest mark of any row past a log position, and the first position that has it.
-
-    Raises:
-        UnreadableFile: The disk does not give what lies there.
-    """
+    """Return the highest mark of any row past a log position, and where it is found first."""
     newest, place = 0, start
     for position, chunk in _chunks_after(log, start):
         marks = np.where(

@@ -89,7 +89,6 @@ class JsonTable(Generic[Body]):
 
         Raises:
             DamagedTable: There are files, and none of them can be read. Nothing was changed.
-            OSError: The disk refuses.
         """
         with self._lock:
             value, source, damage = self._load_any()
@@ -134,7 +133,6 @@ class JsonTable(Generic[Body]):
         Raises:
             BodyError: The value could not be read back. Nothing was changed.
             DamagedTable: As in `load`.
-            OSError: The disk refuses.
         """
         data = encode_body(value)
         decode_body(self._body_type, data)

@@ -180,11 +180,7 @@ class MappedFileQueue:
         mapped.file.write(data, offset - mapped.from_offset)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Read bytes from an offset on, at most to the end of its file; none without a file.
-
-        Raises:
-            UnreadableFile: The disk does not give them.
-        """
+        """Read bytes from an offset on, at most to the end of its file; none without a file."""
         mapped = self._file_at(offset)
         if mapped is None:
             return b""
@@ -225,11 +221,7 @@ class MappedFileQueue:
             disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
-        """Return where, from an offset on, the next byte ever written may lie, or None.
-
-        Raises:
-            UnreadableFile: The disk does not tell.
-        """
+        """Return where, from an offset on, the next byte ever written may lie, or None."""
         for mapped in self.files:
             if mapped.from_offset + self.file_size > offset:
                 found = mapped.file.next_data(max(offset - mapped.from_offset, 0))
@@ -242,9 +234,6 @@ class MappedFileQueue:
 
         A file is written from its start. Where the file system does not report holes, there are
         none.
-
-        Raises:
-            UnreadableFile: The disk does not tell.
         """
         if len(self.files) < 2:
             return 0
@@ -298,9 +287,6 @@ class MappedFileQueue:
         Each deletion is durable before the next begins: a power loss must not bring back the older
         of two files. If a file cannot be deleted, it stays, and so do all later ones, because there
         must be no gap.
-
-        Raises:
-            OSError: The disk does not let one go.
         """
         count = 0
         while len(self.files) > 1 and self.files[0].from_offset + self.file_size <= offset:

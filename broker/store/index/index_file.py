@@ -315,12 +315,7 @@ class IndexFile:
             self._table = None
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, and RocketMQ can open the file.
-
-        Raises:
-            OSError: The disk has failed.
-            StoreFailed: The disk had failed before.
-        """
+        """Return when all that was added is on the disk, and RocketMQ can open the file."""
         with self._lock:
             header = self.header
             if header == self._flushed_header:

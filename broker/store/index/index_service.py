@@ -238,11 +238,7 @@ class IndexService:
     def matches(
         self, hashes: IndexHashes, places: Positions, times: Positions, between: range
     ) -> bool:
-        """Return whether the index has exactly these keys of messages between two offsets.
-
-        Raises:
-            UnreadableFile: The disk does not give the entries.
-        """
+        """Return whether the index has exactly these keys of messages between two offsets."""
         done = 0
         for file in self._files:
             entries = file.entries()

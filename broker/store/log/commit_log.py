@@ -193,19 +193,11 @@ class CommitLog:
         return max(self.files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
     def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
-        """Read one record, or several that lie in one file; fewer bytes where these are gone.
-
-        Raises:
-            UnreadableFile: The disk does not give them.
-        """
+        """Read one record, or several that lie in one file; fewer bytes where these are gone."""
         return self.files.read(physical_offset, size)
 
     def read_record(self, physical_offset: PhysicalOffset) -> Buffer:
-        """Read the record at a position, by the size that it states; return nothing if none can be.
-
-        Raises:
-            UnreadableFile: The disk does not give the record.
-        """
+        """Read the record at a position, by the size that it states; nothing if none can be."""
         room = min(self.written_offset - physical_offset, self.files.space_left(physical_offset))
         try:
             head = self.read(physical_offset, min(room, _RECORD_BYTES_LIKELY))
@@ -223,7 +215,6 @@ class CommitLog:
 
         Raises:
             OSError: Something is lacking for that: it may be tried again.
-            StoreFailed: The disk has failed.
         """
         with (
             self._flush_lock

@@ -109,11 +109,7 @@ class LogRecovery:
         start: PhysicalOffset,
         timeline: StoreTimeline = StoreTimeline(),  # noqa: B008  # a value
     ) -> RecoveredLog:
-        """Scan the log from the start of a record, before which store times are known.
-
-        Raises:
-            UnreadableFile: The disk does not give what would tell where the log ends.
-        """
+        """Scan the log from the start of a record, before which store times are known."""
         files = self._files
         position = max(start, PhysicalOffset(files.first_offset))
         self._timeline, looked_again_at = timeline, -1

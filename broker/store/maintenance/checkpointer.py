@@ -94,11 +94,7 @@ class Checkpointer:
         """Deleted topics of which others may still keep something."""
 
     def load_manifest(self) -> StoreManifest:
-        """Load the manifest that was saved last; without a checksum, only its plausible parts.
-
-        Raises:
-            DamagedTable: The manifest cannot be read.
-        """
+        """Load the manifest that was saved last; without a checksum, only its plausible parts."""
         manifest = self._manifest.load(StoreManifest()).without_light_queues()
         deletions = self._deletions_table.load(Deletions())
         self._deletions_table.warn_of_damage()
@@ -161,9 +157,6 @@ class Checkpointer:
 
         Returns:
             False if ``should_stop`` has ended this early: nothing was noted.
-
-        Raises:
-            OSError, StoreFailed: The disk has failed.
         """
         parts = self._components
         with self._saving:
@@ -265,9 +258,6 @@ class Checkpointer:
 
         The checkpoint comes first: otherwise a start after a kill would miss the files, and rebuild
         all.
-
-        Raises:
-            OSError: A file cannot be deleted.
         """
         while self._delete_next_expired():
             pass  # one at a time: nobody waits long, and a checkpoint may note others meanwhile
@@ -402,9 +392,6 @@ class Checkpointer:
         """Note that the manifest applies to no queue: all are about to be rebuilt.
 
         Otherwise a crash meanwhile would leave files that the next start accepts as complete.
-
-        Raises:
-            OSError: The disk refuses.
         """
         self._save_manifest(replace(manifest, safe_offset=None))
         self._save_serial()

@@ -389,11 +389,7 @@ class QueueTable:
         del self._queues[topic, queue_id]
 
     def delete_leftovers(self) -> None:
-        """Delete files past the ends of queues, and queues to which nothing was dispatched again.
-
-        Raises:
-            OSError: The disk does not let one go.
-        """
+        """Delete files past the ends of queues, and queues that got nothing again."""
         while self._untrimmed_queues:
             topic, queue_id = self._untrimmed_queues[-1]
             queue = self._queues.get((topic, queue_id))
@@ -504,12 +500,7 @@ class QueueTable:
         self._leftover_files.clear()
 
     def flush(self, should_stop: Callable[[], bool] = never_stop) -> bool:
-        """Return when all entries are on the disk; False if ``should_stop`` has ended that early.
-
-        Raises:
-            OSError: A directory cannot be opened for that, or its flush has failed.
-            StoreFailed: The disk has failed.
-        """
+        """Return when all entries are on the disk; False if ``should_stop`` ended that early."""
         return self._group.flush(should_stop)
 
     def close(self) -> None:

@@ -271,7 +271,6 @@ class MessageReader:
         places and sizes, the messages themselves are neither read nor returned.
 
         Raises:
-            UnreadableFile: The disk does not give them.
             EndUnknown: A start that is not finished has found more of this queue.
         """
         owner = self.owner_of(topic, queue_id)
@@ -584,7 +583,6 @@ class MessageReader:
 
         Raises:
             Removed: Retention has deleted them meanwhile.
-            UnreadableFile: The disk does not give them.
             WrongEntry: The log ends before.
         """
         data = self._read_log(physical_offset, size)

@@ -99,7 +99,6 @@ class TimeLookup:
         first.
 
         Raises:
-            UnreadableFile: The disk does not give what tells it.
             EndUnknown: A start that is not finished has found more, and it may lie there.
         """
         owner = self._reader.owner_of(topic, queue_id)
@@ -150,7 +149,6 @@ class TimeLookup:
         """Return when the first message of a queue was stored, in ms; -1 if there is none.
 
         Raises:
-            UnreadableFile: The disk does not give what tells it.
             EndUnknown: There is none yet, but a start that is not finished has found some.
         """
         stored_at = partial(self._store_timestamp_of, self._reader.owner_of(topic, queue_id))
@@ -175,7 +173,6 @@ class TimeLookup:
         """Return the store time of an entry's message; if it has expired, a time before all others.
 
         Raises:
-            UnreadableFile: The disk does not give it.
             WrongEntry: The entry does not lead to a message.
         """
         place, size = PhysicalOffset(entry["physical_offset"]), int(entry["size"])

@@ -59,7 +59,6 @@ class BatchJournal:
 
         Raises:
             DamagedTable: The journal is missing, damaged, or not of this table.
-            OSError: The disk refuses.
         """
         self.close()
         size = self._disk.size_of(self.path)
@@ -91,11 +90,7 @@ class BatchJournal:
         self._generation, self._number, self._position = generation, 0, 0
 
     def create(self) -> None:
-        """Make the file, with all of its room, unless it is there.
-
-        Raises:
-            OSError: The disk refuses, or has no room.
-        """
+        """Make the file, with all of its room, unless it is there."""
         if self._file is not None:
             return
         if self._disk.size_of(self.path) is not None:
@@ -116,9 +111,6 @@ class BatchJournal:
 
         After an error that is no failed flush, nothing was noted, and the next entry takes its
         place.
-
-        Raises:
-            OSError: The disk refuses.
         """
         if self._file is None:
             raise AssertionError("a journal is made before it is written to")

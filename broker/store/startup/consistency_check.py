@@ -51,9 +51,6 @@ def check_derived_files(
     Everything before ``end_offset`` was dispatched. Queues may have entries of later records as
     well: a checkpoint notes the last offset before which every queue was complete, and the ends of
     queues at that time. ``expired_before`` is where the log began when queues last expired.
-
-    Raises:
-        UnreadableFile: The disk does not give the log.
     """
     log, queues, index = components.log, components.queues, components.index
     comparison = _QueueComparison()

@@ -119,7 +119,6 @@ class StoreOpening:
             StartInterrupted: ``on_progress`` has ended the start.
             ForeignFile, DamagedTable, UnreadableFile: As `store.errors` says. No message was
                 touched.
-            OSError: The disk refuses.
         """
         self._components, self._disk, self._log = components, components.disk, components.log
         self._queues, self._index = components.queues, components.index
