@@ -6,5 +6,5 @@ reads through `MessageReader`. A start recovers the log with `LogRecovery`. All 
 through `Disk`.
 
 Whatever reads files may raise `UnreadableFile`, whatever changes them OSError, and after a failed
-flush `StoreFailed`. Docstrings name these only where they say more, as what the error leaves behind.
+flush `StoreFailed`. Docstrings name these only where they say more, as what is left behind.
 """

@@ -231,7 +231,7 @@ class ConsumeQueue:
         return queue_offset + len(entries) // ENTRY_BYTES
 
     def last_entry(self) -> tuple[QueueOffset, PhysicalOffset, int] | None:
-        """Return the offset of the last entry that is not blank, and place and size of its record."""
+        """Return the offset of the last nonblank entry, and its record's place and size."""
         end = self.max_offset
         while end > self.min_offset:
             start = max(self.min_offset, self._file_start(end - 1), end - READ_ENTRIES_MAX)
