@@ -20,8 +20,8 @@ from ..bulk import lazy_numpy as np
 from ..components import StoreComponents
 from ..dispatch.dispatcher import FEW, Dispatcher, QueueEntries
 from ..errors import UnreadableFile, is_retryable_read
-from ..index.index_keys import key_columns, keyed_messages
-from ..index.index_service import HashedKeys, IndexService, hash_columns, hash_messages
+from ..index.index_keys import HashedKeys, hash_columns, hash_records, key_columns
+from ..index.index_service import IndexService
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
 from ..queues.entry_check import EntryCheck, WrongEntry
@@ -63,12 +63,12 @@ def check_derived_files(
         if len(sizes) <= FEW or not bulk_tools.are_loaded():
             runs = dispatcher.entries_of_few(data, sizes, start)
             if start < end_offset:
-                keys.append(hash_messages(keyed_messages(data, sizes, start)))
+                keys.append(hash_records(data, sizes, start))
         else:
             chunk = bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
             runs = dispatcher.entries_of_chunk(chunk, start)
             if start < end_offset:
-                keys.append(hash_columns(**key_columns(chunk, start)))
+                keys.append(hash_columns(key_columns(chunk, start)))
         if start >= end_offset:
             runs = _truncate_to_ends(queues, runs)
         for run in runs:
