@@ -101,7 +101,7 @@ class MessageStore:
         root = config.store_path_root_dir
         below = make_root(disk, root, WRITTEN_DIRECTORIES)
         self._lock = lock_directory(disk, root, below)
-        self._components = parts = StoreComponents.build(config, disk, now_ms)
+        self._components = parts = StoreComponents(config, disk, now_ms)
         self._log, self._queues, self._reput = parts.log, parts.queues, parts.reput
         self._is_sync, self.deleted_topic_files = parts.is_sync, parts.queues.deleted_topic_files
         self._reput_supervisor = ReputSupervisor(parts.reput, self._fail)
