@@ -250,28 +250,17 @@ class IndexFile:
             self._dirty_pages[(slots + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS] = True
             return count
 
-    def query(
-        self,
-        key_hash: int,
-        begin_ms: int,
-        end_ms: int,
-        max_num: int,
-        hops_max: int = INDEX_HOPS_MAX,
-    ) -> list[PhysicalOffset]:
+    def walk(
+        self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
+    ) -> tuple[list[PhysicalOffset], int, int]:
         """Return log offsets that may be stored under a hash in a time span, newest first.
 
         An entry has whole seconds since the file's first one, rounded down, as in RocketMQ: the
         message may have been stored up to a second later. At most ``max_num`` were certainly stored
-        in the span.
-        """
-        return self.walk(key_hash, begin_ms, end_ms, max_num, hops_max)[0]
+        in the span. Damage ends the walk, too.
 
-    def walk(
-        self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
-    ) -> tuple[list[PhysicalOffset], int, int]:
-        """Return the result of `query`, how many of it are certain, and the entries examined.
-
-        Damage ends the walk, too.
+        Returns:
+            The offsets, how many of them are certain, and the number of entries examined.
         """
         found: list[PhysicalOffset] = []
         certain = hops = 0
