@@ -12,9 +12,8 @@ with the same result.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from ..bulk import lazy_numpy as np
 from ..index.index_keys import HashedKeys, KeyedChunk
@@ -37,11 +36,6 @@ class PrecomputedEntries(NamedTuple):
     end_offset: PhysicalOffset
     runs: Sequence[QueueEntries]
 
-    @property
-    def size(self) -> int:
-        """The bytes that are kept of them."""
-        return sum(len(run.entries) for run in self.runs)
-
 
 class PrecomputedKeys(NamedTuple):
     """The keys of contiguous records of the log."""
@@ -49,54 +43,6 @@ class PrecomputedKeys(NamedTuple):
     start_offset: PhysicalOffset
     end_offset: PhysicalOffset
     keys: HashedKeys
-
-    @property
-    def size(self) -> int:
-        """The bytes that are kept of them."""
-        return sum(column.nbytes for column in self.keys)
-
-
-class _Piece(Protocol):
-    @property
-    def start_offset(self) -> PhysicalOffset: ...
-    @property
-    def end_offset(self) -> PhysicalOffset: ...
-    @property
-    def size(self) -> int: ...
-
-
-_Worked = TypeVar("_Worked", bound=_Piece)
-
-
-class _PrecomputedQueue(Generic[_Worked]):
-    """Pieces of the log that are ready for reput, in their order."""
-
-    def __init__(self) -> None:
-        self._pieces: deque[_Worked] = deque()
-        self.size = 0
-
-    def add(self, piece: _Worked) -> None:
-        self._pieces.append(piece)
-        self.size += piece.size
-
-    def pop_at(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Worked | None:
-        """Pop the piece that starts there, if it ends before a limit; forget earlier ones."""
-        pieces = self._pieces
-        while pieces and pieces[0].start_offset < start:
-            self.size -= pieces.popleft().size
-        if not pieces or pieces[0].start_offset > start or pieces[0].end_offset > limit:
-            return None
-        self.size -= pieces[0].size
-        return pieces.popleft()
-
-    def next_start(self, start: PhysicalOffset, limit: PhysicalOffset) -> PhysicalOffset:
-        """Return where the next piece past a physical offset begins, or the limit."""
-        begins = (each.start_offset for each in self._pieces if each.start_offset > start)
-        return min(next(begins, limit), limit)
-
-    def discard(self) -> None:
-        self._pieces.clear()
-        self.size = 0
 
 
 class PrecomputedDispatch:
@@ -110,8 +56,10 @@ class PrecomputedDispatch:
         self._dispatcher = dispatcher
         self._has_index = has_index
         self._keyed: KeyedChunk | None = None
-        self.entries = _PrecomputedQueue[PrecomputedEntries]()
-        self.keys = _PrecomputedQueue[PrecomputedKeys]()
+        self.entries = RecentWriteQueue[PrecomputedEntries]()
+        self.keys = RecentWriteQueue[PrecomputedKeys]()
+        self._bytes = 0
+        """The bytes of all entries and keys since there were none."""
 
     def step(self) -> bool:
         """Process some rows that are in memory; return False if there are none."""
@@ -121,9 +69,12 @@ class PrecomputedDispatch:
         many = self._uncommitted.pop()
         if many is None:
             return False
-        if self.entries.size + self.keys.size < BYTES_MAX:
+        if not self.entries and not self.keys:
+            self._bytes = 0
+        if self._bytes < BYTES_MAX:
             found = self._dispatcher.entries_of_chunk(many.chunk, many.start_offset)
             runs = [run._replace(tags_codes=()) for run in found]
+            self._bytes += sum(len(run.entries) for run in runs)
             self.entries.add(PrecomputedEntries(many.start_offset, many.end_offset, runs))
             if self._has_index:
                 self._keyed = KeyedChunk(many.chunk, many.start_offset)
@@ -132,14 +83,14 @@ class PrecomputedDispatch:
     def _hash(self, keyed: KeyedChunk) -> None:
         start = keyed.start_offset
         keys = keyed.next_keys(_KEYS_MAX)
+        self._bytes += sum(column.nbytes for column in keys)
         self.keys.add(PrecomputedKeys(start, keyed.start_offset, keys))
         if keyed.start_offset >= keyed.end_offset:
             self._keyed = None
 
     def discard(self) -> None:
         """Forget everything: the rows are rolled back."""
-        while self._uncommitted.pop() is not None:
-            pass
+        self._uncommitted.discard()
         self._keyed = None
         self.entries.discard()
         self.keys.discard()
