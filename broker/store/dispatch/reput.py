@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.record import decode_blank
 
 from ..bulk import bulk_tools
 from ..errors import (
@@ -39,12 +38,12 @@ from ..errors import (
 )
 from ..index.index_keys import HashedKeys, KeyedChunk, hash_records, hash_runs
 from ..index.index_service import IndexService
-from ..log.commit_log import BLANK_BYTES, CommitLog
+from ..log.commit_log import CommitLog
 from ..log.recovery import next_record_after
 from ..queues.consume_queue import ConsumeQueue, first_physical_offset, last_physical_offset
 from ..queues.queue_table import QueueTable
 from ..records.fields import read_fields
-from ..records.integrity import RecordCheck, limit_records, limit_to_valid, record_sizes
+from ..records.integrity import RecordCheck, limit_records, limit_to_valid
 from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWrites, UnindexedRuns
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
@@ -498,7 +497,9 @@ class ReputMessageService:
             if start < hole_start:
                 stop = min(stop, hole_start)
         try:
-            data, sizes = self._read(start, stop, count_max or RUN_RECORDS_MAX)
+            data, sizes = self._log.read_records(
+                start, stop, RUN_BYTES_MAX, count_max or RUN_RECORDS_MAX
+            )
         except UnreadableFile as error:
             if start >= self._recovered_end or is_resource_shortage(error):
                 raise  # it is there, or is looked for again: nothing is passed over
@@ -507,24 +508,6 @@ class ReputMessageService:
         if sizes:
             return data, sizes, start + sum(sizes)
         return data, sizes, min(start + self._log.files.space_left(start), end)
-
-    def _read(
-        self, start: PhysicalOffset, stop: PhysicalOffset, count_max: int
-    ) -> tuple[Buffer, list[int]]:
-        """Read records that lie between two places of one file; none where a blank lies."""
-        data = self._log.files.read_available(start, min(stop - start, RUN_BYTES_MAX))
-        sizes = record_sizes(data, count_max)
-        if sizes:
-            return data, sizes
-        if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
-            data = self._log.read_record(start)
-            if 0 < len(data) <= stop - start:
-                return data, [len(data)]
-        if decode_blank(data) is None:
-            raise RecordError(
-                "log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES])
-            )
-        return data, []
 
 
 def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:

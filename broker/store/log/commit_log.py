@@ -15,15 +15,17 @@ append at the latest; if it then fails for another reason than a shortage, the l
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import encode_blank
+from rmq_spark.wire.record import decode_blank, encode_blank
 
 from ..bulk import lazy_numpy as np
 from ..errors import (
@@ -38,6 +40,7 @@ from ..errors import (
 )
 from ..files.file_pool import FileGroup, FilePool
 from ..files.mapped_file_queue import MappedFileQueue
+from ..records.integrity import record_sizes
 from ..records.store_timeline import STEP_MS, StoreTimeline
 from ..results import LOG_START, PhysicalOffset, QueueOffset
 
@@ -209,6 +212,32 @@ class CommitLog:
         if size <= len(head):
             return head[:size]
         return self.read(physical_offset, size) if size <= room else b""
+
+    def read_records(
+        self,
+        start: PhysicalOffset,
+        stop: PhysicalOffset,
+        bytes_max: int,
+        count_max: int = sys.maxsize,
+    ) -> tuple[Buffer, list[int]]:
+        """Read the first records between two places of one file, and their sizes; none at a blank.
+
+        Raises:
+            RecordError: Neither lies there.
+        """
+        data = self.files.read_available(start, min(stop - start, bytes_max))
+        sizes = record_sizes(data, count_max)
+        if sizes:
+            return data, sizes
+        if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
+            data = self.read_record(start)
+            if 0 < len(data) <= stop - start:
+                return data, [len(data)]
+        if decode_blank(data) is None:
+            raise RecordError(
+                "log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES])
+            )
+        return data, []
 
     def flush(self) -> PhysicalOffset:
         """Make all that has been written durable, and return its end.

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from rmq_spark.errors import RecordError
 from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import decode_blank
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
@@ -26,7 +24,6 @@ from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
 from ..queues.entry_check import EntryCheck, WrongEntry
 from ..queues.queue_table import QueueTable
-from ..records.integrity import record_sizes
 from ..results import FIRST_IN_QUEUE, PhysicalOffset
 
 QUEUES_MAX = 1_000
@@ -117,18 +114,10 @@ def _pieces(
     """
     while start < end_offset:
         stop = border if start < border else end_offset
-        data = log.files.read_available(start, min(stop - start, _RUN_BYTES))
-        sizes = record_sizes(data)
-        if not sizes and decode_blank(data) is not None:
-            start += log.files.space_left(start)
-            continue
-        if not sizes:  # a record that is longer
-            data = log.read_record(start)
-            sizes = [len(data)]
-        if not len(data):
-            raise RecordError("log", at=start, needed="a record or a blank", found=b"")
-        yield start, data, sizes
-        start += sum(sizes)
+        data, sizes = log.read_records(start, stop, _RUN_BYTES)
+        if sizes:
+            yield start, data, sizes
+        start += sum(sizes) or log.files.space_left(start)
 
 
 def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:

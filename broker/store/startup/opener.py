@@ -36,7 +36,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
-from ..batch_commit.batch_recovery import check_batches, rollback_open_batch
+from ..batch_commit.rollback import check_batches, rollback_open_batch
 from ..components import CONFIG, CONSUME_QUEUE, INDEX, StoreComponents
 from ..errors import StartInterrupted, TransientFailure, UnreadableFile, is_transient
 from ..log.checkpoint_file import CHECKPOINT, load_checkpoint
