@@ -217,7 +217,6 @@ class Degradations(Generic[Key]):
 
 
 def _log_warning(what: str, *values: str) -> None:
-    with suppress(
-        MemoryError
-    ):  # what has been done is done, whether there is memory for a word on it or not
+    # What has been done is done, whether there is memory for a word on it or not.
+    with suppress(MemoryError):
         _log.warning(what, *values)

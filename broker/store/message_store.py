@@ -115,12 +115,9 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
-        why, runs, size_max = (
-            self.unavailable_reason,
-            parts.recent_writes.runs,
-            config.max_message_size,
-        )
-        self._appender = MessageAppender(self._log, self._queues, size_max, why, runs)
+        why, size_max = self.unavailable_reason, config.max_message_size
+        recent_runs = parts.recent_writes.runs
+        self._appender = MessageAppender(self._log, self._queues, size_max, why, recent_runs)
         self._chunk_appender = ChunkAppender(self._log, self._appender, parts.recent_writes.chunks)
         self.staged_batches = StagedBatches(
             parts, self._appender, why, self.flush_future, self._wake, self._fail

@@ -132,12 +132,8 @@ class StagedBatches:
         ``fail`` gets a failure that only a restart can solve.
         """
         self._log, self._reput = components.log, components.reput
-        self._table, self._staging_area, self._queues = (
-            components.batch_table,
-            components.staging_area,
-            components.queues,
-        )
-        self._dispatcher = components.dispatcher
+        self._table, self._staging_area = components.batch_table, components.staging_area
+        self._queues, self._dispatcher = components.queues, components.dispatcher
         self._appender = appender
         self._chunk_appender = ChunkAppender(
             components.log, appender, components.recent_writes.uncommitted
@@ -380,9 +376,8 @@ class StagedBatches:
             self._is_rolling_back = False
         self.rollbacks += 1
         for each in reversed(copied):
-            if not self._is_topic_deleted(
-                each
-            ):  # else the offsets are those of another topic by now
+            # Else the offsets are those of another topic by now.
+            if not self._is_topic_deleted(each):
                 span = each.span
                 queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
                 self._appender.reclaim_offsets(queue, first, first + span.count)

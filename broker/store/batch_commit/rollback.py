@@ -143,10 +143,8 @@ def check_batches(
         DamagedTable: The table is of an older copy, or its last entry is lost.
     """
     table, log = components.batch_table, components.log
-    under_way, carried_to = (
-        table.under_way,
-        max(max_referenced_offset, manifest.safe_offset or LOG_START),
-    )
+    under_way = table.under_way
+    carried_to = max(max_referenced_offset, manifest.safe_offset or LOG_START)
     if under_way is not None and carried_to > under_way.log_offset:
         first = first_row(log, under_way.log_offset, under_way.mark)
         if first is not None and first < carried_to:

@@ -64,7 +64,12 @@ class PrecomputedDispatch:
     def step(self) -> bool:
         """Process some rows that are in memory; return False if there are none."""
         if self._keyed is not None:
-            self._hash(self._keyed)
+            keyed, start = self._keyed, self._keyed.start_offset
+            keys = keyed.next_keys(_KEYS_MAX)
+            self._bytes += sum(column.nbytes for column in keys)
+            self.keys.add(PrecomputedKeys(start, keyed.start_offset, keys))
+            if keyed.start_offset >= keyed.end_offset:
+                self._keyed = None
             return True
         many = self._uncommitted.pop()
         if many is None:
@@ -79,14 +84,6 @@ class PrecomputedDispatch:
             if self._has_index:
                 self._keyed = KeyedChunk(many.chunk, many.start_offset)
         return True
-
-    def _hash(self, keyed: KeyedChunk) -> None:
-        start = keyed.start_offset
-        keys = keyed.next_keys(_KEYS_MAX)
-        self._bytes += sum(column.nbytes for column in keys)
-        self.keys.add(PrecomputedKeys(start, keyed.start_offset, keys))
-        if keyed.start_offset >= keyed.end_offset:
-            self._keyed = None
 
     def discard(self) -> None:
         """Forget everything: the rows are rolled back."""

@@ -178,9 +178,8 @@ class FileGroup:
             if not should_stop():
                 flush()
 
-        with (
-            self._flush_lock
-        ):  # else a second flush would find nothing to do, and return before the first
+        # Else a second flush would find nothing to do, and return before the first.
+        with self._flush_lock:
             with self.lock:
                 self._check_failure()
                 directories, files = tuple(self._directories), tuple(self.unflushed)

@@ -141,9 +141,8 @@ class JsonTable(Generic[Body]):
                 self.load(value)
             self.was_replaced = False
             self._disk.write_whole(self._temporary, with_checksum(data))
-            with suppress(
-                FileNotFoundError
-            ):  # the first save, or after a crash between the renames
+            # It is missing at the first save, or after a crash between the renames.
+            with suppress(FileNotFoundError):
                 self._disk.rename(self.path, self._backup)
             self._disk.rename(self._temporary, self.path)
             self.was_replaced = True

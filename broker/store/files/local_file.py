@@ -212,11 +212,8 @@ class LocalFile:
         if self._map is None:
             try:
                 self._map = FileMap(self._descriptor, self.size)
-            except (
-                OSError,
-                ImportError,
-                MemoryError,
-            ):  # too many maps, or files: without one, it is read
+            # Too many maps, or files: without one, it is read.
+            except (OSError, ImportError, MemoryError):
                 return None
         return self._map.resident_view(position, size)
 

@@ -165,7 +165,8 @@ def hash_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
     None if any has keys that must be searched for.
     """
     found: list[HashedKeys] = []
-    for (topic, _), some in groupby(runs, _shape_of):
+    # Batches of a topic whose properties are of one width are processed together.
+    for (topic, _), some in groupby(runs, lambda each: (each.queue[0], each.properties_width)):
         alike = list(some)
         if any(
             each.ending.count(_UNIQ_KEY_NAME) or each.ending.count(_KEYS_NAME) for each in alike
@@ -185,11 +186,6 @@ def hash_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
         found.append((hashes, np.concatenate(places)[keyed], times[keyed]))
     all_hashes, all_places, all_times = map(np.concatenate, zip(*found, strict=True))
     return all_hashes, all_places, all_times
-
-
-def _shape_of(batch: FixedSizeRun) -> tuple[str, int]:
-    """Return what batches that are processed together have in common."""
-    return batch.queue[0], len(batch.message_properties) // batch.rows
 
 
 def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:

@@ -136,7 +136,7 @@ class IndexService:
     @property
     def last_indexed_physical_offset(self) -> PhysicalOffset:
         """The physical offset of the last message that has a key here; -1 if there is none."""
-        file = self._last_with_entries()
+        file = next((each for each in reversed(self._files) if not each.is_empty), None)
         return file.header.end_physical_offset if file else NOTHING_INDEXED
 
     @property
@@ -151,9 +151,6 @@ class IndexService:
         return tuple(
             file.path.name for file in self._files if file not in expired and not file.is_empty
         )
-
-    def _last_with_entries(self) -> IndexFile | None:
-        return next((file for file in reversed(self._files) if not file.is_empty), None)
 
     def matches(
         self, hashes: IndexHashes, places: Positions, times: Positions, between: range

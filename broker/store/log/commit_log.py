@@ -245,18 +245,16 @@ class CommitLog:
         Raises:
             OSError: Something is lacking for that: it may be tried again.
         """
-        with (
-            self._flush_lock
-        ):  # else a second one would find nothing to do, and return before the first
+        # Else a second one would find nothing to do, and return before the first.
+        with self._flush_lock:
             self._check_failure()
             end_offset = self.written_offset
             try:
                 self.files.flush()
                 # What a start would not find is not durable.
                 self.files.check_in_place(self.flushed_offset, end_offset)
-            except (
-                Exception
-            ) as error:  # of whatever kind: what was not flushed is not known any more
+            except Exception as error:
+                # Of whatever kind: what was not flushed is not known any more.
                 if is_retryable(error):
                     self.flush_degradation.begin(error)
                     raise
@@ -361,7 +359,10 @@ class CommitLog:
         """Write records at their position, once nothing prevents that any more."""
         placed = position, position + size, timestamp
         if self._unwiped_range is not None:
-            self._wipe_before_write()
+            try:
+                self.wipe()
+            except Exception as error:
+                raise self._write_error(error, 0, is_final=not is_transient(error)) from error
         if self._file_check_interval_ms is not None:
             self._check_file_in_place(self._file_check_interval_ms)
         if position != self.written_offset:
@@ -369,9 +370,8 @@ class CommitLog:
             blank = encode_blank(position - self.written_offset)
             self._attempt(self.written_offset, len(blank), (blank,))
         self._attempt(position, size, pieces)
-        self._unwiped_range = (
-            None  # from here on, nothing can fail, and the records count as written
-        )
+        # From here on, nothing can fail, and the records count as written.
+        self._unwiped_range = None
         if self.write_degradation.text is not None:
             refused, refused_ms = self._refused_write
             if size >= refused or timestamp >= refused_ms + _DISK_FULL_RETRY_MS:
@@ -416,12 +416,6 @@ class CommitLog:
             return self.files.read(position, len(zeros)) not in (b"", zeros)
         except UnreadableFile:
             return True
-
-    def _wipe_before_write(self) -> None:
-        try:
-            self.wipe()
-        except Exception as error:
-            raise self._write_error(error, 0, is_final=not is_transient(error)) from error
 
     def _write_error(self, error: Exception, size: int, *, is_final: bool) -> Exception:
         if not is_final:

@@ -125,7 +125,9 @@ class LogRecovery:
                 padding.append((position + BLANK_BYTES, position + blank))
                 position += blank
             elif not filled:
-                found = self._next_after_hole(position)
+                found = self._next_record(position + 1, position)
+                if found is None and position < self.safe_offset:
+                    found = self.safe_offset
                 if self._unreadable is not None and looked_again_at != position:
                     looked_again_at = position
                     continue
@@ -135,11 +137,6 @@ class LogRecovery:
                 holes.append((position, found))
                 position = found
         return RecoveredLog(position, self._timeline, tuple(holes), tuple(padding))
-
-    def _next_after_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
-        """Return where the log continues after something that is no record, or None."""
-        found = self._next_record(start + 1, start)
-        return self.safe_offset if found is None and start < self.safe_offset else found
 
     def _check_end_was_readable(self) -> None:
         """Refuse the start if the last scan of what seems to be the end had a refused read."""
@@ -272,15 +269,12 @@ class LogRecovery:
             blank = decode_blank(self._read(position, BLANK_BYTES))
             if blank == self._files.space_left(position):
                 return True
-            if self._is_end(position) and place >= extent.nearer_end:
+            is_end = next(nonzero_pieces_after(self._files, position), None) is None
+            if is_end and place >= extent.nearer_end:
                 return True
             extent.dead_ends.update(passed)
             return False
         return position >= extent.end
-
-    def _is_end(self, position: PhysicalOffset) -> bool:
-        """Return whether nothing but zeros follows from a position on."""
-        return next(nonzero_pieces_after(self._files, position), None) is None
 
 
 class _Extent(NamedTuple):

@@ -173,7 +173,10 @@ class Checkpointer:
             if not parts.queues.flush(should_stop):
                 return False
             index_from = self.expired_offset
-            index_files = self._flush_index(index_from)
+            index, index_files = parts.index, None
+            if index is not None:
+                index_files = index.names_from(index_from)
+                index.flush()
             with self.maintenance:
                 if should_stop():
                     return False
@@ -231,15 +234,6 @@ class Checkpointer:
         if self._saved_checkpoint is not None:
             with suppress(OSError):  # then the next checkpoint says it
                 self._save_checkpoint(replace(self._saved_checkpoint, manifest_serial=self._serial))
-
-    def _flush_index(self, physical_offset: PhysicalOffset) -> tuple[str, ...] | None:
-        """Flush the index; return the names of its files that end past an offset."""
-        index = self._components.index
-        if index is None:
-            return None
-        names = index.names_from(physical_offset)
-        index.flush()
-        return names
 
     def save_last(self, save: Callable[[Callable[[], bool]], bool]) -> bool:
         """Save a final checkpoint, unless the disk takes too long for that."""
@@ -447,11 +441,7 @@ class TopicDeletion:
             OSError: The disk refuses. Nothing has changed.
             StoreFailed: The disk has failed, so that nobody knows.
         """
-        queues, reput, dispatcher = (
-            self._components.queues,
-            self._components.reput,
-            self._components.dispatcher,
-        )
+        queues, reput = self._components.queues, self._components.reput
         self._appender.wipe_refused()  # else a start would find them behind the end of the topic
         with self._checkpointer.maintenance:
             ended = self._appender.topic_ends(topic)
@@ -468,7 +458,7 @@ class TopicDeletion:
                 else:
                     self._appender.forget_topic(topic, ended)
                 # None of an earlier record is offered now.
-                dispatcher.note_deleted(topic, ended.log_end_offset)
+                self._components.dispatcher.note_deleted(topic, ended.log_end_offset)
                 reput.discard_hidden()
                 if has_newer:  # what was put and carried meanwhile belongs to the next topic
                     reput.rewind_to(ended.log_end_offset)

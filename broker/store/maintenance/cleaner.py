@@ -167,11 +167,7 @@ class Cleaner:
         self.on_deleted: Callable[[DeletedFiles], object] = _ignore
         self.config = components.config
         """The settings of the next `clean`, in which the store's forms and places stay the same."""
-        self._disk, self._log, self._staging = (
-            components.disk,
-            components.log,
-            components.staging_area,
-        )
+        self._components, self._disk, self._log = components, components.disk, components.log
         self._checkpointer = checkpointer
         self._now_ms = now_ms
         self._save_checkpoint = save_checkpoint
@@ -208,7 +204,7 @@ class Cleaner:
         if self._expire(first_ms, usage.ratio) and not checkpointing.is_under_way:
             self._save_checkpoint()  # a checkpoint under way notes it by itself
         checkpointing.delete_expired()
-        self._staging.forget_old()
+        self._components.staging_area.forget_old()
         return deleted
 
     def _expire(self, first_ms: int | None, used_ratio: float) -> bool:

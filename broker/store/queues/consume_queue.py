@@ -130,7 +130,8 @@ class ConsumeQueue:
         self._files.load()
         self.min_offset = QueueOffset(self._files.first_offset // ENTRY_BYTES)
         self.max_offset = max(self.end_in_files(), self.min_offset)
-        self._skip_blanks()
+        first = self._next_nonblank(self.min_offset, self.max_offset)
+        self.min_offset = self.max_offset if first is None else first
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
         """Use the files of the directory by names and sizes; return those that are unusable.
@@ -422,10 +423,6 @@ class ConsumeQueue:
             found.update(queue_offset + int(row) for row in np.flatnonzero(is_taken))
             queue_offset += len(entries)
         return found
-
-    def _skip_blanks(self) -> None:
-        first = self._next_nonblank(self.min_offset, self.max_offset)
-        self.min_offset = self.max_offset if first is None else first
 
     def _fill_gap(
         self, queue_offset: QueueOffset, blank_offset: PhysicalOffset, rolled_back: Sequence[range]

@@ -98,10 +98,8 @@ class EntryCheck:
         if not is_there.all():
             rows = rows[is_there]
             entries = entries[rows]
-        places, sizes = (
-            entries["physical_offset"].astype(np.int64),
-            entries["size"].astype(np.int64),
-        )
+        places = entries["physical_offset"].astype(np.int64)
+        sizes = entries["size"].astype(np.int64)
         ends = np.append(self._end, np.minimum(places, _PLACE_MAX) + sizes)
         is_wrong = (places < ends[:-1]) | (places >= _PLACE_MAX) | (sizes < layout.RECORD_BYTES_MIN)
         if self._has_codes:
@@ -192,9 +190,8 @@ def _first_wrong_of_many(
         )
         if owner is not None and is_right.all():
             is_right &= owner.own_mask(data, at, sizes[first:count])
-        if (
-            first == count or not is_right.all()
-        ):  # a piece of no entry is the wrong size of the one before
+        # A piece of no entry is the wrong size of the one before.
+        if first == count or not is_right.all():
             return first + int(np.argmin(is_right)) if len(is_right) else max(first - 1, 0)
         first, before, last_ahead = count, before + len(piece), int(ahead[-1])
     return None

@@ -385,7 +385,9 @@ class QueueTable:
     def _delete_unreferenced_queue(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
         queue.close()
         self._group.discard_names(queue.directory)
-        self._delete_queue(queue.directory)
+        for name in self._disk.names(queue.directory):
+            self._disk.delete(queue.directory / name)
+        self._disk.delete(queue.directory)
         del self._queues[topic, queue_id]
 
     def delete_leftovers(self) -> None:
@@ -461,7 +463,11 @@ class QueueTable:
         if is_there and not is_light_queue(topic):
             directory = self.deleted_topic_files.new_path()
             with self._group.lock:  # nobody opens one of its files meanwhile
-                self._move(path, directory)
+                try:
+                    self._disk.rename(path, directory)
+                except OSError:  # it may have come about nevertheless
+                    if directory.name not in self._disk.names(directory.parent):
+                        raise
                 self._group.discard_names(path)
                 # No later checkpoint finds them there again.
                 self._group.mark_names_changed(path.parent)
@@ -471,23 +477,11 @@ class QueueTable:
         for queue_id in queues:
             del self._queues[topic, queue_id]
 
-    def _move(self, directory: Path, new_directory: Path) -> None:
-        try:
-            self._disk.rename(directory, new_directory)
-        except OSError:  # it may have come about nevertheless
-            if new_directory.name not in self._disk.names(new_directory.parent):
-                raise
-
     def hide(self, topic: str, before: Mapping[int, QueueOffset]) -> None:
         """Offer no entries of a topic before these offsets; all of its other queues are new."""
         for name, queue_id, queue in self:
             if name == topic and queue_id in before:
                 queue.min_offset = min(before[queue_id], queue.max_offset)
-
-    def _delete_queue(self, directory: Path) -> None:
-        for name in self._disk.names(directory):
-            self._disk.delete(directory / name)
-        self._disk.delete(directory)
 
     def clear(self) -> None:
         """Forget every queue: they are about to be made again from the log."""

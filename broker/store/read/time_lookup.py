@@ -36,11 +36,8 @@ class KeyQuery:
     def __init__(
         self, components: StoreComponents, record_at: Callable[[PhysicalOffset], Buffer | None]
     ) -> None:
-        self._index, self._reput, self._dispatcher = (
-            components.index,
-            components.reput,
-            components.dispatcher,
-        )
+        self._index, self._reput = components.index, components.reput
+        self._dispatcher = components.dispatcher
         self._record_at = record_at
 
     def query_in_steps(
@@ -75,10 +72,6 @@ _HEAD_BYTES: Final = 128
 """Enough of a record to tell when it was stored."""
 _ANY_OFFSET: Final = range(1 << 63)
 _BEFORE_ALL: Final = -1
-
-
-def _physical_offset_of(entry: Any) -> int:
-    return int(entry["physical_offset"])
 
 
 class TimeLookup:
@@ -137,7 +130,9 @@ class TimeLookup:
             end = (
                 last
                 if place is None
-                else queue.search(place, _physical_offset_of, begin=begin, end=last)
+                else queue.search(
+                    place, lambda each: int(each["physical_offset"]), begin=begin, end=last
+                )
             )
             if begin < end or place is None:
                 cut = queue.search(timestamp, stored_at, side=side, begin=begin, end=end)

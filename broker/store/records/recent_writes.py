@@ -88,9 +88,14 @@ class FixedSizeRun(NamedTuple):
         """The log offset past them."""
         return self.start_offset + self.rows * self.record_bytes
 
+    @property
+    def properties_width(self) -> int:
+        """The bytes of the properties of each but for what ends them."""
+        return len(self.message_properties) // self.rows
+
     def properties(self) -> list[bytes]:
         """Return the properties of each."""
-        width = len(self.message_properties) // self.rows
+        width = self.properties_width
         starts = range(0, self.rows * width, width) if width else [0] * self.rows
         return [self.message_properties[start : start + width] + self.ending for start in starts]
 
