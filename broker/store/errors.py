@@ -203,7 +203,6 @@ class Degradations(Generic[Key]):
     """Things of one kind that fail for now, by key."""
 
     def __init__(self) -> None:
-        """Start without failures."""
         self._active: dict[Key, Degradation] = {}
 
     def begin(self, key: Key, what: str, error: BaseException) -> None:

@@ -134,7 +134,6 @@ class ChunkAppender:
         appender: MessageAppender,
         recent_writes: RecentWriteQueue[RecentChunk],
     ) -> None:
-        """Prepare; ``appender`` is the only other writer, ``recent_writes`` gets all writes."""
         self._log = log
         self._appender = appender
         self._recent_writes = recent_writes

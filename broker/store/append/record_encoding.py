@@ -32,7 +32,7 @@ from rmq_spark.wire.record_checksum import (
 )
 
 from ..bulk import lazy_numpy as np
-from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
+from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK, head_struct
 from ..records.recent_writes import FixedSizeRun, RecentRecord, RecentRun
 from ..results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
 
@@ -46,15 +46,8 @@ _ends_with_separator = methodcaller("endswith", _SEPARATOR)
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">b"), layout.MAGIC_V2: struct.Struct(">h")}
 
 
-def _before_body(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
-    hosts = (("born_host", f"{born_host_bytes}s"),), (("store_host", f"{store_host_bytes}s"),)
-    return struct.Struct(
-        layout.struct_format(layout.HEAD, hosts[0], layout.STORE_TIMESTAMP, hosts[1], layout.TAIL)
-    )
-
-
 _HEADS = {
-    (born_host_bytes, store_host_bytes, sys_flag): _before_body(born_host_bytes, store_host_bytes)
+    (born_host_bytes, store_host_bytes, sys_flag): head_struct(sys_flag)
     for born_host_bytes, born_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x10))
     for store_host_bytes, store_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x20))
     for sys_flag in (born_flag | store_flag,)

@@ -42,7 +42,6 @@ class HiddenEntries:
     """The entries that are written and not published yet."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._tails: dict[QueueKey, HiddenTail] = {}
 
     def has_any_of(self, key: QueueKey) -> bool:

@@ -51,7 +51,6 @@ class PrecomputedDispatch:
     def __init__(
         self, uncommitted: RecentWriteQueue[RecentChunk], dispatcher: Dispatcher, *, has_index: bool
     ) -> None:
-        """Take where held rows come, and what says which queues get them."""
         self._uncommitted = uncommitted
         self._dispatcher = dispatcher
         self._has_index = has_index

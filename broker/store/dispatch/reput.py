@@ -63,7 +63,6 @@ class RecreatedTopics:
     """The recreated topics of which only the log shows that they were deleted and created again."""
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher) -> None:
-        """Know of none yet."""
         self._commit_log = log
         self._dispatcher = dispatcher
         self.topics: set[str] = set()

@@ -47,7 +47,6 @@ class PooledFile:
     def __init__(
         self, group: FileGroup, directory: Path, name: str, open_file: DiskFile | None = None
     ) -> None:
-        """Take a file that exists, without touching the disk."""
         self.group = group
         self.directory = directory
         self.name = name

@@ -72,7 +72,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 class KeyColumns(NamedTuple):
-    """What the index needs of messages, in the order of the log."""
+    """The fields of messages that the index needs, in the order of the log."""
 
     topics: pa.StringArray
     unique_keys: pa.StringArray

@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_blank
 
 from ..bulk import lazy_numpy as np
 from ..errors import UnreadableFile, is_resource_shortage
 from ..files.mapped_file_queue import PAGE_BYTES, MappedFileQueue
+from ..records.fields import body_position
 from ..records.integrity import RecordCheck, record_sizes
 from ..records.store_timeline import StoreTimeline
 from ..results import LOG_START, Hole, PhysicalOffset
@@ -45,11 +45,7 @@ _SEARCH_BYTES = 1 << 18
 _WRITE_BYTES = 1 << 18
 
 _MAGIC_AT = 4
-_V6_FLAGS = MessageSysFlag.BORN_HOST_V6.value, MessageSysFlag.STORE_HOST_V6.value
-_V6_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
-_BODY_AT_MAX = (
-    layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + 2 * layout.HOST_V6_BYTES + layout.TAIL_BYTES
-)
+_BODY_AT_MAX = body_position(-1)
 """The position of the body in a record whose two hosts have addresses of IPv6."""
 _MAGICS = tuple(
     (magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2)
@@ -289,8 +285,7 @@ class _Extent(NamedTuple):
 def _body_end(head: Buffer) -> int:
     """Return where the body ends, counted from the start of a record, by the body's length."""
     flags = int.from_bytes(head[layout.SYS_FLAG_AT :][:4], "big")
-    v6_hosts = sum(bool(flags & each) for each in _V6_FLAGS)
-    body_at = _BODY_AT_MAX - (len(_V6_FLAGS) - v6_hosts) * _V6_BYTES
+    body_at = body_position(flags)
     return body_at + int.from_bytes(head[body_at - 4 : body_at], "big")
 
 

@@ -24,7 +24,6 @@ from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rmq_spark.wire.message_queue import QueueKey
@@ -41,7 +40,7 @@ from ..errors import (
     is_transient,
 )
 from ..files.file_pool import never_stop
-from ..files.json_table import JsonTable, QuarantinedFile
+from ..files.json_table import JsonTable
 from ..log.checkpoint_file import CHECKPOINT, Checkpoint, save_checkpoint
 from ..queues.manifest import (
     DELETED_TOPICS_MAX,
@@ -62,15 +61,14 @@ class Checkpointer:
     """Saves checkpoints, and what changes between them."""
 
     def __init__(self, components: StoreComponents) -> None:
-        """Prepare without touching the disk."""
         root = components.root
         self._components = components
         self._path = root / CHECKPOINT
-        self._manifest = JsonTable(components.disk, root / CONFIG / MANIFEST, StoreManifest)
+        self.manifest = JsonTable(components.disk, root / CONFIG / MANIFEST, StoreManifest)
         self._deletions_table = JsonTable(components.disk, root / CONFIG / DELETIONS, Deletions)
         self._deletions = Deletions()
         """The deletions since the manifest was saved."""
-        self._deletions_saved_in: JsonTable[Any] = self._manifest
+        self._deletions_saved_in: JsonTable[Any] = self.manifest
         self._saved_serial = 0
         """The number of the manifest that is on the disk, as far as that is known."""
         self.maintenance = threading.RLock()
@@ -95,7 +93,7 @@ class Checkpointer:
 
     def load_manifest(self) -> StoreManifest:
         """Load the manifest that was saved last; without a checksum, only its plausible parts."""
-        manifest = self._manifest.load(StoreManifest()).without_light_queues()
+        manifest = self.manifest.load(StoreManifest()).without_light_queues()
         deletions = self._deletions_table.load(Deletions())
         self._deletions_table.warn_of_damage()
         if not deletions.serial or deletions.serial != manifest.serial:
@@ -103,7 +101,7 @@ class Checkpointer:
         self._deletions, self._saved_serial = deletions, manifest.serial
         manifest = manifest.with_deletions(deletions)
         self._serial = max(self._serial, manifest.serial)
-        return manifest if self._manifest.has_checksum else manifest.plausible()
+        return manifest if self.manifest.has_checksum else manifest.plausible()
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Continue from the checkpoint that a start has found; None if it found none of ours."""
@@ -115,31 +113,16 @@ class Checkpointer:
         """True if a queue offers entries of records that have expired, as it could not be read."""
         return bool(self._unexpired_queues)
 
-    @property
-    def quarantined(self) -> QuarantinedFile | None:
-        """The damaged manifest that the last load replaced by its backup, or None."""
-        return self._manifest.quarantined
-
-    @property
-    def has_loaded_manifest(self) -> bool:
-        """True if there was a manifest, or its backup, when it was loaded last."""
-        return self._manifest.loaded_from is not None
-
     def is_newest(self, manifest: StoreManifest, checkpoint: Checkpoint) -> bool:
         """Return whether a loaded manifest is no older than a checkpoint.
 
         The manifest of a start that rebuilds all queues does not state how far it knows the log.
         """
-        if not self.has_loaded_manifest:
+        if self.manifest.loaded_from is None:
             return checkpoint.manifest_serial == checkpoint.safe_offset == 0
         if 0 < manifest.serial < checkpoint.manifest_serial:  # an older release counts none
             return False
         return manifest.safe_offset is None or manifest.safe_offset >= checkpoint.safe_offset
-
-    @property
-    def manifest_path(self) -> Path:
-        """The path of the manifest."""
-        return self._manifest.path
 
     @property
     def is_under_way(self) -> bool:
@@ -218,7 +201,7 @@ class Checkpointer:
 
     def _save_manifest(self, manifest: StoreManifest) -> None:
         self._serial += 1
-        self._manifest.save(replace(manifest, serial=self._serial))
+        self.manifest.save(replace(manifest, serial=self._serial))
         self._saved_serial = self._serial
         self._deletions = Deletions(serial=self._serial, half_deleted=manifest.half_deleted)
 
@@ -377,7 +360,7 @@ class Checkpointer:
             self._deletions_table.save(deletions)
             self._deletions = deletions
         else:
-            self._deletions_saved_in = self._manifest
+            self._deletions_saved_in = self.manifest
             manifest = self.load_manifest()
             self._save_manifest(manifest.with_deletions(replace(deletions, serial=manifest.serial)))
             self._save_serial()
@@ -429,7 +412,6 @@ class TopicDeletion:
     def __init__(
         self, components: StoreComponents, checkpointer: Checkpointer, appender: MessageAppender
     ) -> None:
-        """Take the parts of the store, without touching the disk."""
         self._components = components
         self._checkpointer = checkpointer
         self._appender = appender

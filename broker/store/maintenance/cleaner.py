@@ -59,7 +59,6 @@ class PendingFreeSpace:
     """The bytes of deleted files that the disk does not report as free yet."""
 
     def __init__(self) -> None:
-        """Begin with nothing deleted."""
         self._bytes = self._deleted_bytes = 0
         self._deleted_ms = 0
         self._used = 0

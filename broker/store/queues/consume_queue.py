@@ -104,7 +104,6 @@ class ConsumeQueue:
     __slots__ = ("_files", "has_codes", "max_offset", "min_offset", "unverified_before")
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
-        """Prepare without touching the disk, until the queue is loaded or appended to."""
         file_size -= file_size % ENTRY_BYTES
         # Nothing behind a missing file of a queue was noted by a checkpoint.
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)

@@ -20,6 +20,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
 from ..bulk import lazy_numpy as np
+from ..records.fields import body_position
 from ..results import Numbers, PhysicalOffset
 from .consume_queue import ENTRY, ENTRY_BYTES, ENTRY_STRUCT
 
@@ -221,17 +222,10 @@ _QUEUE_HEAD = Struct(">4xi4xi20xi")
 """The magic, queue and sysFlag of a record."""
 _NUMBER = Struct(">i")
 _MAGIC_AT, _QUEUE_AT, _SYS_FLAG_AT = 4, 12, 36
-_BODY_LENGTH_AT = (
-    layout.HEAD_BYTES
-    + layout.HOST_V4_BYTES * 2
-    + layout.STORE_TIMESTAMP_BYTES
-    + layout.TAIL_BYTES
-    - 4
-)
+_BODY_LENGTH_AT = body_position(0) - 4
 """With IPv4 hosts."""
 _V6_EXTRA_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
 _BORN_V6, _STORE_V6 = MessageSysFlag.BORN_HOST_V6.value, MessageSysFlag.STORE_HOST_V6.value
-_HOSTS_V6 = _BORN_V6 | _STORE_V6
 _LENGTH_BYTES: Final = {
     layout.MAGIC_V1: layout.TOPIC_LENGTH_V1_BYTES,
     layout.MAGIC_V2: layout.TOPIC_LENGTH_V2_BYTES,
@@ -259,11 +253,7 @@ class RecordOwner(NamedTuple):
         """
         try:
             magic, queue_id, sys_flag = _QUEUE_HEAD.unpack_from(data, at)
-            length_at = at + _BODY_LENGTH_AT
-            if sys_flag & _HOSTS_V6:
-                length_at += _V6_EXTRA_BYTES * (
-                    bool(sys_flag & _BORN_V6) + bool(sys_flag & _STORE_V6)
-                )
+            length_at = at + body_position(sys_flag) - 4
             (body_length,) = _NUMBER.unpack_from(data, length_at)
         except error:
             return None

@@ -34,7 +34,6 @@ class RecoveredEnds:
     """The findings of one start; none before it has scanned, and none when it is finished."""
 
     def __init__(self, reput_from_offset: Callable[[], PhysicalOffset]) -> None:
-        """Store a function that returns up to where the log has been dispatched to its queues."""
         self._reput_from_offset = reput_from_offset
         self._end_offset: PhysicalOffset | None = None
         self._ends: Mapping[QueueKey, QueueOffset] = {}
@@ -96,7 +95,6 @@ class DeletedTopicFiles:
     """The deleted topics whose files still exist. One thread deletes; another may add."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
-        """Prepare without touching the disk."""
         self._disk = disk
         self._directory = directory
         self._topics: deque[_DeletedTopic] = deque()
@@ -165,7 +163,6 @@ class TopicDirectories:
     """The directories of one store, by topic."""
 
     def __init__(self, disk: Disk, root: Path) -> None:
-        """Prepare without touching the disk."""
         self._disk = disk
         self._root = root
         self._case_directories: dict[str, Path] = {}
@@ -241,7 +238,6 @@ class QueueTable:
     """The consume queues that exist. One writer; any number of readers."""
 
     def __init__(self, pool: FilePool, directory: Path, file_size: int) -> None:
-        """Prepare without touching the disk, until queues are loaded or made."""
         self._disk = pool.disk
         self._group = FileGroup(pool, directory)
         self._directory = directory

@@ -125,7 +125,6 @@ class WrongEntrySearch:
     """A search for wrong entries of the queues of one log."""
 
     def __init__(self, log: CommitLog) -> None:
-        """Store the log, whose records name their queues."""
         self._log = log
 
     def limits_before(

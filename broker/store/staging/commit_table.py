@@ -45,7 +45,6 @@ class BatchJournal:
     """The journal of one table. Only one thread at a time may call its methods."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
-        """Prepare without touching the disk."""
         self._disk = disk
         self.path = path
         """The file."""
@@ -249,7 +248,6 @@ class BatchTable:
     """The table of one store. Changes wait for the disk."""
 
     def __init__(self, disk: Disk, directory: Path, now_ms: Callable[[], int]) -> None:
-        """Prepare without touching the disk."""
         self._table = JsonTable(disk, directory / BATCH_TABLE, StagedBatchesTable)
         self._journal = BatchJournal(disk, directory / BATCH_JOURNAL)
         self._now_ms = now_ms

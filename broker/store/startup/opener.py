@@ -229,12 +229,12 @@ class StoreOpening:
     def _is_newest_manifest(self) -> bool:
         """Return whether the manifest is the one that was saved last; warn if not."""
         checkpointer, checkpoint = self._checkpointer, self._checkpoint
-        aside = checkpointer.quarantined
+        aside = checkpointer.manifest.quarantined
         if aside is not None:
             _log.warning(
                 "%s was damaged (%s) and is now %s; its backup was read, and all queues are made "
                 "again. Topics that were deleted since that was saved may be back",
-                checkpointer.manifest_path,
+                checkpointer.manifest.path,
                 aside.reason,
                 aside.path.name,
             )
@@ -243,7 +243,7 @@ class StoreOpening:
             _log.warning(
                 "%s is missing or of an older copy: it is not the one that was saved last, and all "
                 "queues are made again. Topics that were deleted since it was saved may be back",
-                checkpointer.manifest_path,
+                checkpointer.manifest.path,
             )
             return False
         return True
@@ -457,7 +457,8 @@ class StoreOpening:
         takes for whole.
         """
         checkpointer = self._checkpointer
-        is_to_note = checkpointer.has_loaded_manifest  # of a new store there is nothing to distrust
+        # Of a new store there is nothing to distrust.
+        is_to_note = checkpointer.manifest.loaded_from is not None
         try:
             if is_to_note:
                 checkpointer.invalidate(self._manifest)
