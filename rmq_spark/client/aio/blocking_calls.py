@@ -13,6 +13,7 @@ the program from exiting.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -20,7 +21,6 @@ from typing import Final, TypeVar
 
 from rmq_spark.client.aio.loop_bridge import LoopBridge, LoopPromise
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import reentrant_mutex
 from rmq_spark.client.concurrency.scheduler import Action, ThreadScheduler
 
 CALLS_MAX: Final = 8
@@ -98,7 +98,7 @@ class CallQueue:
     def __init__(self, *, is_stop: bool = False) -> None:
         """Make a queue; with ``is_stop``, its calls run in the threads of `stop_in_thread`."""
         self._is_stop = is_stop
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._waiting: deque[Action] = deque()
         self._is_running = False
 

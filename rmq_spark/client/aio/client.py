@@ -1,7 +1,7 @@
 """Client: the connections and threads that producers and consumers of one event loop share.
 
     Client ──▶ ClientInstance    connections, routes, heartbeats: made in a thread, when needed
-           ──▶ SharedThreads     the consumers' background work, in a few threads for all
+           ──▶ WorkerThreads     the consumers' background work, in a few threads for all
            ──▶ LoopBridge        the one loop that it is used in
 
 A client starts with its first user and stops with its last. Once a second it checks whether its
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -23,9 +24,7 @@ from rmq_spark.client.aio.blocking_calls import CallQueue
 from rmq_spark.client.aio.loop_bridge import LoopBridge
 from rmq_spark.client.api.name_servers import parse_addresses
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
-from rmq_spark.client.concurrency.scheduler import RepeatedTask
-from rmq_spark.client.concurrency.worker_threads import SharedThreads
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, WorkerThreads
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.instance.instance import (
     HEARTBEAT_INTERVAL_MS,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_SERVICE_THREADS_MAX: Final = 8
 _BLOCK_USER: Final = "the block in which the client is kept"
 
 LOOP_CHECK_MS: Final = 1_000
@@ -117,15 +117,17 @@ class Client(ForkAware):
             heartbeat_interval_ms=heartbeat_interval_ms,
             max_body_bytes=max_body_bytes,
         )
-        self._mutex = reentrant_mutex()
-        self._creation_lock = mutex()  # apart: making may wait for a host's name, the loop not
+        self._mutex = threading.RLock()
+        self._creation_lock = (
+            threading.Lock()
+        )  # apart: making may wait for a host's name, the loop not
         self._call_queue = CallQueue(is_stop=True)
         self._instance: ClientInstance | None = None
         self._bridge: LoopBridge | None = None
         self._users: dict[object, Callable[[], object]] = {}
         self._loop_check: RepeatedTask | None = None
         self._is_parents = False
-        self.threads = SharedThreads("rocketpoll asyncio")
+        self.threads = WorkerThreads("rocketpoll asyncio", service_threads_max=_SERVICE_THREADS_MAX)
         """The threads that do the consumers' work in the background."""
 
         ForkAware.__init__(self)
@@ -173,7 +175,7 @@ class Client(ForkAware):
         with self._mutex:
             self._users[user] = stop
             if self._loop_check is None:
-                services = self.threads.service_scheduler("loop")
+                services = self.threads.service_scheduler
                 self._loop_check = RepeatedTask(services, self._check_loop, LOOP_CHECK_MS)
                 self._loop_check.start(LOOP_CHECK_MS)
 
@@ -252,6 +254,6 @@ class Client(ForkAware):
 
     def _after_fork(self) -> None:
         """Leave this client to the parent process."""
-        self._mutex = reentrant_mutex()
-        self._creation_lock = mutex()
+        self._mutex = threading.RLock()
+        self._creation_lock = threading.Lock()
         self._is_parents = True

@@ -24,7 +24,7 @@ from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, WakeEvent
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_range, check_time_ms
-from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, SharedThreads
+from rmq_spark.client.concurrency.scheduler import WorkerThreads
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     ListenerOutcome,
@@ -61,7 +61,7 @@ class LoopConsumer(LitePullConsumerImpl):
         instance: ClientInstance,
         settings: LitePullSettings,
         run_listener: ListenerRunner | None,
-        threads: SharedThreads,
+        threads: WorkerThreads,
     ) -> None:
         self._shared_threads = threads
         self._run_listener = run_listener
@@ -84,8 +84,8 @@ class LoopConsumer(LitePullConsumerImpl):
         if self._run_listener is not None:
             self._run_listener(topic, all_queues, mine, ended)
 
-    def _consumer_threads(self) -> ConsumerThreads:
-        return self._shared_threads
+    def _consumer_threads(self) -> WorkerThreads:
+        return WorkerThreads(self.group, self._shared_threads)
 
     def set_arrival_callback(self, callback: Callable[[], object]) -> None:
         """Set a function to call, in any thread, when new messages may have arrived."""

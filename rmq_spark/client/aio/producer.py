@@ -472,7 +472,7 @@ class LoopProducer(ThreadedProducer):
 
     def check_running(self) -> None:
         """Raise `ClientShutDown` if the producer is not running."""
-        self._lifecycle.check_running()
+        self._check_running()
 
     def send_nonblocking(
         self,

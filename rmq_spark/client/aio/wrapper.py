@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -21,7 +22,6 @@ from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge
 from rmq_spark.client.arguments import check_keywords
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.errors import ClientShutDown
 
 _Arguments = ParamSpec("_Arguments")
@@ -40,7 +40,7 @@ class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
     def __init__(self, client: Client) -> None:
         self._client = client
         self._call_queue = CallQueue()
-        self._creation_lock = mutex()
+        self._creation_lock = threading.Lock()
         self._wrapped: _Threaded | None = None
         self._is_running = False
         self._is_closing = False
@@ -176,7 +176,7 @@ class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
 
     def _after_fork(self) -> None:
         """Take no lock of the parent's; the client refuses all calls."""
-        self._creation_lock = mutex()
+        self._creation_lock = threading.Lock()
 
 
 def run_in_thread(

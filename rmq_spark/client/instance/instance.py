@@ -35,8 +35,8 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
-from rmq_spark.client.concurrency.locks import reentrant_mutex, start_thread
-from rmq_spark.client.concurrency.scheduler import PeriodicThread
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
+from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
 from rmq_spark.client.instance.callbacks import RegisteredConsumer, RegisteredProducer
 from rmq_spark.client.instance.heartbeats import HeartbeatSender
@@ -239,6 +239,9 @@ ROUTE_INTERVAL_MS: Final = 30_000
 HEARTBEAT_INTERVAL_MS: Final = 30_000
 NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 
+HEARTBEAT_REST_MS: Final = 1_000
+"""Least milliseconds between two rounds of heartbeats, or of routes, however many are wanted."""
+
 SHUTDOWN_MS: Final = 2_000
 """Most milliseconds that `shutdown` takes, whatever is under way."""
 
@@ -352,13 +355,14 @@ class ClientInstance(ForkAware):
         self.api = BrokerApi(self.connections, request_timeout_ms, max_body_bytes)
         self.routes = Routes(self.name_servers.route)
         self._heartbeat_sender = HeartbeatSender(self.api, self._heartbeat_data)
-        self._lock = reentrant_mutex()
+        self._lock = threading.RLock()
         self._user_count = 0
         self._is_shut_down = False
         self._route_interval_ms = route_interval_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._route_thread: PeriodicThread | None = None
-        self._heartbeat_thread: PeriodicThread | None = None
+        self._scheduler: ThreadScheduler | None = None
+        self._route_task: RepeatedTask | None = None
+        self._heartbeat_task: RepeatedTask | None = None
         self._safe_stop = SafeStop("rocketpoll client ends", self._stop_now, SHUTDOWN_MS / 1000)
         ForkAware.__init__(self)
 
@@ -391,11 +395,8 @@ class ClientInstance(ForkAware):
     @property
     def thread_count(self) -> int:
         """Number of threads that are alive: for routes, heartbeats and connections."""
-        periodic = [
-            each for each in (self._route_thread, self._heartbeat_thread) if each is not None
-        ]
-        alive = sum(each.is_alive for each in periodic)
-        return alive + self._heartbeat_sender.thread_count + self.connections.thread_count
+        own = 0 if self._scheduler is None else self._scheduler.thread_count
+        return own + self._heartbeat_sender.thread_count + self.connections.thread_count
 
     def start(self) -> None:
         """Add a user; the first one starts the instance. Each `start` needs its `stop`.
@@ -409,22 +410,27 @@ class ClientInstance(ForkAware):
                     "the instance has ended, with its last user or by shutdown(): make a new one, "
                     "or keep it in a with statement for those that come one after the other"
                 )
-            if self._heartbeat_thread is None:
-                refreshing = PeriodicThread(
-                    "routes", self._route_interval_ms, self.routes.refresh_all
-                )
-                heartbeats = PeriodicThread(
-                    "heartbeats", self._heartbeat_interval_ms, self.heartbeat
-                )
-                try:
-                    refreshing.start()
-                    heartbeats.start()
-                except BaseException:  # Ctrl-C, for example
-                    refreshing.stop()
-                    heartbeats.stop()
-                    raise
-                self._route_thread, self._heartbeat_thread = refreshing, heartbeats
+            if self._scheduler is None:
+                self._start_tasks()
             self._user_count += 1
+
+    def _start_tasks(self) -> None:
+        scheduler = ThreadScheduler("rocketpoll routes and heartbeats", 2)
+        try:
+            scheduler.start_all()
+        except BaseException:
+            scheduler.stop(0)
+            raise
+        self._route_task, self._heartbeat_task = (
+            RepeatedTask(scheduler, action, period_ms, rest_ms=HEARTBEAT_REST_MS)
+            for action, period_ms in (
+                (self.routes.refresh_all, self._route_interval_ms),
+                (self.heartbeat, self._heartbeat_interval_ms),
+            )
+        )
+        self._route_task.start(self._route_interval_ms)
+        self._heartbeat_task.start(self._heartbeat_interval_ms)
+        self._scheduler = scheduler
 
     def stop(self) -> None:
         """Remove a user; the last one ends the instance."""
@@ -441,10 +447,9 @@ class ClientInstance(ForkAware):
 
     def _stop_now(self) -> None:
         with self._lock:  # a `start` that is under way is waited for: its threads have to end, too
-            periodics = self._route_thread, self._heartbeat_thread
-        for periodic in periodics:
-            if periodic is not None:
-                periodic.stop()
+            scheduler = self._scheduler
+        if scheduler is not None:
+            scheduler.stop(0)
         producers, consumers = list(self._producers), dict(self._consumers)
         self._producers.clear()
         self._consumers.clear()
@@ -455,17 +460,16 @@ class ClientInstance(ForkAware):
         deadline = time.monotonic() + THREAD_JOIN_MS_MAX / 1000
         self.connections.shutdown(THREAD_JOIN_MS_MAX)
         self._heartbeat_sender.stop(max(0, int((deadline - time.monotonic()) * 1000)))
-        for periodic in periodics:
-            if periodic is not None:
-                periodic.join(max(0.0, deadline - time.monotonic()))
+        if scheduler is not None:
+            scheduler.stop(max(0, int((deadline - time.monotonic()) * 1000)))
 
     def _after_fork(self) -> None:
         """Become another client in the child process; the members remain the parent's."""
-        self._lock = reentrant_mutex()
+        self._lock = threading.RLock()
         # Who has started it, or entered its with statement, uses it here as well.
         members = len(self._producers) + len(self._consumers)
         self._user_count = max(self._user_count - members, 0)
-        self._route_thread = self._heartbeat_thread = None
+        self._scheduler = self._route_task = self._heartbeat_task = None
         self._producers.clear()
         self._consumers.clear()
         self.client_id = self._child_client_id()
@@ -481,16 +485,7 @@ class ClientInstance(ForkAware):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        stopping: SafeStop | None = None  # in a thread, which no signal interrupts: it counts once
-        try:
-            stopping = self._new_user_stop()
-            stopping.run()
-        except BaseException:  # Ctrl-C, perhaps before anything was done
-            (stopping or self._new_user_stop()).run()
-            raise
-
-    def _new_user_stop(self) -> SafeStop:
-        return SafeStop("rocketpoll client is left", self.stop, SHUTDOWN_MS / 1000)
+        self.stop()
 
     # ---- groups
 
@@ -543,15 +538,15 @@ class ClientInstance(ForkAware):
 
     def refresh_routes_soon(self) -> None:
         """Fetch all known routes again, in another thread."""
-        if self._route_thread is not None:
-            self._route_thread.wake()
+        if self._route_task is not None:
+            self._route_task.wake()
 
     # ---- heartbeats
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat at once, in another thread."""
-        if self._heartbeat_thread is not None:
-            self._heartbeat_thread.wake()
+        if self._heartbeat_task is not None:
+            self._heartbeat_task.wake()
 
     def heartbeat(self) -> None:
         """Send a heartbeat with this client's groups to all brokers now.

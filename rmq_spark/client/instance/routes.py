@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex, start_thread
-from rmq_spark.client.concurrency.parallel_map import parallel_map
+from rmq_spark.client.concurrency.threads import parallel_map, start_thread
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
@@ -78,7 +77,7 @@ class Routes(ForkAware):
     def __init__(self, fetch: Callable[[str], TopicRouteData]) -> None:
         """Make an empty table; ``fetch`` returns a name server's answer about a topic."""
         self._fetch = fetch
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._refresh_threads: dict[str, threading.Thread] = {}
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
@@ -318,7 +317,7 @@ class Routes(ForkAware):
 
     def _after_fork(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._refresh_threads = {}  # whoever asked is a thread of the parent
 
     def _get_broker(self, broker_name: str) -> BrokerData:

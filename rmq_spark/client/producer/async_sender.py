@@ -20,8 +20,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from rmq_spark.client.api.responses import send_result
-from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
+from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS, start_thread
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -51,7 +51,7 @@ class SendPermits:
         self.bytes_max = bytes_max
         self.bytes = 0
         self._sizes: dict[object, int] = {}  # by the future of each send
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._wait_queue: deque[threading.Condition] = deque()  # of those who wait, one for each
 
     @property
@@ -139,7 +139,7 @@ class CallbackExecutor:
         self._reset()
 
     def _reset(self) -> None:
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._has_calls = threading.Condition(self._mutex)
         self._has_room = threading.Condition(self._mutex)
         self._calls: deque[Callable[[], object]] = deque()
@@ -280,7 +280,7 @@ class AsyncSender:
         self.permits = SendPermits(self._pending_max, self._pending_bytes_max)
         self._callbacks = CallbackExecutor("rocketpoll callbacks", self._pending_max)
         self._retry_scheduler = ThreadScheduler("rocketpoll sends again", _RETRY_THREADS_MAX)
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._retries: dict[_AsyncSend, None] = {}
 
     def start(self) -> None:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmq_spark.client.concurrency import deferred_wakeups
-from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread
+from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS, start_thread
 from rmq_spark.client.errors import (
     ClientError,
     ConnectionClosed,
@@ -104,13 +104,13 @@ class RemotingConnection:
             close_connection=self._close,
             close_reason=self._response_reader.close_reason,
         )
-        self._memo_lock = mutex()
+        self._memo_lock = threading.Lock()
         self._memo: tuple[Any, ...] = ()
         self._silent_since: float | None = None
         self.is_silent = False
         self._reads_itself = reads_itself
         self._reading_thread_id: int | None = None  # the thread whose turn it is
-        self._turn_lock = mutex()
+        self._turn_lock = threading.Lock()
         self._turn = threading.Condition(self._turn_lock)
         sock.settimeout(TICK_SECONDS)
         name = f"rocketpoll reader {address}"

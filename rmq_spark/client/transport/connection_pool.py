@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex, start_thread
+from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionFailed
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture
@@ -82,7 +82,7 @@ class ConnectionPool(ForkAware):
         self._on_ready = on_ready
         self._on_closed = on_closed
         self._wait_seconds_max = wait_seconds_max
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._connections: dict[str, NegotiatedConnection] = {}
         self._pending_dials: dict[tuple[str, bool], Future[NegotiatedConnection]] = {}
         self._silent: dict[str, float] = {}  # time at which each may be dialled again
@@ -289,7 +289,7 @@ class ConnectionPool(ForkAware):
     def _after_fork(self) -> None:
         """Let go of the parent's connections without a word on them, and start without any."""
         lines, self._connections = self._connections, {}
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._pending_dials = {}
         self._silent = {}
         self._dialers = []

@@ -10,6 +10,7 @@ Each request is resolved or failed once, by the thread that notices, which never
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
-from rmq_spark.client.concurrency.locks import condition_mutex, mutex, wait_slice
+from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
@@ -76,9 +77,6 @@ class ForkSafeFuture(Future[_Answer]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._condition = (
-            condition_mutex()
-        )  # a signal's exception must not stop who tells the result
         self._process_id = os.getpid()
 
     def result(self, timeout: float | None = None) -> _Answer:
@@ -103,9 +101,10 @@ class ForkSafeFuture(Future[_Answer]):
         """Return what ``wait`` does, asking again and again; see `SIGNAL_CHECK_SECONDS`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
+            left = SIGNAL_CHECK_SECONDS if deadline is None else deadline - time.monotonic()
             try:
-                return wait(wait_slice(deadline))
-            except FutureTimeout:  # noqa: PERF203  # a second has gone by
+                return wait(min(left, SIGNAL_CHECK_SECONDS))
+            except FutureTimeout:  # a second has gone by
                 self.check_process()  # a signal's handler may have forked meanwhile
                 if self.done():
                     return wait(0)
@@ -175,7 +174,7 @@ class PendingRequests:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._opaque = 0
         self._pending: dict[int, PendingRequest] = {}
         self._expired_opaques: dict[int, None] = {}
@@ -295,7 +294,7 @@ class PendingRequests:
 
     def after_fork(self) -> None:
         """Discard all requests without calling them: they are pending in the parent process."""
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._pending = {}
         self.close_error = wrong_process_error()
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rmq_spark.client.concurrency import fork_locks
-from rmq_spark.client.concurrency.fork_locks import fork_lock
+from rmq_spark.client.concurrency.fork_hooks import fork_lock
 
 PATIENCE_S = 10
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_spark.client.concurrency.fork_locks import fork_lock
+from rmq_spark.client.concurrency.fork_hooks import fork_lock
 from rmq_spark.client.errors import TlsFailed, TlsRejected
 from rmq_spark.client.transport.sockets import SOCKETS
 from rmq_spark.errors import excerpt, sanitize
