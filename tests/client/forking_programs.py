@@ -123,7 +123,7 @@ def producer_started_before(address):
     producer = Producer("P", address)
     producer.start()
     producer.send(Message(TOPIC, b"before"), QUEUE)
-    own = producer.instance.connections._pool.get(BROKER).connection
+    own = producer.instance.connections.get(BROKER).connection
 
     def work():
         sent = send_all(producer, os.getpid())
@@ -135,7 +135,7 @@ def producer_started_before(address):
     found = {"sent": send_all(producer, os.getpid()), "client": producer.instance.client_id}
     said = [child.said() for child in children]
     producer.send(Message(TOPIC, b"behind"), QUEUE)
-    is_kept = producer.instance.connections._pool.get(BROKER).connection is own
+    is_kept = producer.instance.connections.get(BROKER).connection is own
     producer.shutdown()
     return {"parent": found, "children": said, "connection is kept": is_kept}
 

@@ -463,7 +463,7 @@ class Story:
 
 def _connections_of(role):
     with suppress(AttributeError):
-        return role.instance().connections._pool.connections()
+        return role.instance().connections.connections()
     return ()
 
 

@@ -593,9 +593,7 @@ class ClientInstance(ForkAware):
             self.heartbeat_soon()
 
     def _unregister_groups(self, producers: Iterable[str], consumers: Iterable[str]) -> None:
-        self._heartbeat_sender.unregister(
-            self.connections.connected_addresses(), producers, consumers
-        )
+        self._heartbeat_sender.unregister(self.connections.ready_addresses(), producers, consumers)
 
 
 def _check_extensions(found: Iterable[Extension]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -59,13 +60,14 @@ class NegotiatedConnection(NamedTuple):
     agreement: Agreement | None = None
 
 
-class ConnectionPool(ForkAware):
-    """The connections of one client. All methods may be called from any thread."""
+class ConnectionPool(ForkAware, ABC):
+    """The connections of one client, at most one to each address.
+
+    All methods may be called from any thread.
+    """
 
     def __init__(
         self,
-        connect: Callable[[str, Callable[[RemotingConnection], None]], RemotingConnection],
-        negotiate: Callable[[RemotingConnection], Agreement],
         on_ready: Callable[[str], None] | None,
         on_closed: Callable[[str], None] | None,
         *,
@@ -73,12 +75,9 @@ class ConnectionPool(ForkAware):
     ) -> None:
         """Make a pool whose callers wait for a connection for at most ``wait_seconds_max``.
 
-        ``connect`` takes an address, and the function to call when the connection ends.
         ``on_ready`` is called with the address of each broker once its connection is negotiated,
         ``on_closed`` with that of each connection that has ended.
         """
-        self._connect = connect
-        self._negotiate = negotiate
         self._on_ready = on_ready
         self._on_closed = on_closed
         self._wait_seconds_max = wait_seconds_max
@@ -89,6 +88,14 @@ class ConnectionPool(ForkAware):
         self._dialers: list[threading.Thread] = []
         self._is_shut_down = False
         ForkAware.__init__(self)
+
+    @abstractmethod
+    def _connect(self, address: str) -> RemotingConnection:
+        """Connect to an address; `_discard` is called when the connection ends."""
+
+    @abstractmethod
+    def _negotiate(self, connection: RemotingConnection) -> Agreement:
+        """Return the agreement with a broker."""
 
     # ---- what is there
 
@@ -201,9 +208,7 @@ class ConnectionPool(ForkAware):
         try:
             if self._is_shut_down:
                 raise ClientShutDown  # noqa: TRY301  # it is told below
-            line: NegotiatedConnection | Exception = NegotiatedConnection(
-                self._connect(address, self._discard)
-            )
+            line: NegotiatedConnection | Exception = NegotiatedConnection(self._connect(address))
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         if isinstance(line, NegotiatedConnection):

@@ -32,7 +32,7 @@ async def test_a_client_is_shared_and_lives_from_its_first_user_to_its_last(brok
         assert await taken(one, 1) == ["one"]
         await producer.send(Message(topic, b"two"))
         assert await taken(one, 1) == ["two"]
-        assert client.instance().connections.connected_addresses() == (broker.address,)
+        assert client.instance().connections.ready_addresses() == (broker.address,)
     assert client.instance().is_shut_down
     await until("no threads", lambda: client.threads.thread_count == 0)
     with pytest.raises(ClientShutDown):

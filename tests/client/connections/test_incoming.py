@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError
-from rmq_spark.client.transport.response_reader import ResponseReader
+from rmq_spark.client.transport.connection import ResponseReader
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 

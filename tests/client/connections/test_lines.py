@@ -61,6 +61,20 @@ class Wire(SimpleNamespace):
         self.is_forgotten = True
 
 
+class Lines(ConnectionPool):
+    """A pool of these wires."""
+
+    def __init__(self, wires, ready, ended):
+        super().__init__(ready.append, ended.append, wait_seconds_max=10)
+        self._wires = wires
+
+    def _connect(self, address):
+        return self._wires.connect(address, self._discard)
+
+    def _negotiate(self, connection):
+        return self._wires.agree(connection)
+
+
 @pytest.fixture
 def wires():
     return Wires()
@@ -78,9 +92,7 @@ def ready():
 
 @pytest.fixture
 def lines(wires, ready, ended):
-    lines = ConnectionPool(
-        wires.connect, wires.agree, ready.append, ended.append, wait_seconds_max=10
-    )
+    lines = Lines(wires, ready, ended)
     yield lines
     wires.go_on.set()
     lines.shutdown()

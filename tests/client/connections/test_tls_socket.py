@@ -48,7 +48,6 @@ def test_a_request_gets_its_answer(connect):
         connection = connect(server.address)
         answer = connection.request(ASK._replace(body=b"x"), 10 * SECOND)
         assert (answer.remark, bytes(answer.body)) == ("echo", b"x")
-        assert connection.local_address == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
