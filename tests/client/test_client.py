@@ -20,7 +20,6 @@ SELDOM_NEEDED = {
     "rmq_spark.client.api.admin_api",
     "rmq_spark.client.producer.tables.arrow_sender",
     "rmq_spark.client.reading.bulk_pull",
-    "rmq_spark.client.api.name_server_api",
     "rmq_spark.client.transport.tls.settings",
     "rmq_spark.client.consumer.offsets.local_offset_store",
     "rmq_spark.wire.signature",

@@ -2,7 +2,7 @@ import pytest
 from client_clusters import FakeCluster
 from source_parts import options_for, queue_of
 
-from rmq_spark.client.api.name_server_api import NameServerApi
+from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.spark.brokers.addresses import BrokerAddresses, instance_for
 from rmq_spark.wire.bodies.cluster_lists import ClusterInfo

@@ -7,13 +7,13 @@ requests of operators are in `admin_api`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rmq_spark.client.api.responses import pull_result, send_result
-from rmq_spark.client.results import AppendResult, PullResult, SendResult
+from rmq_spark.client.errors import ProtocolError, refusal
+from rmq_spark.client.results import AppendResult, PullResult, PullStatus, SendResult, SendStatus
 from rmq_spark.client.subscriptions import ALL
 from rmq_spark.client.transport.connection_pool import Agreement
 from rmq_spark.client.transport.pending_requests import PendingRequest, ResponseFuture
@@ -25,6 +25,7 @@ from rmq_spark.client.transport.typed_requests import (
     response_body,
     response_header,
 )
+from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies.clients import (
     TAG_EXPRESSION,
     CheckClientRequestBody,
@@ -67,6 +68,9 @@ LOCK_TIMEOUT_MS: Final = 1_000
 
 _NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 _NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
+_SEND_STATUSES: Final = {status.value: status for status in SendStatus}
+_CHUNK_REQUESTS: Final = frozenset([RequestCode.PULL_CHUNK.value, RequestCode.PULL_PLACES.value])
+_PULL_STATUSES: Final = frozenset(status.value for status in PullStatus)
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
 
@@ -409,3 +413,64 @@ def build_send_request(header: SendMessageRequestHeader, body: Buffer) -> Remoti
     """Return the request that sends a message, or a batch."""
     code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
     return build_request(code, header, body)
+
+
+def send_result(
+    address: str,
+    request_code: int,
+    response: RemotingCommand,
+    header: SendMessageRequestHeader,
+    message_id: str,
+) -> SendResult:
+    """Return the result of a send from its response, or raise the refusal."""
+    status = _SEND_STATUSES.get(response.code)
+    if status is None:
+        raise refusal(response.code, response.remark, address, request_code)
+    found = response_header(address, request_code, response)
+    return SendResult(
+        status,
+        message_id,
+        MessageQueue(header.topic, header.broker_name or "", found.queue_id),
+        found.queue_offset,
+        found.msg_id,
+        found.transaction_id,
+    )
+
+
+def pull_result(
+    address: str,
+    request_code: int,
+    response: RemotingCommand,
+    accepted: Collection[int] = _PULL_STATUSES,
+) -> PullResult:
+    """Return the result of a pull from its response, or raise the refusal."""
+    check_response(address, request_code, response, accepted)
+    found = response_header(address, request_code, response)
+    status = PullStatus(response.code)
+    records: Buffer = response.body
+    sizes: Any = None
+    places: Any = None
+    if status is PullStatus.FOUND and request_code in _CHUNK_REQUESTS:
+        try:
+            if request_code == RequestCode.PULL_PLACES:
+                from rmq_spark.wire.chunk.record_locations import decode_located  # noqa: PLC0415  # brings numpy
+
+                places, sizes, records = decode_located(records)
+            else:
+                from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # not to send
+
+                sizes, records = decode_sized_chunk(records)
+        except WireError as error:
+            raise ProtocolError(address, str(error)) from error
+    if status is PullStatus.FOUND and not len(records if places is None else places):
+        raise ProtocolError(address, "the answer to a pull has status FOUND and no records")
+    return PullResult(
+        status,
+        found.next_begin_offset,
+        found.min_offset,
+        found.max_offset,
+        found.suggest_which_broker_id,
+        records,
+        sizes,
+        places,
+    )

@@ -26,7 +26,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
 
 if TYPE_CHECKING:
-    from rmq_spark.client.api.name_server_api import NameServerApi
+    from rmq_spark.client.api.admin_api import NameServerApi
 
 _Found = TypeVar("_Found")
 
@@ -103,7 +103,7 @@ class NameServers:
     @cached_property
     def admin(self) -> NameServerApi:
         """Requests of operators; a program that only sends or consumes never loads them."""
-        from rmq_spark.client.api.name_server_api import NameServerApi  # noqa: PLC0415  # for operators only
+        from rmq_spark.client.api.admin_api import NameServerApi  # noqa: PLC0415  # for operators only
 
         return NameServerApi(self)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from rmq_spark.client.api.responses import send_result
+from rmq_spark.client.api.broker_api import send_result
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
 from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS, start_thread
 from rmq_spark.client.errors import (
