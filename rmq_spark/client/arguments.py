@@ -318,6 +318,8 @@ def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[
         TypeError: The message names the call, and the parameter that was probably meant.
     """
     parameters = inspect.signature(method).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
     for name in keywords:
         if name not in parameters:
             meant = nearest_name(name, parameters)

@@ -214,7 +214,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         self._listener = message_queue_listener
         if not isinstance(client, Client):
             client = Client(client)
-        super().__init__(client)
+        super().__init__(client, self._create_threaded, LoopConsumer.start, LoopConsumer.shutdown)
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrival_event: WakeEvent | None = None
@@ -233,7 +233,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             )
         return bridge
 
-    def _create(self) -> LoopConsumer:
+    def _create_threaded(self) -> LoopConsumer:
         listener = None if self._listener is None else self._post_listener
         consumer = LoopConsumer(
             self.group, self._client.instance(), self._settings, listener, self._client.threads
@@ -279,12 +279,6 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         task = get_running_loop().create_task(run())
         self._listener_tasks.add(task)
         task.add_done_callback(ended)
-
-    def _start(self, threaded: LoopConsumer) -> None:
-        threaded.start()
-
-    def _stop(self, threaded: LoopConsumer) -> None:
-        threaded.shutdown()
 
     def _on_close(self) -> None:
         for task in list(self._listener_tasks):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -30,15 +29,25 @@ _Result = TypeVar("_Result")
 _Threaded = TypeVar("_Threaded")
 
 
-class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
+class AsyncWrapper(ForkAware, Generic[_Threaded]):
     """A user of a `Client`: start it and close it, or use it in ``async with``.
 
     It is used in one event loop, the one of its client's first use; there it may be used by any
     number of tasks.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(
+        self,
+        client: Client,
+        create: Callable[[], _Threaded],
+        start: Callable[[_Threaded], object],
+        stop: Callable[[_Threaded], object],
+    ) -> None:
+        """Set how the threaded one is made, started and stopped; ``stop`` works in any state."""
         self._client = client
+        self._create = create
+        self._start = start
+        self._stop = stop
         self._call_queue = CallQueue()
         self._creation_lock = threading.Lock()
         self._wrapped: _Threaded | None = None
@@ -138,18 +147,6 @@ class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
             if self._wrapped is None:
                 self._wrapped = self._create()
             return self._wrapped
-
-    @abstractmethod
-    def _create(self) -> _Threaded:
-        """Make the threaded one; raise an error for arguments that cannot work."""
-
-    @abstractmethod
-    def _start(self, threaded: _Threaded) -> None:
-        """Start the threaded one."""
-
-    @abstractmethod
-    def _stop(self, threaded: _Threaded) -> None:
-        """End the threaded one, whatever its state."""
 
     # ---- calls
 

@@ -232,7 +232,7 @@ async def test_a_loop_that_stands_still_for_longer_than_all_timeouts_costs_nothi
         asked = asyncio.create_task(consumer.poll(500))
         sends = [asyncio.create_task(producer.send(Message(topic, b"1"))) for _ in range(2)]
         await steps(1)  # one is under way, the other waits for room
-        assert producer._waiter_queue.count == 1
+        assert len(producer._waiter_queue.waiters) == 1
         over = asyncio.get_running_loop().time() + 0.7
         wait_until("the end of all timeouts", lambda: time.monotonic() > over)  # no step of it
         assert {result.queue.topic for result in await asyncio.gather(*sends)} == {topic}
