@@ -80,47 +80,6 @@ _MODULES: Final = {
     "read_table": "rmq_spark.client.admin.tables",
 }
 
-__all__ = [
-    "LATEST_MS",
-    "Admin",
-    "BrokerApi",
-    "BulkPull",
-    "ClientError",
-    "ClientInstance",
-    "ConsumeConcurrentlyContext",
-    "ConsumeConcurrentlyStatus",
-    "ConsumeOrderlyContext",
-    "ConsumeOrderlyStatus",
-    "ConsumerHealth",
-    "Credentials",
-    "Lag",
-    "LitePullConsumer",
-    "LitePullSettings",
-    "Message",
-    "MessageExt",
-    "MessageQueue",
-    "Producer",
-    "ProducerHealth",
-    "PullLimits",
-    "PullResult",
-    "PullRules",
-    "PullStatus",
-    "PushConsumer",
-    "PushSettings",
-    "RawChunk",
-    "RemotingClient",
-    "SendResult",
-    "SendRules",
-    "SendStatus",
-    "Serializer",
-    "TlsSettings",
-    "avro",
-    "by_sql",
-    "by_tag",
-    "read_committed",
-    "read_table",
-]
-
 
 def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
@@ -130,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_MODULES)

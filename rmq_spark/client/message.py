@@ -169,9 +169,10 @@ class Message:
         if self.tags:
             properties[TAGS] = self.tags
         if self.keys:
-            properties[KEYS] = (
-                self.keys if isinstance(self.keys, str) else self._joined_keys(self.keys)
-            )
+            keys = (self.keys,) if isinstance(self.keys, str) else self.keys
+            for key in keys:
+                check_text("one of keys", key, "order-42")
+            properties[KEYS] = KEY_SEPARATOR.join(keys)
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)
         if self.sharding_key:
@@ -199,11 +200,6 @@ class Message:
                 f"{size} bytes",
             )
         return text
-
-    def _joined_keys(self, keys: Sequence[str]) -> str:
-        for key in keys:
-            check_text("one of keys", key, "order-42")
-        return KEY_SEPARATOR.join(keys)
 
 
 def _size_hint(body_bytes_max: int) -> str:

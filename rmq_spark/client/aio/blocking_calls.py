@@ -79,17 +79,12 @@ def _run_call(promise: LoopPromise[_Result], call: Callable[[], _Result]) -> Non
         return
     try:
         result = call()
+    except StopIteration:  # which cannot be raised in a coroutine
+        promise.set_exception(RuntimeError("the call has raised StopIteration"))
     except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
-        promise.set_exception(_wrap_stop_iteration(error))
+        promise.set_exception(error)
     else:
         promise.set_result(result)
-
-
-def _wrap_stop_iteration(error: BaseException) -> BaseException:
-    """Return the error; StopIteration cannot be raised in a coroutine, and is told by another."""
-    if isinstance(error, StopIteration):
-        return RuntimeError("the call has raised StopIteration")
-    return error
 
 
 class CallQueue:

@@ -150,16 +150,13 @@ class Client(ForkAware):
             ) from None
         if self._is_parents:
             raise ClientShutDown(f"{what} was made before this process was forked: make one here")
-        bridge = self._bridge or self._bind(loop)
+        bridge = self._bridge
+        if bridge is None:
+            with self._mutex:
+                bridge = self._bridge = self._bridge or LoopBridge(loop)
         if bridge.loop is not loop:
             raise ClientShutDown(f"{what} belongs to another event loop: make one in this loop")
         return bridge
-
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> LoopBridge:
-        with self._mutex:
-            if self._bridge is None:
-                self._bridge = LoopBridge(loop)
-            return self._bridge
 
     def instance(self) -> ClientInstance:
         """Return the threaded client; the first call makes it, and may look up a host's name."""

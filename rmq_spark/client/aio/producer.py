@@ -257,7 +257,14 @@ class Producer(AsyncWrapper["LoopProducer"]):
         except BaseException:
             with sending:
                 raise
-        return asyncio.ensure_future(_observe_result(sending, begun))
+
+        async def observe() -> SendResult:
+            with sending:
+                result = await begun
+                sending.on_results((result,))
+            return result
+
+        return asyncio.ensure_future(observe())
 
     def _start_send(
         self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
@@ -350,15 +357,6 @@ class Producer(AsyncWrapper["LoopProducer"]):
 
     def __str__(self) -> str:
         return f"the producer {self.group!r}"
-
-
-async def _observe_result(
-    sending: observer.SendObservation, send_result: Awaitable[SendResult]
-) -> SendResult:
-    with sending:
-        result = await send_result
-        sending.on_results((result,))
-    return result
 
 
 class LoopProducer(ThreadedProducer):

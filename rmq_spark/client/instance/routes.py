@@ -60,7 +60,9 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
     writable = {
         queue.broker_name: queue.write_queue_nums
         for queue in queues
-        if queue.perm & _WRITE and _has_master(brokers.get(queue.broker_name))
+        if queue.perm & _WRITE
+        and (broker := brokers.get(queue.broker_name)) is not None
+        and MASTER_ID in broker.broker_addrs
     }
     publish = _parse_order_conf(data.order_topic_conf) or list(writable.items())
     return TopicRoute(
@@ -325,10 +327,6 @@ class Routes(ForkAware):
         if broker is None:
             raise BrokerNotFound(broker_name)
         return broker
-
-
-def _has_master(broker: BrokerData | None) -> bool:
-    return broker is not None and MASTER_ID in broker.broker_addrs
 
 
 def _make_queues(topic: str, counts: list[tuple[str, int]]) -> tuple[MessageQueue, ...]:

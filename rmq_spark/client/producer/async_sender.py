@@ -195,7 +195,10 @@ class CallbackExecutor:
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
         while not self._is_parents and (action := self._next()) is not None:
-            _run_callback(action)
+            try:
+                action()
+            except BaseException:  # noqa: BLE001, PERF203  # sys.exit as well harms no other
+                _log.exception("a callback of a send failed")
 
     def _next(self) -> Callable[[], object] | None:
         with self._mutex:
@@ -235,13 +238,6 @@ class SendFuture(ForkSafeFuture[SendResult]):
                 "use rocketpoll.aio.Producer and `await producer.send(...)`, or here "
                 "`await asyncio.wrap_future(future)`"
             )
-
-
-def _run_callback(callback: Callable[[], object]) -> None:
-    try:
-        callback()
-    except BaseException:  # noqa: BLE001  # whatever it raises, sys.exit as well, harms no other
-        _log.exception("a callback of a send failed")
 
 
 def clear_tracebacks(error: BaseException) -> None:

@@ -61,13 +61,17 @@ class QueueSelector:
         """
         turn = self.next_turn() if turn is None else turn
         first: MessageQueue | None = None
+
+        def available_at(queue: MessageQueue) -> float:
+            return self._available_at.get(queue.broker_name, 0.0)
+
         for step in range(len(queues)):
             queue = queues[(turn + step) % len(queues)]
             if queue.broker_name == failed_broker:
                 continue
             if self.is_available(queue.broker_name):
                 return queue
-            if first is None or self._is_available_sooner(queue, first):
+            if first is None or available_at(queue) < available_at(first):
                 first = queue
         return first or queues[turn % len(queues)]
 
@@ -87,10 +91,6 @@ class QueueSelector:
         return not self._is_latency_fault_enabled or self._clock() >= self._available_at.get(
             broker_name, 0.0
         )
-
-    def _is_available_sooner(self, queue: MessageQueue, other: MessageQueue) -> bool:
-        available_at = self._available_at
-        return available_at.get(queue.broker_name, 0.0) < available_at.get(other.broker_name, 0.0)
 
     def next_turn(self) -> int:
         """Return the number of this thread's next turn."""

@@ -161,13 +161,15 @@ class FrameWriter:
                     self._append_unsent(_coalesce(self._next_slice()))
                 if self._unsent:  # what had gathered may be withdrawn by now
                     self._write_some()
-        except ClientError:
-            raise  # the connection has ended
-        except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
-            self._close_connection(
-                ConnectionClosed(self._address, "interrupted in the middle of a request")
-            )
+        except BaseException as error:
+            self._close_after(error)
             raise
+
+    def _close_after(self, error: BaseException) -> None:
+        """Close the connection after Ctrl-C, for example: nobody knows how much was sent."""
+        if not isinstance(error, ClientError):  # else it has ended
+            why = "interrupted in the middle of a request"
+            self._close_connection(ConnectionClosed(self._address, why))
 
     def _is_writable(self) -> bool:
         if self._poll is None:
@@ -290,14 +292,12 @@ class FrameWriter:
             while self._unsent:
                 self._write_some()
                 if self._unsent and self._clock() >= deadline:
-                    self._cancel_unsent(own)
+                    if any(piece is own[0] for piece in self._unsent):
+                        for _ in own:
+                            self._unsent_bytes -= len(self._unsent.pop())
                     return False
-        except ClientError:
-            raise  # the connection has ended
-        except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
-            self._close_connection(
-                ConnectionClosed(self._address, "interrupted in the middle of a request")
-            )
+        except BaseException as error:
+            self._close_after(error)
             raise
         return True
 
@@ -325,11 +325,6 @@ class FrameWriter:
             unsent.popleft()
         else:
             unsent[0] = unsent[0][sent:]
-
-    def _cancel_unsent(self, own: list[memoryview]) -> None:
-        if any(piece is own[0] for piece in self._unsent):
-            for _ in own:
-                self._unsent_bytes -= len(self._unsent.pop())
 
 
 def _encode_frame(command: RemotingCommand) -> tuple[Buffer, ...]:

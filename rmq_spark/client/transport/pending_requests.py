@@ -85,7 +85,6 @@ class ForkSafeFuture(Future[_Answer]):
         Raises:
             ClientShutDown: The future belongs to the process that this one was forked from.
         """
-        self.check_process()
         return self._wait_in_slices(timeout, super().result)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -94,11 +93,16 @@ class ForkSafeFuture(Future[_Answer]):
         Raises:
             ClientShutDown: The future belongs to the process that this one was forked from.
         """
-        self.check_process()
         return self._wait_in_slices(timeout, super().exception)
+
+    def _before_wait(self, timeout: float | None) -> float | None:
+        """Return the seconds to wait; a subclass may do something for the result first."""
+        return timeout
 
     def _wait_in_slices(self, timeout: float | None, wait: Callable[[float], _Outcome]) -> _Outcome:
         """Return what ``wait`` does, asking again and again; see `SIGNAL_CHECK_SECONDS`."""
+        self.check_process()
+        timeout = self._before_wait(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SIGNAL_CHECK_SECONDS if deadline is None else deadline - time.monotonic()
@@ -158,15 +162,8 @@ class ResponseFuture(ForkSafeFuture[_Answer], PendingRequest):
         """Discard the request: no callback runs, and a late response is ignored."""
         self._source.discard(self)
 
-    def result(self, timeout: float | None = None) -> _Answer:
-        """Return the interpreted response or raise the error, within ``timeout`` seconds."""
-        self.check_process()
-        return super().result(self._source.read_until(self, timeout))
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, or None if there is none, waiting up to ``timeout`` seconds."""
-        self.check_process()
-        return super().exception(self._source.read_until(self, timeout))
+    def _before_wait(self, timeout: float | None) -> float | None:
+        return self._source.read_until(self, timeout)
 
 
 class PendingRequests:
@@ -230,23 +227,22 @@ class PendingRequests:
         with self._lock:
             waiter = self._pending.pop(response.opaque, None)
             if waiter is None:
-                self._count_unsolicited(response.opaque)
-                return
+                if self._expired_opaques.pop(response.opaque, response) is None:
+                    return
+                self._unsolicited_count += 1
+                if self._unsolicited_count <= UNSOLICITED_MAX:
+                    return
+                why = (
+                    f"{self._unsolicited_count} answers to what was not asked, the last to "
+                    f"{response.opaque}"
+                )
+                raise ProtocolError(self._address, why)
         try:
             waiter.on_response(response)
         except WireError as error:
             waiter.on_error(ProtocolError(self._address, str(error)))
         except Exception as error:  # noqa: BLE001  # for the waiter, not for the thread that reads
             waiter.on_error(error)
-
-    def _count_unsolicited(self, opaque: int) -> None:
-        if opaque in self._expired_opaques:
-            del self._expired_opaques[opaque]
-            return
-        self._unsolicited_count += 1
-        if self._unsolicited_count > UNSOLICITED_MAX:
-            why = f"{self._unsolicited_count} answers to what was not asked, the last to {opaque}"
-            raise ProtocolError(self._address, why)
 
     def overdue(self, now: float) -> list[PendingRequest]:
         """Return the requests whose deadline has passed."""
