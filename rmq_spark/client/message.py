@@ -355,12 +355,7 @@ def to_message(
 ) -> MessageExt:
     """Return the message that a stored record holds.
 
-    Args:
-        stored: The decoded record.
-        broker_name: Name of the broker that it was read from.
-        max_body_bytes: Most bytes that a compressed body may inflate to.
-        with_fault: Whether to return a message whose body cannot be decompressed, with its
-            ``fault``; otherwise that is an error.
+    With ``with_fault``, a message whose body cannot be decompressed is returned with its ``fault``.
 
     Raises:
         BodyError: The body was compressed, and cannot be decompressed.
@@ -462,12 +457,8 @@ def decode_messages(
 ) -> Iterator[MessageExt]:
     """Yield the messages of records that lie back to back, of any queues.
 
-    Args:
-        records: The stored records.
-        broker_name: Name of the broker that they were read from.
-        max_body_bytes: Most bytes that a compressed body may inflate to.
-        with_faults: Whether to yield a message that cannot be read as well, with its ``fault``, and
-            continue with the next; otherwise it ends the iteration with an error.
+    With ``with_faults``, a message that cannot be read is yielded with its ``fault``; otherwise it
+    ends the iteration with an error.
 
     Raises:
         RecordError: The bytes are not records, or a record is damaged; with faults, only if the

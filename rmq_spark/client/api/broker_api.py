@@ -7,7 +7,7 @@ requests of operators are in `admin_api`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -78,16 +78,8 @@ _SUSPEND: Final = PullSysFlag.SUSPEND.value
 class BrokerApi:
     """The requests that clients make of brokers, one method each, as in RocketMQ's protocol.
 
-    Every method takes the broker's address (``host:port``) first. It raises the matching kind of
-    `BrokerRefused` if the broker refuses, or one of ConnectionFailed, ConnectionClosed,
-    RequestTimeout and ProtocolError if there is no response; nothing is retried. Methods may be
-    called from any thread.
-
-    Args:
-        connections: The connections that requests go over.
-        timeout_ms: Milliseconds to wait for a response, unless a method says otherwise.
-        max_body_bytes: Most bytes that a compressed body may inflate to; readers of the records in
-            a response apply it.
+    ``timeout_ms`` is the time for each, unless a method says otherwise; readers of the records in a
+    response apply ``max_body_bytes``. Methods may be called from any thread.
     """
 
     def __init__(
@@ -131,12 +123,7 @@ class BrokerApi:
     ) -> SendResult:
         """Send a message, or a batch if the header says so, and wait until it is stored.
 
-        Args:
-            address: The broker.
-            header: The request's header.
-            body: Body of the message, or the encoded batch.
-            message_id: Id that the sender gave the message; it is returned in the result.
-            timeout_ms: Milliseconds to wait for the response.
+        ``message_id`` is the id that the sender gave the message; it is returned in the result.
         """
         command = build_send_request(header, body)
         answer = self.connections.request(address, command, self._timeout(timeout_ms))
@@ -204,11 +191,7 @@ class BrokerApi:
     ) -> PullResult:
         """Pull messages of a queue; if the header allows it, the broker holds the pull for some.
 
-        Args:
-            address: The broker.
-            header: The request's header.
-            timeout_ms: Milliseconds to wait for the response; by default 10 s more than the broker
-                may hold the request.
+        ``timeout_ms`` is by default 10 s more than the broker may hold the request.
         """
         command, timeout_ms = self._pull_command(header, timeout_ms)
         answer = self.connections.request(address, command, timeout_ms)
@@ -437,14 +420,9 @@ def send_result(
     )
 
 
-def pull_result(
-    address: str,
-    request_code: int,
-    response: RemotingCommand,
-    accepted: Collection[int] = _PULL_STATUSES,
-) -> PullResult:
+def pull_result(address: str, request_code: int, response: RemotingCommand) -> PullResult:
     """Return the result of a pull from its response, or raise the refusal."""
-    check_response(address, request_code, response, accepted)
+    check_response(address, request_code, response, _PULL_STATUSES)
     found = response_header(address, request_code, response)
     status = PullStatus(response.code)
     records: Buffer = response.body

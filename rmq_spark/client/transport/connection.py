@@ -111,12 +111,8 @@ class ResponseReader:
     ) -> ClientError | None:
         """Pass on the commands that have arrived, or that arrive within a timeout.
 
-        Args:
-            seconds: Seconds to wait; None is for the socket's own timeout.
-            on_command: Called with each command, in their order.
-
-        Returns:
-            The error that ends the connection; None if it continues.
+        Without ``seconds`` it is the socket's own timeout. Return the error that ends the
+        connection; None if it continues.
         """
         try:
             if seconds is not None:

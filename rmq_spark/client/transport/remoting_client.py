@@ -143,14 +143,8 @@ class RemotingClient(ConnectionPool):
     ) -> RemotingCommand:
         """Send a request, connecting first if necessary; return the response, with any code.
 
-        Args:
-            address: The peer, as ``host:port``.
-            command: The request.
-            timeout_ms: Milliseconds to wait for the response, not counting the time to connect.
-            is_broker: False for a name server, with which nothing is negotiated.
-
-        Raises:
-            ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError: No response came.
+        The time to connect does not count. With a name server (``is_broker=False``) nothing is
+        negotiated.
         """
         connection, command = self._prepare(address, command, is_broker=is_broker)
         return connection.request(command, timeout_ms)
@@ -167,13 +161,9 @@ class RemotingClient(ConnectionPool):
     ) -> ResponseFuture[Any]:
         """Send a request to a broker, connecting if necessary; return a future of its response.
 
-        Args:
-            address: The broker, as ``host:port``.
-            command: The request.
-            timeout_ms: Milliseconds to wait for the response.
-            interpret: Converts the response to the result, or raises an error instead.
-            may_batch: Whether the request may wait to be written together with others.
-            connection_only: The only connection that the request may go over; any by default.
+        ``interpret`` converts the response to the result, or raises an error instead. With
+        ``may_batch`` the request may wait to be written together with others. It goes over no other
+        connection than ``connection_only``, if that is given.
         """
         connection, command = self._prepare(address, command)
         if connection_only is not None and connection is not connection_only:

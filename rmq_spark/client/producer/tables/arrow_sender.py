@@ -118,23 +118,8 @@ def send_batches(
 ) -> BulkResult:
     """Send all rows of tables, record batches or DataFrames; see `Producer.send_batches`.
 
-    Args:
-        sender: Prepares messages, and chooses their queues.
-        retries: Number of times that a request which fails is sent again.
-        batches: Tables or record batches; `arrow_rows` lists their columns.
-        topic: The topic of all rows; by default each row names its own.
-        queue: Keeps all rows in order in one queue: then one request at a time is in flight,
-            whatever ``in_flight`` says, and none is retried.
-        in_flight: Most requests in flight at once.
-        chunk_bytes: Most bytes of one request.
-        timeout_ms: Milliseconds to wait for each response.
-
-    Raises:
-        MessageRejected: A column is unknown, or a row cannot be a message. What was sent before
-            stays sent.
-        TypeError: A value is not a table, or a column is of a type that its name cannot have.
-        PartlySent: A request failed for good; ``results`` are the spans that are stored.
-        SendFailed: The first request failed for good.
+    A request that fails is sent again up to ``retries`` times. With a ``queue``, one request at a
+    time is in flight, and none is retried.
     """
     check_kind(
         "batches", batches, Iterable, "several tables", "[pa.table({'body': ['one', 'two']})]"
