@@ -119,7 +119,12 @@ def test_a_logging_handler_may_send_by_the_client_that_logs():
 
 
 IN_TEST = "in_test = "
-LASTING = ("self.consuming = ", "self.listener_lock = ", "self._running_lock = ")
+LASTING = (
+    "self.consuming = ",
+    "self.listener_lock = ",
+    "self._running_lock = ",
+    "self._write_lock = ",  # of a connection that has ended where something is logged
+)
 
 
 class WatchedLock:
