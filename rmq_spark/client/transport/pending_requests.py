@@ -9,9 +9,11 @@ Each request is resolved or failed once, by the thread that notices, which never
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 import time
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -72,11 +74,52 @@ class PendingRequest:
             self.buffer.cancel(self.opaque, action)
 
 
+_python_rlock: Final = threading.RLock
+_RLock: Any = type(threading.RLock())
+
+
+class _FutureCondition(_RLock):  # type: ignore[misc]  # the class of a builtin
+    """A condition of futures whose with statement runs no Python code.
+
+    A future is entered about four times; with `threading.Condition` a `send_async` takes 3 µs more,
+    a tenth of its time.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[Any] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        seconds = -1 if timeout is None else max(timeout, 0)
+        notified = allocate_lock()
+        notified.acquire()
+        self._waiting.append(notified)
+        try:
+            self._release_save()
+            return notified.acquire(timeout=seconds)
+        finally:
+            self._acquire_restore((1, get_ident()))
+            if notified in self._waiting:
+                self._waiting.remove(notified)
+
+    def notify_all(self) -> None:
+        while self._waiting:
+            self._waiting.pop().release()
+
+
+def _future_condition() -> Any:
+    if _RLock is _thread.RLock and threading.RLock is _python_rlock:
+        return _FutureCondition()
+    return threading.Condition()  # the threads are gevent's, or simulated
+
+
 class ForkSafeFuture(Future[_Answer]):
     """A future of the process that made it; in a forked child it raises an error at once."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._condition = _future_condition()
         self._process_id = os.getpid()
 
     def result(self, timeout: float | None = None) -> _Answer:
