@@ -522,6 +522,10 @@ class ClientShutDown(ClientError):
         super().__init__(what)
 
 
+UNREACHABLE_ERRORS: Final = (*CONNECTION_FAULTS, BrokerNotFound)
+"""Errors after which another broker may do better, or the same one later."""
+
+
 def request_name(code: int) -> str:
     """Return the name of a request code, for error messages."""
     return RequestCode(code).name if code in RequestCode.__members__.values() else f"request {code}"

@@ -43,7 +43,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         start: Callable[[_Threaded], object],
         stop: Callable[[_Threaded], object],
     ) -> None:
-        """Set how the threaded one is made, started and stopped; ``stop`` works in any state."""
+        # How the threaded one is made, started and stopped; `stop` works in any state.
         self._client = client
         self._create = create
         self._start = start

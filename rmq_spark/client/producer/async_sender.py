@@ -23,7 +23,7 @@ from rmq_spark.client.api.broker_api import send_result
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
 from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS, start_thread
 from rmq_spark.client.errors import (
-    CONNECTION_FAULTS,
+    UNREACHABLE_ERRORS,
     BrokerNotFound,
     ClientError,
     ClientShutDown,
@@ -469,7 +469,7 @@ class _AsyncSend(PendingRequest):
         """Retry the send, or make the future fail."""
         if isinstance(error, ClientError):
             clear_tracebacks(error)  # a future that is kept would keep the message alive
-        if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed_queue is None:
+        if isinstance(error, UNREACHABLE_ERRORS) and self._fixed_queue is None:
             self._errors.append(error)
             if self._failed_broker is not None:
                 self._async_sender.sender.queue_selector.record_failure(self._failed_broker)

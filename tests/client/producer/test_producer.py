@@ -24,7 +24,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer, topic_sender
-from rmq_spark.client.producer.sync_sender import RETRY_RESPONSE_CODES
+from rmq_spark.client.producer.topic_sender import RETRY_RESPONSE_CODES
 from rmq_spark.client.results import SendStatus
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.flags import PullSysFlag

@@ -24,7 +24,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.routes import MASTER_ID, Routes
 from rmq_spark.client.message import MessageExt, to_message
-from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.subscriptions import filter_by_tags
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
