@@ -21,9 +21,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from rmq_spark.client import (
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.consumer.service_state import ServiceState
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.transport.pending_requests import ForkSafeFuture
+from rmq_spark.client.transport.remoting_client import RemotingClient
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rocketpoll import (
     Admin,
-    BulkPull,
     ClientError,
     ClientInstance,
     LitePullConsumer,
@@ -31,15 +36,9 @@ from rmq_spark.client import (
     Message,
     MessageQueue,
     Producer,
-    PullRules,
     PushConsumer,
     PushSettings,
-    RemotingClient,
 )
-from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.consumer.service_state import ServiceState
-from rmq_spark.client.transport.pending_requests import ForkSafeFuture
-from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 BROKER, TOPIC, GROUP = sys.argv[3:]

@@ -12,7 +12,6 @@ from datetime import timedelta
 
 import pytest
 
-from rmq_spark.client import LitePullConsumer, Message
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
@@ -20,6 +19,7 @@ from rmq_spark.client.errors import (
     ConnectionFailed,
     SendFailed,
 )
+from rocketpoll import LitePullConsumer, Message
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
 from rocketpoll.broker.testing import wait_until
 
