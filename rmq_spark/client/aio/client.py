@@ -20,8 +20,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.aio.blocking_calls import CallQueue
-from rmq_spark.client.aio.loop_bridge import LoopBridge
+from rmq_spark.client.aio.loop_bridge import CallQueue, LoopBridge
 from rmq_spark.client.api.name_servers import parse_addresses
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, WorkerThreads

@@ -16,9 +16,8 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from rmq_spark.client.aio.blocking_calls import CallQueue, call_in_thread, stop_in_thread
 from rmq_spark.client.aio.client import Client
-from rmq_spark.client.aio.loop_bridge import LoopBridge
+from rmq_spark.client.aio.loop_bridge import CallQueue, LoopBridge, call_in_thread, stop_in_thread
 from rmq_spark.client.arguments import check_keywords
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.errors import ClientShutDown

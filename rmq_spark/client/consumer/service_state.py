@@ -14,7 +14,7 @@ from typing import Protocol
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.api.name_servers import NameServers
-from rmq_spark.client.instance.callbacks import RegisteredConsumer
+from rmq_spark.client.instance.instance import RegisteredConsumer
 from rmq_spark.client.instance.routes import Routes
 
 

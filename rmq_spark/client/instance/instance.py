@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.api.name_servers import NameServers
@@ -38,7 +38,6 @@ from rmq_spark.client.concurrency.lifecycle import SafeStop
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
 from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
-from rmq_spark.client.instance.callbacks import RegisteredConsumer, RegisteredProducer
 from rmq_spark.client.instance.heartbeats import HeartbeatSender
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt, to_message
@@ -54,16 +53,19 @@ from rmq_spark.client.transport.remoting_client import (
     RemotingClient,
 )
 from rmq_spark.wire.bodies import decode_body, encode_body
-from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
+from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers import exchange_of
+from rmq_spark.wire.headers.send import CheckTransactionStateRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings
+    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
     from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 
 
@@ -79,6 +81,49 @@ _PRODUCER_GROUP: Final = "PGROUP"
 def _new_slots() -> Mapping[bool, threading.Semaphore]:
     """Return the slots of resets (True), and of all else."""
     return {is_reset: threading.Semaphore(CONCURRENT_REQUESTS_MAX) for is_reset in (False, True)}
+
+
+# The methods that an instance calls on its members. Threads that read from a connection call only
+# `request_rebalance` and `on_connection_closed`, which must return at once.
+
+
+class RegisteredConsumer(Protocol):
+    """A consumer that is registered with a client instance."""
+
+    def consumer_data(self) -> ConsumerData:
+        """Return the description of the consumer that heartbeats carry."""
+
+    def request_rebalance(self) -> None:
+        """Rebalance soon, because the members of the group have changed (40)."""
+
+    def on_connection_closed(self, address: str) -> None:
+        """Note that a broker may have forgotten this consumer, and the locks that it granted."""
+
+    def stop_threads(self) -> None:
+        """Stop all threads, because the instance has stopped and no broker can be asked."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Resume at offsets that an operator has set (220)."""
+
+    def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offset that the consumer has reached in each queue of a topic (221)."""
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return the consumer's report on itself (307)."""
+
+    def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
+        """Consume this message now (309)."""
+
+
+class RegisteredProducer(Protocol):
+    """A producer that is registered with a client instance."""
+
+    def check_transaction_state(
+        self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        """Tell the broker at ``address`` to commit a half message, or to roll it back (39)."""
 
 
 class UnknownMember(ClientError):

@@ -33,8 +33,7 @@ from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.health import ProducerHealth
-from rmq_spark.client.instance.callbacks import RegisteredProducer
-from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, RegisteredProducer
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.async_sender import AsyncSender
 from rmq_spark.client.producer.prepared_message import (

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionClosed, ProtocolError
+from rmq_spark.client.transport.frame_writer import FrameWriter
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 
@@ -35,19 +36,12 @@ _Answer = TypeVar("_Answer")
 _Outcome = TypeVar("_Outcome")
 
 
-class RequestBuffer(Protocol):
-    """A writer that keeps gathered requests until they are written."""
-
-    def cancel(self, opaque: int, on_released: Callable[[], object] | None = None) -> None:
-        """Cancel a request's writing; call the function when none of its bytes is kept."""
-
-
 class PendingRequest:
     """A request that was sent: it gets the response, or the error instead of one."""
 
     opaque = 0
-    buffer: RequestBuffer | None = None
-    """The one who may keep bytes of the request, also behind its end."""
+    buffer: FrameWriter | None = None
+    """The writer that may keep bytes of the request, also after its end."""
 
     call_soon: Callable[[Callable[[], object]], object] | None = None
     """Has a function called soon by the thread that asks, if that can write requests then."""
