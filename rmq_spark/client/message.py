@@ -206,14 +206,14 @@ def _size_hint(body_bytes_max: int) -> str:
     """Return what to do about a body over a limit, to append to what an error needed."""
     split = "split it, or send a reference to a file"
     if body_bytes_max >= PLAIN_BYTES_MAX:
-        return f" before compression, which consumers inflate it to ({split})"
+        return f" before compression, the most that consumers inflate ({split})"
     return f" before compression ({split}; where brokers take more, raise max_message_bytes)"
 
 
 BUFFERS: Final = (bytes, bytearray, memoryview)
 """The types of bodies that are sent as they are."""
 
-_TOPIC_NEEDED: Final = "a text (str), and the body behind it"
+_TOPIC_NEEDED: Final = "a text (str), followed by the body"
 _TOPIC_EXAMPLE: Final = "Message('orders', b'body')"
 
 _FIELD_CHECKS: Final = (

@@ -114,7 +114,10 @@ def _log_errors(
         except Exception:  # noqa: BLE001  # a send or a listener is at stake, whatever a provider raises
             if not _Telemetry.has_failed:
                 _Telemetry.has_failed = True
-                text = "OpenTelemetry failed; messages go on without it, and later failures unsaid"
+                text = (
+                    "OpenTelemetry failed; messages continue without it, and later failures are "
+                    "not logged"
+                )
                 _log.exception(text)
             return None
 

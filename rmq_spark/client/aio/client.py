@@ -144,17 +144,19 @@ class Client(ForkAware):
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ClientShutDown(
-                f"{what} is used where no event loop of asyncio runs (trio's is none): use it in a "
-                "coroutine of its loop"
+                f"{what} needs a running event loop of asyncio (trio's does not count). Use it in "
+                "a coroutine of its loop"
             ) from None
         if self._is_parents:
-            raise ClientShutDown(f"{what} was made before this process was forked: make one here")
+            raise ClientShutDown(
+                f"{what} was made before this process was forked. Make a new one here"
+            )
         bridge = self._bridge
         if bridge is None:
             with self._mutex:
                 bridge = self._bridge = self._bridge or LoopBridge(loop)
         if bridge.loop is not loop:
-            raise ClientShutDown(f"{what} belongs to another event loop: make one in this loop")
+            raise ClientShutDown(f"{what} belongs to another event loop. Make one in this loop")
         return bridge
 
     def instance(self) -> ClientInstance:
@@ -193,7 +195,7 @@ class Client(ForkAware):
         if not users:
             return
         names = ", ".join(str(each) for each in users)
-        _log.warning("the event loop was closed before %s: what it had is given up", names)
+        _log.warning("the event loop was closed before %s: stopping, and leaving the groups", names)
         for user, leave in users.items():
             leave()
             self.unregister(user)

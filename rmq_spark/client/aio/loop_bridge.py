@@ -265,7 +265,7 @@ def _run_call(promise: LoopPromise[_Result], call: Callable[[], _Result]) -> Non
     try:
         result = call()
     except StopIteration:  # which cannot be raised in a coroutine
-        promise.set_exception(RuntimeError("the call has raised StopIteration"))
+        promise.set_exception(RuntimeError("the call raised StopIteration"))
     except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
         promise.set_exception(error)
     else:

@@ -160,7 +160,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         return self._wrapped
 
     def _closed_error(self) -> ClientShutDown:
-        return ClientShutDown(f"{self} was closed: make a new one")
+        return ClientShutDown(f"{self} was closed. Make a new one")
 
     def _call(self, call: Callable[[_Threaded], _Result]) -> asyncio.Future[_Result]:
         """Have a blocking call made in a thread, beside others."""

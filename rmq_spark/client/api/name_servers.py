@@ -59,8 +59,8 @@ def _check_without_scheme(name: str, address: str) -> None:
     if separator:
         raise MessageRejected(
             name,
-            f"host:port without a scheme ({scheme}://), as name servers are spoken to in "
-            f"RocketMQ's own protocol: write {rest.rstrip('/')}, with the name server's port, as "
+            f"host:port without a scheme ({scheme}://), because name servers speak RocketMQ's own "
+            f"protocol. Write {rest.rstrip('/')}, with the name server's port, as in "
             "localhost:9876",
             address,
         )

@@ -104,7 +104,9 @@ def run_steps(name: str, *steps: Callable[[], object]) -> None:
         try:
             step()
         except Exception as error:  # noqa: BLE001, PERF203  # the other steps are done all the same
-            _log.warning("%s could not leave in order: %s: %s", name, type(error).__name__, error)
+            _log.warning(
+                "%s: a step of the shutdown failed: %s: %s", name, type(error).__name__, error
+            )
 
 
 _running: dict[threading.Thread, float] = {}

@@ -138,7 +138,7 @@ class ThreadScheduler(ForkAware):
                 self._start_thread()
             except ThreadNotStarted as error:  # the next task tries again
                 _log.error(
-                    "%s: another thread cannot be started (%s): there are %d",
+                    "%s: cannot start another thread (%s), continuing with %d",
                     self._name,
                     error.reason,
                     count,

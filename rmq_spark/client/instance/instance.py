@@ -190,7 +190,7 @@ class ClientRequestProcessor(ForkAware):
             start_thread(thread)
         except RuntimeError as error:  # at a limit of threads
             free.release()
-            remark = f"the client has no thread for it: {error}"
+            remark = f"the client cannot start a thread for it: {error}"
             return self._busy_reply(connection, request, remark)
         return None
 
@@ -452,8 +452,8 @@ class ClientInstance(ForkAware):
         with self._lock:
             if self._is_shut_down:
                 raise ClientShutDown(
-                    "the instance has ended, with its last user or by shutdown(): make a new one, "
-                    "or keep it in a with statement for those that come one after the other"
+                    "the instance has stopped, with its last user or by shutdown(). Make a new "
+                    "one, or keep it in a with statement while its users come and go"
                 )
             if self._scheduler is None:
                 self._start_tasks()
@@ -544,7 +544,7 @@ class ClientInstance(ForkAware):
         with self._lock:
             if check_group(group) in self._consumers:
                 raise MessageRejected(
-                    "consumer group", "one consumer of a group in each client", group
+                    "consumer group", "at most one consumer of each group in a client", group
                 )
             self._consumers[group] = consumer
         self.heartbeat_soon()
@@ -568,7 +568,7 @@ class ClientInstance(ForkAware):
         with self._lock:
             if check_group(group) in self._producers:
                 raise MessageRejected(
-                    "producer group", "one producer of a group in each client", group
+                    "producer group", "at most one producer of each group in a client", group
                 )
             self._producers[group] = producer
         self.heartbeat_soon()

@@ -413,7 +413,7 @@ class _AsyncSend(PendingRequest):
             return
         self.call_soon = None  # of this thread alone: other tries are made by others
         if not self._async_sender.schedule_retry(self):
-            self._fail(ClientShutDown("no thread can be started that connects"))
+            self._fail(ClientShutDown("cannot start a thread that connects"))
 
     def _ready_address(self) -> str | None:
         """Choose the queue, and return its broker's address; None if that has to be waited for."""

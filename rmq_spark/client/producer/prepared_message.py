@@ -148,7 +148,7 @@ class UniqueIdGenerator:
     def _current_prefix(self) -> str:
         if sys.is_finalizing():  # `datetime` of 3.13.0 crashes then
             raise ClientShutDown(
-                "Python is shutting down: send before the program ends, or in an atexit function"
+                "Python is shutting down. Send before the program ends, or in an atexit function"
             )
         now_ms = self._now_ms()
         if not self._month_start_ms <= now_ms < self._month_valid_until_ms:

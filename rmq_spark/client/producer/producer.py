@@ -211,7 +211,7 @@ class Producer(ForkAware):
             self.start()
         if not self._is_running:
             raise ClientShutDown(
-                "the producer does not run: start it, or use it in a with statement"
+                "the producer is not running. Start it, or use it in a with statement"
             )
 
     def shutdown(self) -> None:

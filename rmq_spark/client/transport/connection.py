@@ -125,10 +125,10 @@ class ResponseReader:
             is_cut = isinstance(error, ConnectionResetError)
             return ConnectionClosed(self._address, self.close_reason(why) if is_cut else why)
         if not count:
-            why = "the broker has closed it"
+            why = "the broker closed it"
             if self._frame_reader.buffered_bytes:
                 why += (
-                    f" in the middle of an answer, {self._frame_reader.buffered_bytes} bytes into "
+                    f" in the middle of a response, {self._frame_reader.buffered_bytes} bytes into "
                     "it"
                 )
             return ConnectionClosed(self._address, self.close_reason(why))
@@ -159,7 +159,7 @@ class ResponseReader:
         poll = select.poll()
         try:
             poll.register(self._socket, select.POLLRDHUP)
-        except ValueError:  # it is closed here, too
+        except ValueError:  # this client closed it, too
             return True
         return bool(poll.poll(0))
 
@@ -172,8 +172,8 @@ class ResponseReader:
         if isinstance(self._socket, socket.socket):
             wanted = "TLS? If so, turn TLS on here"
         else:
-            wanted = "a certificate from this client, or another one? If so, give it"
-        return f"{reason}, and never answered anything: does it want {wanted}"
+            wanted = "a certificate from this client, or another one? If so, pass it"
+        return f"{reason}, and it never answered anything. Does it require {wanted}"
 
 
 class RemotingConnection:
@@ -258,7 +258,7 @@ class RemotingConnection:
         except RuntimeError as error:  # at a limit of threads
             (under_tls or sock).close()
             raise ConnectionFailed(
-                address, f"no thread can be started that reads from it: {error}"
+                address, f"cannot start a thread that reads from it: {error}"
             ) from error
 
     @property
@@ -392,7 +392,7 @@ class RemotingConnection:
         self._pending.discard(pending)
         self._writer.cancel(pending.opaque)
 
-    def close(self, why: str = "it was closed here") -> None:
+    def close(self, why: str = "this client closed it") -> None:
         """Close the connection, and fail all pending requests."""
         self._close(ConnectionClosed(self.address, why))
 
@@ -414,7 +414,7 @@ class RemotingConnection:
             and len(self._pending) <= 1
             and self._response_reader.is_closed_by_peer()
         ):
-            why = self._response_reader.close_reason("the broker has closed it")
+            why = self._response_reader.close_reason("the broker closed it")
             self._close(ConnectionClosed(self.address, why))
 
     # ---- reading
@@ -468,9 +468,9 @@ class RemotingConnection:
 
     def _fail(self, error: Exception) -> None:
         """End, as nobody knows what has been read: all that wait have to be told."""
-        why = f"what came could not be read: {type(error).__name__}: {error}"
+        why = f"what it sent could not be read: {type(error).__name__}: {error}"
         self._close(ConnectionClosed(self.address, why))
-        _log.error("%s: reading has failed", self.address, exc_info=error)
+        _log.error("%s: reading failed", self.address, exc_info=error)
 
     def _read_once(self, seconds: float | None) -> None:
         """Handle the data that has arrived, or arrives within this time."""
@@ -569,10 +569,10 @@ def parse_address(address: str) -> tuple[str, int]:
         or len(port) > _PORT_DIGITS_MAX
         or not 0 < int(port) < 1 << 16
     ):
-        raise ConnectionFailed(address, "an address is host:port, as localhost:9876")
+        raise ConnectionFailed(address, "an address is host:port, as in localhost:9876")
     host = host.removeprefix("[").removesuffix("]")
     try:
         host.encode("idna")
     except UnicodeError as error:  # looking the host up would raise it
-        raise ConnectionFailed(address, "its host cannot be a host's name") from error
+        raise ConnectionFailed(address, "its host is not a valid host name") from error
     return host, int(port)

@@ -34,7 +34,7 @@ REDIAL_SECONDS: Final = 1.0
 
 _CLOSE_WAIT_SECONDS: Final = 1.0
 _SHUT_DOWN: Final = "the client was shut down"
-_DUPLICATE: Final = "another one was made meanwhile"
+_DUPLICATE: Final = "another connection was made meanwhile"
 
 
 class Agreement(NamedTuple):
@@ -165,7 +165,7 @@ class ConnectionPool(ForkAware, ABC):
         try:
             return self._start_dial(address, is_broker=is_broker).result(seconds)
         except FutureTimeout as error:
-            why = f"no answer within {int(seconds * 1000)} ms, and there was no more time"
+            why = f"no answer within {int(seconds * 1000)} ms, the time that was left"
             raise ConnectionFailed(address, why) from error
 
     def _get_usable(self, address: str, *, is_broker: bool) -> NegotiatedConnection | None:
@@ -197,7 +197,7 @@ class ConnectionPool(ForkAware, ABC):
                 self._dialers = [*(each for each in self._dialers if each.is_alive()), thread]
             start_thread(thread)
         except RuntimeError as error:  # at a limit of threads
-            failed = ConnectionFailed(address, f"no thread can be started that connects: {error}")
+            failed = ConnectionFailed(address, f"cannot start a thread that connects: {error}")
             self._finish_dial(key, dialled, failed)
         except BaseException:  # Ctrl-C, for example: others may wait for this by now
             self._finish_dial(key, dialled, ConnectionFailed(address, "interrupted"))

@@ -243,9 +243,9 @@ class FrameWriter:
                         self._has_queued.wait(left if self._is_thread_watching else TICK_SECONDS)
                 self._write_queued()
         except Exception as error:  # noqa: BLE001  # a lack of memory, for example
-            why = f"what has gathered could not be written: {type(error).__name__}: {error}"
+            why = f"the gathered requests could not be written: {type(error).__name__}: {error}"
             self._close_connection(ConnectionClosed(self._address, why))
-            _log.error("%s: writing has failed", self._address, exc_info=error)
+            _log.error("%s: writing failed", self._address, exc_info=error)
 
     def _write_queued(self) -> None:
         while self._queued or self._is_thread_needed:
@@ -255,7 +255,7 @@ class FrameWriter:
                 deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
                 if not self._write_all(deadline, _coalesce(pieces)):
                     self._close_connection(
-                        ConnectionClosed(self._address, "it takes no more requests")
+                        ConnectionClosed(self._address, "it accepts no more requests")
                     )
             self._notify_released()
 

@@ -270,7 +270,7 @@ class PendingRequests:
                 if self._unsolicited_count <= UNSOLICITED_MAX:
                     return
                 why = (
-                    f"{self._unsolicited_count} answers to what was not asked, the last to "
+                    f"{self._unsolicited_count} responses to no request, the last with opaque "
                     f"{response.opaque}"
                 )
                 raise ProtocolError(self._address, why)
@@ -335,7 +335,7 @@ class PendingRequests:
 def wrong_process_error() -> ClientShutDown:
     """Return the error of a call during which a signal handler forked; it is not retried."""
     return ClientShutDown(
-        "this answer comes to the process that asked, from which this one was forked"
+        "the response goes to the parent of this process, which has sent the request"
     )
 
 

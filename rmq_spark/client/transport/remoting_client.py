@@ -167,7 +167,7 @@ class RemotingClient(ConnectionPool):
         """
         connection, command = self._prepare(address, command)
         if connection_only is not None and connection is not connection_only:
-            raise ConnectionClosed(address, "another connection has taken its place")
+            raise ConnectionClosed(address, "another connection has replaced it")
         return connection.request_async(command, timeout_ms, interpret, may_batch=may_batch)
 
     def submit(self, address: str, pending: PendingRequest, command: RemotingCommand) -> None:
@@ -210,7 +210,7 @@ class RemotingClient(ConnectionPool):
         line = self.get(address)
         return line.connection.peer_version if line is not None else 0
 
-    def close(self, address: str, why: str = "it was closed here") -> None:
+    def close(self, address: str, why: str = "this client closed it") -> None:
         """End the connection to an address, if there is one."""
         line = self.get(address)
         if line is not None:

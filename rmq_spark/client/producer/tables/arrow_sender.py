@@ -273,4 +273,4 @@ class _PartiallyStored(ClientError):
 
     def __str__(self) -> str:
         topic, stored, count = self.args
-        return f"only {stored} of {count} messages for {topic} found room"
+        return f"the broker had room for only {stored} of {count} messages for {topic}"

@@ -186,4 +186,4 @@ class StagedSender:
 
 def _not_supported(address: str) -> NotSupported:
     code, request = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, RequestCode.STAGE_CHUNK
-    return NotSupported(code, "it knows no staged batches", address, request)
+    return NotSupported(code, "it does not support staged batches", address, request)
