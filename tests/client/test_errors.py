@@ -79,7 +79,7 @@ def test_the_tree_in_the_docstring_is_the_tree():
 def test_they_name_the_request_the_place_and_what_to_do():
     assert (
         str(RequestTimeout("h:1", 310, 3_000))
-        == "h:1 has not answered SEND_MESSAGE_V2 within 3000 ms"
+        == "h:1 did not answer SEND_MESSAGE_V2 within 3000 ms"
     )
     assert (
         str(refusal(17, None, "h:1", 99_999))

@@ -122,7 +122,7 @@ def _holds(line):
 
 def test_a_connection_is_cut_in_the_middle_of_an_answer(broker, topic, api):
     with broker.cut_after(50):
-        with pytest.raises(ConnectionClosed, match="in the middle of an answer, 50 bytes into it"):
+        with pytest.raises(ConnectionClosed, match="in the middle of a response, 50 bytes into it"):
             api.admin.broker_config(broker.address)
         with pytest.raises(ConnectionClosed):
             api.admin.broker_config(broker.address)

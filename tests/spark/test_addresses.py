@@ -27,7 +27,7 @@ def test_a_broker_to_which_no_route_leads_is_found_among_all(rocketpoll_broker, 
 
 def test_one_that_nobody_knows_is_not_found(rocketpoll_topic, addresses):
     with pytest.raises(
-        BrokerNotFound, match="no way to broker gone: no name server knows a broker"
+        BrokerNotFound, match="cannot reach broker gone: no name server knows a broker"
     ):
         addresses.resolve(MessageQueue(rocketpoll_topic, "gone", 0))
 

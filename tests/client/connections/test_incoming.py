@@ -101,7 +101,7 @@ def test_an_end_within_a_command_says_so(room):
     room.peer.sendall(request(1, b"body").encode()[:-2])
     room.read()
     room.peer.close()
-    assert "in the middle of an answer" in str(room.read())
+    assert "in the middle of a response" in str(room.read())
 
 
 def test_garbage_ends_it_behind_what_came_before(room):

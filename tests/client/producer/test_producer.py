@@ -233,7 +233,7 @@ def test_a_batch_that_is_illegal_is_halved_down_to_the_message_that_is():
 
 def test_nothing_is_sent_before_the_start_or_after_the_end(running_broker, topic):
     producer = Producer("P", running_broker.address)
-    with pytest.raises(ClientShutDown, match="start it"):
+    with pytest.raises(ClientShutDown, match="Start it"):
         producer.send(X)
     with producer:
         producer.send(X)

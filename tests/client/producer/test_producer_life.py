@@ -46,7 +46,7 @@ def sends():
 def test_it_is_started_once_ended_once_and_started_again(instance, sends):
     life = producer(instance, sends)
     for lives in (1, 2):
-        with pytest.raises(ClientShutDown, match="start it"):
+        with pytest.raises(ClientShutDown, match="Start it"):
             life._check_running()
         life.start()
         life.start()

@@ -79,16 +79,14 @@ def test_the_next_is_asked_when_one_does_not_answer_and_stays_the_first_to_be_as
 
 def test_one_that_has_closed_a_connection_that_was_kept_is_asked_over_another():
     """It may have been away since the last question, and be back."""
-    cluster = Cluster(
-        a=[topics("T"), ConnectionClosed("a", "the broker has closed it"), topics("U")]
-    )
+    cluster = Cluster(a=[topics("T"), ConnectionClosed("a", "the broker closed it"), topics("U")])
     servers = cluster.name_servers()
     assert servers.admin.topics() == {"T"}
     assert servers.admin.topics() == {"U"}
 
 
 def test_one_that_closes_each_connection_is_asked_twice_and_then_the_next():
-    closed = ConnectionClosed("a", "the broker has closed it")
+    closed = ConnectionClosed("a", "the broker closed it")
     cluster = Cluster(a=closed, b=topics("T"))
     servers = cluster.name_servers()
     assert servers.admin.topics() == {"T"}
