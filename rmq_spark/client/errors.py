@@ -366,11 +366,12 @@ class TooManyPending(ClientError):
     def __str__(self) -> str:
         if self.callbacks:
             return (
-                f"{self.callbacks} callbacks of sends are queued (pending_max). Make callbacks "
-                "faster, move the work to your own threads, or raise pending_max"
+                f"too many callbacks of sends are queued: {self.callbacks} (pending_max). Make "
+                "callbacks faster, move the work to your own threads, or raise pending_max"
             )
         return (
-            f"{self.sends} sends with {self.size} bytes already wait for their responses. Wait for "
+            f"too many sends wait for their responses: {self.sends} with {self.size} bytes. Wait "
+            "for "
             "some of them, or raise pending_max or pending_bytes_max"
         )
 

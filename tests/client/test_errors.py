@@ -100,8 +100,8 @@ def test_a_send_that_failed_tells_what_became_of_each_try():
 
 
 def test_of_sends_and_callbacks_that_wait_the_number_is_told():
-    assert "already, 1 with 7 bytes" in str(TooManyPending(1, 7))
-    assert "wait to run, 1 of them" in str(TooManyPending(1, 7, 1))
+    assert "responses: 1 with 7 bytes" in str(TooManyPending(1, 7))
+    assert "queued: 1 " in str(TooManyPending(1, 7, 1))
 
 
 def test_no_error_repeats_megabytes_of_what_was_wrong():

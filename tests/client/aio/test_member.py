@@ -40,7 +40,7 @@ async def test_one_runs_from_its_start_to_its_close(broker, make):
     await member.close()
     await member.close()
     assert not member.is_running
-    with pytest.raises(ClientShutDown, match="was closed. Make a new one"):
+    with pytest.raises(ClientShutDown, match=r"was closed\. Make a new one"):
         await member.start()
 
 

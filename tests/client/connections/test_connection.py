@@ -353,7 +353,7 @@ def test_a_flood_of_answers_that_nobody_asked_for_ends_the_connection(connect):
             peer.send(echo(request)._replace(opaque=1_000_000 + stray))
         peer.receive()
 
-    with FakeServer(story) as server, pytest.raises(ProtocolError, match="what was not asked"):
+    with FakeServer(story) as server, pytest.raises(ProtocolError, match="responses to no request"):
         connect(server.address).request(ASK, 60 * SECOND)
 
 
@@ -487,7 +487,7 @@ def test_what_is_no_address_is_refused(address):
 
 @pytest.mark.parametrize("host", ["broker..example", "x" * 64 + ".example", "."])
 def test_a_host_that_cannot_be_looked_up_is_refused(host):
-    with pytest.raises(ConnectionFailed, match="cannot be a host's name"):
+    with pytest.raises(ConnectionFailed, match="is not a valid host name"):
         RemotingConnection.connect(f"{host}:9876")
 
 

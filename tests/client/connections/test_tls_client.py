@@ -66,7 +66,7 @@ def test_a_server_of_another_name_is_trusted_under_that_name():
             in said
         )
         assert "127.0.0.1" in said
-        assert "give one as server name" in said
+        assert "set one as server name" in said
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_server_that_goes_before_the_handshake():
     there.close()
     alone = socket.socket()  # was never connected, as one that was reset is not any more
     for sock in (here, alone):
-        with pytest.raises(TlsFailed, match="as one without TLS does"):
+        with pytest.raises(TlsFailed, match="as a server without TLS does"):
             TlsClient(TRUSTING).handshake(sock, "h:1", "h", 1)
         assert sock.fileno() == -1
 

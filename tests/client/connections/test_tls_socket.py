@@ -168,7 +168,7 @@ def test_bytes_that_were_changed_on_the_way_end_the_connection(connect):
     with serving(story) as server:
         connection = connect(server.address)
         assert connection.request(ASK, 10 * SECOND).remark == "echo"
-        with pytest.raises(ConnectionClosed, match=r"TLS: what came was changed on its way"):
+        with pytest.raises(ConnectionClosed, match=r"TLS: the data was changed on its way"):
             connection.request(ASK, 60 * SECOND)
 
 

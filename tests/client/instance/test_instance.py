@@ -71,9 +71,9 @@ def test_a_group_has_one_member_in_each_client_and_a_name_that_can_be_one(make):
     instance = make()
     instance.register_consumer("G", Consumer())
     instance.register_producer("G")
-    with pytest.raises(MessageRejected, match="one consumer of a group"):
+    with pytest.raises(MessageRejected, match="one consumer of each group"):
         instance.register_consumer("G", Consumer())
-    with pytest.raises(MessageRejected, match="one producer of a group"):
+    with pytest.raises(MessageRejected, match="one producer of each group"):
         instance.register_producer("G")
     with pytest.raises(MessageRejected, match="group"):
         instance.register_producer("no group")
