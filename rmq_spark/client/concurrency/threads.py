@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, TypeVar
@@ -34,6 +35,21 @@ def start_thread(thread: threading.Thread) -> None:
         thread.start()
     except RuntimeError as error:
         raise ThreadNotStarted(str(error)) from error
+
+
+def wait_for(
+    condition: threading.Condition, predicate: Callable[[], bool], deadline: float
+) -> bool:
+    """Wait for a notification after which a predicate holds; return False at the deadline.
+
+    The deadline is of `time.monotonic`. A signal is handled within `SIGNAL_CHECK_SECONDS`.
+    """
+    while not predicate():
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        condition.wait(min(remaining, SIGNAL_CHECK_SECONDS))
+    return True
 
 
 def parallel_map(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from rmq_spark.client.api.broker_api import send_result
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
-from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS, start_thread
+from rmq_spark.client.concurrency.threads import start_thread, wait_for
 from rmq_spark.client.errors import (
     UNREACHABLE_ERRORS,
     BrokerNotFound,
@@ -78,12 +78,9 @@ class SendPermits:
         place = threading.Condition(self._mutex)
         self._wait_queue.append(place)
         try:
-            while self._wait_queue[0] is not place or not self._fits(size):
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    return False
-                place.wait(min(remaining, SIGNAL_CHECK_SECONDS))
-            return True
+            return wait_for(
+                place, lambda: self._wait_queue[0] is place and self._fits(size), deadline
+            )
         finally:
             self._wait_queue.remove(place)
             self._wake_first()  # there may be room for it as well
@@ -172,12 +169,7 @@ class CallbackExecutor:
             return True
         deadline = time.monotonic() + seconds
         with self._mutex:
-            while not self.has_room:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    return False
-                self._has_room.wait(min(remaining, SIGNAL_CHECK_SECONDS))
-        return True
+            return wait_for(self._has_room, lambda: self.has_room, deadline)
 
     def submit(self, action: Callable[[], object]) -> None:
         """Run a callback soon, after the earlier ones."""
