@@ -9,6 +9,7 @@ See `assigned_queues` for what counts as consumed.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import NoneType
@@ -26,8 +27,7 @@ from rmq_spark.client.arguments import (
     check_topic,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, Scheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
 from rmq_spark.client.consumer.clock import monotonic_ms
@@ -81,7 +81,7 @@ class TopicChangeMonitor:
 
     def __init__(
         self,
-        workers: StoppableScheduler,
+        workers: Scheduler,
         queues_of: Callable[[str], frozenset[MessageQueue]],
         refresh: Callable[[str], object],
         interval_ms: int,
@@ -174,7 +174,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._tasks: dict[MessageQueue, PullTask] = {}
         self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
         self._outage_log = OutageLog("cannot be pulled")
-        self._tasks_lock = mutex()
+        self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
         self._topic_monitor = TopicChangeMonitor(
             self._service_scheduler,
@@ -449,7 +449,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._request_cache = ConsumeRequestCache()
         self._tasks = {}
         self._failed_topics = set()
-        self._tasks_lock = mutex()
+        self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
 
     # ---- what pull tasks need

@@ -8,13 +8,13 @@ In a forked process, a consumer that was started before the fork is OF_THE_PAREN
 
 from __future__ import annotations
 
+import threading
 from enum import Enum
 from typing import Protocol
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.api.name_servers import NameServers
-from rmq_spark.client.concurrency.locks import reentrant_mutex
-from rmq_spark.client.instance.callbacks import RegisteredConsumer
+from rmq_spark.client.instance.instance import RegisteredConsumer
 from rmq_spark.client.instance.routes import Routes
 
 
@@ -34,7 +34,7 @@ class ServiceStateMachine:
 
     def __init__(self) -> None:
         self.state = ServiceState.CREATE_JUST
-        self._state_lock = reentrant_mutex()
+        self._state_lock = threading.RLock()
 
     def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
         """Change from one state to another; return False if the first is not the present one."""
@@ -46,7 +46,7 @@ class ServiceStateMachine:
 
     def after_fork(self) -> None:
         """Become OF_THE_PARENT, if the consumer was started."""
-        self._state_lock = reentrant_mutex()
+        self._state_lock = threading.RLock()
         if self.state in {ServiceState.STARTING, ServiceState.RUNNING}:
             self.state = ServiceState.OF_THE_PARENT
 

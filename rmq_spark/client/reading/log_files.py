@@ -255,7 +255,7 @@ class LocalLogFinder:
         Raises:
             ConnectionFailed, ConnectionClosed: The broker cannot be asked.
         """
-        connection, agreement = connections.negotiated_connection(address)
+        connection, agreement = connections.get_or_connect(address)
         is_offered = agreement is not None and Extension.READ_FILES in agreement.extensions
         find = partial(self._find_log_files, connections, is_offered=is_offered)
         found: LogFiles | None = connection.memoize(find)

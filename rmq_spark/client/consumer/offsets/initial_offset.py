@@ -6,11 +6,11 @@ over, or skip everything.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
-from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.parallel_map import parallel_map
+from rmq_spark.client.concurrency.threads import parallel_map
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
 from rmq_spark.client.consumer.queues.process_queue import Clock
 from rmq_spark.client.consumer.queues.queue_identity import StartPosition
@@ -35,7 +35,7 @@ class OffsetPrefetcher:
         """Take the function that asks a queue's broker, for one queue, and waits for it."""
         self._fetch = fetch
         self._clock = clock
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._scheduled: dict[MessageQueue, None] = {}
         self._in_progress: dict[MessageQueue, object] = {}  # by whom
         self._prefetched: dict[

@@ -9,13 +9,13 @@ may have been recreated. A broker that cannot be reached delays no other.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 
-from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule, OffsetPrefetcher
@@ -43,7 +43,7 @@ class _RecentQueues:
     """Queues of the last `LATE_NOTICE_MS`, with an offset each. All methods are thread-safe."""
 
     def __init__(self) -> None:
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._entries: dict[
             MessageQueue, tuple[int | None, float]
         ] = {}  # until when, earliest first

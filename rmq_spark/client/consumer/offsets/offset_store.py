@@ -5,11 +5,11 @@ An offset in a table moves forward only, unless the caller asks explicitly for a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -73,7 +73,7 @@ class OffsetTable:
     """Offsets by queue. Methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
 
     def get(self, queue: MessageQueue) -> int | None:

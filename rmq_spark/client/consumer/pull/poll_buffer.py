@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, reentrant_mutex
+from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS
 from rmq_spark.client.consumer.queues.assigned_queues import ConsumeRequest, PollOutcome
 
 
@@ -19,7 +19,7 @@ class ConsumeRequestCache:
     """A queue between pulls and `poll`. Methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._state = threading.Condition(self._mutex)
         self._requests: deque[ConsumeRequest] = deque()
         self._is_closed = False

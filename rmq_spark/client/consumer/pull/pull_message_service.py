@@ -12,11 +12,11 @@ offset, after a failure or with a full cache after a delay.
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import Scheduler
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
 from rmq_spark.client.consumer.pull.pull_task import (
@@ -138,7 +138,7 @@ class PullMessageService:
         self._pull_interval_ms = pull_interval_ms
         self._failure_delay_ms = failure_delay_ms
         self._outage_log = OutageLog("cannot be pulled")
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
 
     def execute_pull_request_immediately(self, request: PullRequest) -> None:
         """Submit a request to its broker's executor."""

@@ -12,11 +12,11 @@ offset.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
 from rmq_spark.client.consumer.queues.process_queue import Clock, ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.message import MessageExt
@@ -41,7 +41,7 @@ class AssignedQueue:
         self.is_paused = False
         self.fingerprint = QueueFingerprint()
         """Knowledge of the queue since it was begun or sought in."""
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._epoch = 0
         self.reset_count = 0
         """Number of times that operators have moved the group in this queue."""
@@ -322,7 +322,7 @@ class AssignedQueues:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._queues: dict[MessageQueue, AssignedQueue] = {}
         self._by_topic: dict[str, set[MessageQueue]] = {}  # a round looks at each topic by itself
 

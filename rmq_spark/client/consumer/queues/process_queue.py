@@ -17,8 +17,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from rmq_spark.client.concurrency.locks import reentrant_mutex
-
 if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
 
@@ -54,7 +52,7 @@ class ProcessQueue(Generic[Message]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._waiting: dict[int, Message] = {}
         self._waiting_offsets: list[int] = []  # in order
         self._taken: dict[int, Message] = {}
@@ -280,7 +278,7 @@ class ProcessQueue(Generic[Message]):
 
     def after_fork(self) -> None:
         """Drop the queue: its messages are the parent process's."""
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._is_dropped = True
 
     @property

@@ -15,7 +15,6 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex
 
 
 class QueueOwnership:
@@ -64,7 +63,7 @@ class OwnershipRegistry(ForkAware):
 
     def _after_fork(self) -> None:
         """Begin anew: in this process no listener is at anything."""
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
             weakref.WeakValueDictionary()
         )
