@@ -148,10 +148,17 @@ def test_campaigns_that_make_lengthens_are_run_by_it_though_they_are_wide():
     assert "ROCKETPOLL_WIDE=1" in recipe
 
 
+def test_the_first_program_of_the_readme_needs_no_spark_and_prints_its_message(capsys):
+    block = python_of("README.md")[0]
+    assert "pyspark" not in block
+    exec(compile(block, "README.md", "exec"), {})  # noqa: S102  # our own text
+    assert "'tags': 'created'" in capsys.readouterr().out
+
+
 @pytest.mark.deep
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_the_python_of_the_readme_runs(tmp_path):
-    [block] = [each for each in python_of("README.md") if "EmbeddedBroker" in each]
+    [block] = [each for each in python_of("README.md") if "SparkSession" in each]
     program = tmp_path / "five.py"
     program.write_text(block, encoding="utf-8")
     done = python(program, cwd=tmp_path)

@@ -20,7 +20,7 @@ from rocketpoll import EmbeddedBroker
 pytestmark = pytest.mark.deep
 
 PAGE = "first-steps.md"
-NOTEBOOK = "In a notebook, and RocketMQ is new"
+NOTEBOOK = "In a notebook, new to RocketMQ"
 KAFKA = "From Kafka"
 BACKEND = "A backend with FastAPI and pytest"
 LONG_SECONDS = 300
