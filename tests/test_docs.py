@@ -54,6 +54,13 @@ _NOT_OURS = {
 }
 """Paths in backticks that are none of this repository's, by their pages."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+_WORDS = re.compile(
+    r"\b(is told|are told|whoever|lacking|anew|mend(s|ed)?|which is none|as ever"
+    r"|behind (an? |the |its |that |this |each |every )?"
+    r"(answer|crash|failure|fork|kill|restart|shutdown|start|stop))\b",
+    re.IGNORECASE,
+)
+"""What pages do not say: is notified or configured, anyone, missing, again, fix, after."""
 
 
 def name_of(path: Path) -> str:
@@ -449,6 +456,19 @@ def test_prose_is_wrapped_at_100_columns():
             if len(line) > COLUMNS_MAX and not line.lstrip().startswith(("|", "#"))
         ]
     assert long == []
+
+
+def test_pages_keep_to_the_words_that_their_readers_use():
+    """*Behind* is for lag and places, not for time; the others have plainer words."""
+    found = []
+    for document in DOCUMENTS:
+        name = name_of(document)
+        if not name.startswith(("docs/", "README", "SECURITY", "CHANGELOG")) or "/adr/" in name:
+            continue
+        text = re.sub(r"^### `.*$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        prose = " ".join(re.sub(r"`[^`\n]*`", "", text).split())
+        found += [f"{name}: {each[0]}" for each in _WORDS.finditer(prose)]
+    assert found == []
 
 
 def test_the_makefile_is_wrapped_at_100_columns():

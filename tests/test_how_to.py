@@ -93,7 +93,7 @@ BEFORE = {"dead-letters": fail_an_order}
     [
         ("read-a-day", "created    1"),
         ("find-a-message", 'created b\'{"id": 1'),
-        ("send-a-group-back", "goes on at 0"),
+        ("send-a-group-back", "continues at 0"),
         ("replay-from-yesterday", 'paid b\'{"id": 1'),
         ("consumer-is-stuck", "0 1 behind, held by None\nnext: MessageExt("),
         ("dead-letters", 'orders order-1 b\'{"id": 1'),
