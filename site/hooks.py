@@ -22,6 +22,9 @@ _WORDS_MIN: Final = 7  # "Context." and "A body is bytes." say little of a page
 _WEIGHTS: Final = {
     "how-to/": 4,
     "troubleshooting.md": 4,
+    "install.md": 3,
+    "security.md": 2,
+    "speed.md": 2,
     "adr/": 0.3,
     "project/CHANGELOG.md": 0.3,
 }

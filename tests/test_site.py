@@ -109,7 +109,7 @@ def test_the_site_asks_nobody_else_for_anything(site):
 def test_links_are_called_by_the_titles_of_pages(site):
     shown = (site / "index.html").read_text(encoding="utf-8")
     assert re.findall(r">[\w./-]+\.md</a>", shown) == []
-    assert ">Exactly once</a>" in shown
+    assert ">Exactly-once delivery</a>" in shown
 
 
 @pytest.mark.deep
