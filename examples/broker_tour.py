@@ -1,8 +1,7 @@
 """A broker, a producer, a table of Arrow and two consumers, in half a minute on one machine.
 
-Starts a broker with its files in a temporary directory, sends to it one by one and by the table,
-reads all of it back, and shows how soon a waiting consumer hears of a message. Run it with
-`make tour`.
+Starts a broker with a temporary directory, sends messages one by one and as a table, reads all of
+them back, and shows how soon a waiting consumer receives a message. Run it with `make tour`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TOPIC = "orders"
 
 
 def main() -> None:
-    """The whole tour."""
+    """Run the tour."""
     with EmbeddedBroker(own_process=True) as broker:
         address = broker.address
         print(f"a broker listens on {address}, with its files below {broker.directory}")
@@ -40,11 +39,11 @@ def main() -> None:
         send(address)
         read_back(address)
         wake(address)
-    print("everything was read back each time; the broker has stopped in order")
+    print("everything was read back each time; the broker has stopped gracefully")
 
 
 def send(address: str) -> None:
-    """As an application does, and as a data frame does."""
+    """Send messages one by one, and as a table."""
     with Producer("demo-producer", address) as producer:
         began = time.perf_counter()
         for number in range(SINGLE):
@@ -62,7 +61,7 @@ def send(address: str) -> None:
 
 
 def read_back(address: str) -> None:
-    """Each message, from the beginning of each queue."""
+    """Read each message, from the beginning of each queue."""
     consumer = LitePullConsumer(
         "demo-reader", address, settings=LitePullSettings(pull_batch_size=32)
     )
@@ -82,10 +81,10 @@ def read_back(address: str) -> None:
 
 
 def wake(address: str) -> None:
-    """Messages far apart: each finds its consumer waiting in the broker."""
+    """Send messages far apart: each wakes a pull that waits in the broker."""
     heard = threading.Event()
 
-    def listen(messages, context):  # noqa: ANN001, ANN202, ARG001  # the shape of a listener
+    def listen(messages, context):  # noqa: ANN001, ANN202, ARG001  # a listener's signature
         heard.set()
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 

@@ -20,7 +20,7 @@ MESSAGES = 100_000
 
 
 def show_a_pull_request() -> None:
-    """Encode one pull request three ways and read each back from two pieces of a stream."""
+    """Encode a pull request in each codec, and decode it from two pieces of a stream."""
     code = RequestCode.PULL_MESSAGE
     header = PullMessageRequestHeader(
         consumer_group="tour",
@@ -55,7 +55,7 @@ def show_a_pull_request() -> None:
 
 
 def show_a_chunk() -> None:
-    """Turn columns into stored messages as a commit log holds them, and back."""
+    """Convert columns to records as in a commit log, and back."""
     bodies = [random.randbytes(100) for _ in range(MESSAGES)]
     started = time.perf_counter()
     chunk = encode_chunk(
@@ -71,9 +71,9 @@ def show_a_chunk() -> None:
     encoded = time.perf_counter()
     table = chunk_columns(RecordChunk(chunk.data, chunk.sizes), DEFAULT_COLUMNS)
     decoded = time.perf_counter()
-    print(f"{MESSAGES:,} messages: {chunk.data.size:,} bytes of records, and back to a table:\n")
-    print(f"  encoded in {encoded - started:.3f} s, Python lists to Arrow included")
-    print(f"  decoded in {decoded - encoded:.3f} s, first time, cold\n")
+    print(f"{MESSAGES:,} messages: {chunk.data.size:,} bytes of records, decoded to a table:\n")
+    print(f"  encoded in {encoded - started:.3f} s, including Python lists to Arrow")
+    print(f"  decoded in {decoded - encoded:.3f} s, cold\n")
     print(table.schema.to_string())
     print()
     for row in table.slice(0, 3).to_pylist():

@@ -4,14 +4,14 @@
         --namesrv localhost:9876 --directory /data/order-totals
 
 A message's body is JSON: {"region": "EU", "amount": 12.5, "at": "2026-01-31T12:00:00Z"}. A minute
-is complete when orders two minutes younger have been seen; what comes later still is left out. Two
-queries run:
+is complete when orders two minutes later have arrived; later orders for it are dropped. Two queries
+run:
 
     orders  -> totals    windows with a watermark; a complete minute is appended to Parquet
-    totals  -> topic     what was appended, one message for each total, its key minute and region
+    totals  -> topic     the appended rows, one message per total; its key is minute and region
 
-Parquet gets each total once. The topic gets it at least once: readers drop what they have seen by
-its key. With --once both read what there is, and end. Started again, both go on from their
+Parquet gets each total once. The topic gets it at least once: readers drop repeats by key. With
+--once both read the existing messages and end. When restarted, both continue from their
 checkpoints.
 """
 
@@ -29,7 +29,7 @@ TOTAL = "minute TIMESTAMP, region STRING, orders BIGINT, amount DOUBLE"
 
 
 def orders_of(spark: SparkSession, namesrv: str, topic: str) -> DataFrame:
-    """The stream of orders; messages that are none have null in all columns, and are left out."""
+    """Return the stream of orders, without messages that are not orders (null in all columns)."""
     messages = (
         spark.readStream.format("rocketpoll")
         .option("namesrvAddr", namesrv)
@@ -46,14 +46,14 @@ def orders_of(spark: SparkSession, namesrv: str, topic: str) -> DataFrame:
 
 
 def totals_of(orders: DataFrame) -> DataFrame:
-    """Totals per minute and region."""
+    """Return totals per minute and region."""
     grouped = orders.withWatermark("at", "2 minutes").groupBy(F.window("at", "1 minute"), "region")
     totals = grouped.agg(F.count("*").alias("orders"), F.sum("amount").alias("amount"))
     return totals.select(F.col("window.start").alias("minute"), "region", "orders", "amount")
 
 
 def into_parquet(totals: DataFrame, directory: Path, *, once: bool) -> StreamingQuery:
-    """The first query."""
+    """Start the first query."""
     writer = totals.writeStream.format("parquet").queryName("orders to totals").outputMode("append")
     writer = writer.option("checkpointLocation", str(directory / "checkpoints" / "totals"))
     return _triggered(writer, once=once).start(str(directory / "totals"))
@@ -62,7 +62,7 @@ def into_parquet(totals: DataFrame, directory: Path, *, once: bool) -> Streaming
 def into_topic(
     spark: SparkSession, directory: Path, namesrv: str, topic: str, *, once: bool
 ) -> StreamingQuery:
-    """The second query."""
+    """Start the second query."""
     totals = spark.readStream.schema(TOTAL).parquet(str(directory / "totals"))
     messages = totals.select(
         F.to_json(F.struct("minute", "region", "orders", "amount")).alias("body"),
@@ -79,19 +79,19 @@ def _triggered(writer: DataStreamWriter, *, once: bool) -> DataStreamWriter:
 
 
 def main() -> None:
-    """Run both until one ends."""
+    """Run both queries until one ends."""
     parser = argparse.ArgumentParser(description="totals of orders, per minute and region")
-    parser.add_argument("--namesrv", required=True, help="the name server, as localhost:9876")
-    parser.add_argument("--directory", required=True, type=Path, help="for totals and checkpoints")
-    parser.add_argument("--orders", default="orders", help="the topic to read (orders)")
+    parser.add_argument("--namesrv", required=True, help="name server, for example localhost:9876")
     parser.add_argument(
-        "--totals", default="order-totals", help="the topic to write (order-totals)"
+        "--directory", required=True, type=Path, help="directory for totals and checkpoints"
     )
-    parser.add_argument("--once", action="store_true", help="read what there is, and end")
+    parser.add_argument("--orders", default="orders", help="topic to read (orders)")
+    parser.add_argument("--totals", default="order-totals", help="topic to write (order-totals)")
+    parser.add_argument("--once", action="store_true", help="read the existing messages and end")
     given = parser.parse_args()
     (given.directory / "totals").mkdir(
         parents=True, exist_ok=True
-    )  # the second query looks there at once
+    )  # the second query reads it at once
 
     spark = SparkSession.builder.appName("order totals").getOrCreate()
     totals = totals_of(orders_of(spark, given.namesrv, given.orders))
@@ -102,7 +102,7 @@ def main() -> None:
     if given.once:
         second.awaitTermination()
     else:
-        spark.streams.awaitAnyTermination()  # it raises what has made one of them fail
+        spark.streams.awaitAnyTermination()  # raises the error of a failed query
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""A web service: what is posted is sent to a topic, and streamed to browsers as it comes.
+"""A web service that sends posted orders to a topic and streams them to browsers.
 
     pip install fastapi uvicorn
     rocketpoll broker &
@@ -6,7 +6,7 @@
     curl -N localhost:8000/orders &
     curl -X POST localhost:8000/orders -H 'content-type: application/json' -d '{"id": 1}'
 
-Each stream is a consumer of a group of its own, so that each gets all orders from then on.
+Each stream is a consumer with its own group, so that each gets all orders from then on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLIENT: dict[str, Any] = {}
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Have one client and one producer, for as long as the application runs."""
+    """Keep one client and one producer while the application runs."""
     address = os.environ.get("NAMESRV_ADDR", "localhost:9876")
     async with aio.Client(address) as client, aio.Producer("shop", client) as producer:
         _CLIENT.update(client=client, producer=producer)
@@ -41,19 +41,19 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/orders")
 async def send(order: dict[str, Any]) -> dict[str, Any]:
-    """Send an order, and answer when it is stored."""
+    """Send an order and respond when it is stored."""
     result = await _CLIENT["producer"].send(Message(TOPIC, json.dumps(order).encode()))
     return {"queue": result.queue.queue_id, "offset": result.queue_offset}
 
 
 @app.get("/orders")
 async def stream() -> StreamingResponse:
-    """Stream orders as server-sent events, until the browser goes."""
+    """Stream orders as server-sent events until the browser disconnects."""
     return StreamingResponse(events(), media_type="text/event-stream")
 
 
 async def events() -> AsyncIterator[str]:
-    """Yield an event for each order that comes from now on."""
+    """Yield an event for each new order."""
     async with aio.Consumer(f"browser-{uuid.uuid4().hex}", _CLIENT["client"]) as consumer:
         await consumer.assign(await consumer.fetch_message_queues(TOPIC))
         for queue in consumer.assignment():
