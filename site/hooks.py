@@ -35,11 +35,11 @@ _WIDE: Final = frozenset({"from-rocketmq.md"})
 _ALONE: Final = "More"
 _OPTIONAL: Final = "Optional"
 _FOR_MACHINES: Final = (
-    "- Install with `pip install 'rocketpoll[spark]'`, without Spark `pip install rocketpoll`.",
-    "- Programs import `rocketpoll`, and nothing below `rmq_spark`.",
+    "- Not on PyPI yet: in a clone, `pip install '.[spark]'`, without Spark `pip install .`.",
+    "- Programs import `rocketpoll`, nothing below `rmq_spark`.",
     '- In Spark it is `format("rocketpoll")`; options have the names of its Kafka source\'s.',
-    "- `EmbeddedBroker` is a broker for tests and notebooks, `rocketpoll broker` one to operate.",
-    "- Errors are explained by their text on the page Troubleshooting.",
+    "- `EmbeddedBroker` is for tests and notebooks, `rocketpoll broker` runs standalone.",
+    "- The page Troubleshooting explains errors by their text.",
 )
 
 ROOT: Final = Path(__file__).parent.parent

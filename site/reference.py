@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 from urllib.request import urlopen
 
@@ -19,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import rocketpoll
 from rmq_spark.cli.main import SECTIONS, command_tree
 from rmq_spark.spark.options.table import OPTIONS, Use
-from rocketpoll import Admin, EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker, aio, errors
 from rocketpoll.broker.common.setting import SETTING
 from rocketpoll.broker.settings.setting_keys import SECTIONS as SETTINGS
 
@@ -34,8 +35,8 @@ def commands() -> str:
     parts = [
         "# Commands",
         (
-            "The help of each command, as `rocketpoll COMMAND --help` gives it. "
-            "[Look into a cluster](../command-line.md) is the guide."
+            "The help of each command, as printed by `rocketpoll COMMAND --help`. "
+            "The guide is [The command line](../command-line.md)."
         ),
     ]
     tree = command_tree()
@@ -71,8 +72,8 @@ def options() -> str:
         "",
         (
             "Every option of `spark.readStream`, `spark.read` and `writeStream` or `write` with "
-            '`format("rocketpoll")`. [Options and columns](../options.md) has their defaults, and '
-            "what they mean in full."
+            '`format("rocketpoll")`. [Options and columns](../options.md) has their defaults and '
+            "describes them in full."
         ),
         "",
         "| option | for | meaning |",
@@ -94,10 +95,10 @@ def metrics() -> str:
         "# Metrics",
         "",
         (
-            "What `/metrics` of a broker with `metricsPort` shows. Every metric has the labels "
-            "`cluster`, `node_type` and `node_id`; by which others it is counted, is said where a "
-            "new broker has something to count. [Operating a broker](../operate.md) says what to "
-            "do about them, and has alerts and a dashboard."
+            "The metrics of a broker with `metricsPort`, at `/metrics`. Each has the labels "
+            "`cluster`, `node_type` and `node_id`; further labels are listed if a new broker "
+            "already has samples with them. [Operating a broker](../operate.md) has alerts, what "
+            "to do about each, and a dashboard."
         ),
         "",
         "| metric | kind | meaning |",
@@ -132,10 +133,10 @@ def settings() -> str:
         "# Settings of the broker",
         "",
         (
-            "Lines of `key=value` in the file of `rocketpoll broker -c FILE`, words behind the "
-            "command, or arguments of `EmbeddedBroker`. They have RocketMQ's names where RocketMQ "
-            "has them; the last column is its default where that is another. "
-            "[broker.conf](../../conf/broker.conf) has all of them as a file."
+            "Write settings as lines `key=value` in the file of `rocketpoll broker -c FILE`, as "
+            "arguments of that command, or as arguments of `EmbeddedBroker`. They have RocketMQ's "
+            "names where RocketMQ has them; the last column is RocketMQ's default if it differs. "
+            "[broker.conf](../../conf/broker.conf) is a file with all of them."
         ),
         "",
         "| setting | default | meaning | RocketMQ's default |",
@@ -159,19 +160,38 @@ def settings() -> str:
 
 def python() -> str:
     """Return the page of the names that programs import from rocketpoll."""
-    names = sorted(
-        (name for name in rocketpoll.__all__ if not name.startswith("_")), key=str.casefold
+    return _names(
+        rocketpoll,
+        "# Python: rocketpoll",
+        "The names in `rocketpoll`. Guides: [client](../client.md), [consumers](../consumers.md), "
+        "[tests](../testing.md).",
     )
-    parts = [
-        "# Python",
-        (
-            "What `import rocketpoll` gives. [Send from Python](../client.md), "
-            "[Consume in Python](../consumers.md) and [Test a pipeline](../testing.md) are the "
-            "guides."
-        ),
-    ]
+
+
+def asyncio_names() -> str:
+    """Return the page of the names that programs import from rocketpoll.aio."""
+    return _names(
+        aio, "# Python: rocketpoll.aio", "The asyncio client. Guide: [asyncio](../asyncio.md)."
+    )
+
+
+def error_names() -> str:
+    """Return the page of the names that programs import from rocketpoll.errors."""
+    return _names(
+        errors,
+        "# Python: rocketpoll.errors",
+        "The exceptions. Guide: [troubleshooting](../troubleshooting.md).",
+    )
+
+
+def _names(package: ModuleType, title: str, text: str) -> str:
+    names = sorted((name for name in package.__all__ if not name.startswith("_")), key=str.casefold)
+    parts = [title, text]
     for name in names:
-        each = getattr(rocketpoll, name)
+        each = getattr(package, name)
+        if package is not errors and name in errors.__all__:
+            parts.append(f"### {name}\n\nAn exception: see [rocketpoll.errors](errors.md).")
+            continue
         module = getattr(each, "__module__", None)
         if isinstance(each, (int, str)) or module is None:
             parts.append(f"### {name}\n\n`{each!r}`")
@@ -182,7 +202,7 @@ def python() -> str:
 
 def decisions() -> str:
     """Return the list of the decisions on record."""
-    lines = ["# Decisions", "", "Why things are as they are, each with what else there was.", ""]
+    lines = ["# Design decisions", "", "Each with its reasons, its price and alternatives.", ""]
     for path in sorted((_DOCS / "adr").glob("*.md")):
         title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
         lines.append(f"- [{title}]({path.name})")
@@ -200,4 +220,6 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/settings.md": settings,
     "reference/metrics.md": metrics,
     "reference/python.md": python,
+    "reference/aio.md": asyncio_names,
+    "reference/errors.md": error_names,
 }

@@ -11,6 +11,7 @@ import pytest
 import rocketpoll
 from rmq_spark.cli.main import SECTIONS
 from rmq_spark.spark.options.table import OPTIONS
+from rocketpoll import aio, errors
 from rocketpoll.broker.settings.setting_keys import KEYS
 
 ROOT = Path(__file__).parent.parent
@@ -20,11 +21,16 @@ CODE = {
     "reference/options.md": set(OPTIONS),
     "reference/settings.md": set(KEYS),
     "reference/python.md": {name for name in rocketpoll.__all__ if name[0] != "_"},
+    "reference/aio.md": set(aio.__all__),
+    "reference/errors.md": set(errors.__all__),
     "adr/README.md": {path.name for path in (ROOT / "docs" / "adr").glob("*.md")},
 }
+PYTHON = r"^(?::::.*\.|### )(\w+)$"
 NAMED = {
     "reference/commands.md": r"^### (\S+)$",
-    "reference/python.md": r"^(?::::.*\.|### )(\w+)$",
+    "reference/python.md": PYTHON,
+    "reference/aio.md": PYTHON,
+    "reference/errors.md": PYTHON,
     "adr/README.md": r"\]\((.*)\)$",
 }
 

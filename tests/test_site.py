@@ -11,6 +11,15 @@ from urllib.parse import unquote
 import pytest
 from built_sites import built, needs_mkdocs
 
+from rocketpoll import (
+    Admin,
+    ClientInstance,
+    EmbeddedBroker,
+    LitePullConsumer,
+    Producer,
+    PushConsumer,
+    aio,
+)
 from rocketpoll.broker.settings.setting_keys import KEYS
 
 ROOT = Path(__file__).parent.parent
@@ -120,6 +129,29 @@ def test_settings_and_commands_are_all_in_the_reference(site):
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     for command in ("produce", "topic create", "group describe", "sink list", "broker"):
         assert f"Usage: rocketpoll {command}" in commands
+
+
+@pytest.mark.deep
+@needs_mkdocs
+@pytest.mark.parametrize(
+    ("page", "kinds"),
+    [
+        (
+            "python",
+            (Producer, LitePullConsumer, PushConsumer, Admin, EmbeddedBroker, ClientInstance),
+        ),
+        ("aio", (aio.Producer, aio.Consumer, aio.Admin, aio.Client)),
+    ],
+)
+def test_each_public_method_is_in_the_reference(site, page, kinds):
+    names = Links((site / "reference" / f"{page}.html").read_text(encoding="utf-8")).names
+    wanted = {
+        f"{kind.__module__}.{kind.__qualname__}.{name}"
+        for kind in kinds
+        for name in dir(kind)
+        if not name.startswith("_")
+    }
+    assert sorted(wanted - names) == []
 
 
 @pytest.mark.deep
