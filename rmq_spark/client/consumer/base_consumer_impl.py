@@ -26,10 +26,8 @@ from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, Dedicat
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
-from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule
-from rmq_spark.client.consumer.offsets.offset_manager import OffsetManager
-from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
-from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, TopicAssignment
@@ -152,9 +150,7 @@ class BaseConsumerImpl(ForkAware, ABC):
                 if former is None
                 else lambda: offset_file(self._instance.lasting_id, former, directory),
             )
-        return RemoteBrokerOffsetStore(
-            self._brokers.consumer_offset, self._brokers.update_consumer_offset
-        )
+        return RemoteBrokerOffsetStore(self._brokers)
 
     # ---- life
 

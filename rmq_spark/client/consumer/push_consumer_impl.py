@@ -44,7 +44,6 @@ from rmq_spark.client.consumer.dispatch.redelivery import (
     ORDERLY_TIMES_MAX,
     Redelivery,
 )
-from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
 from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
 from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
@@ -419,9 +418,7 @@ class PushConsumerImpl(BaseConsumerImpl):
             return lambda: None
         committed = None
         if self._is_clustering and not request.fingerprint.may_be_recreated:
-            committed = self._offset_store.read_offset(
-                request.queue, ReadOffsetType.READ_FROM_MEMORY
-            )
+            committed = self._offset_store.known_offset(request.queue)
         return self._brokers.pull(
             PullSpec(
                 request.queue,
@@ -509,9 +506,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         }
 
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
-        read, memory = self._offset_store.read_offset, ReadOffsetType.READ_FROM_MEMORY
+        known_offset = self._offset_store.known_offset
         return {
-            request.queue: request.process_queue.info(read(request.queue, memory), now_ms)
+            request.queue: request.process_queue.info(known_offset(request.queue), now_ms)
             for request in self._all_requests()
         }
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.parallel_map import parallel_map, raise_first
 from rmq_spark.client.consumer.brokers.broker_client import group_by_broker
-from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
 from rmq_spark.client.errors import CONNECTION_FAULTS
 from rmq_spark.wire.message_queue import MessageQueue
@@ -139,7 +139,7 @@ def store_offsets(
         while True:
             moves = reset_count_of(queue)
             if moves > before:
-                moved_to = store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+                moved_to = store.known_offset(queue)
                 offset = offset if moved_to is None else moved_to
             store.store_offset(queue, offset)
             if reset_count_of(queue) <= moves:

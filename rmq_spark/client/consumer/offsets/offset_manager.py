@@ -13,22 +13,162 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
+from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.concurrency.parallel_map import parallel_map
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
 from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule, OffsetPrefetcher
-from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
+from rmq_spark.client.consumer.queues.process_queue import Clock
 from rmq_spark.client.consumer.queues.queue_identity import (
     QueueFingerprint,
     StartPosition,
     unchanged_queues,
 )
-from rmq_spark.client.errors import ClientError, ClientShutDown
+from rmq_spark.client.errors import CONNECTION_FAULTS, ClientError, ClientShutDown
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
+
+# ---- InitialOffsetRule: where a group begins a queue in which it has no offset.
+
+_FROM_FIRST_OFFSET = frozenset(
+    [ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET]
+)
+
+
+class InitialOffsetRule(NamedTuple):
+    """The rule of a group for queues in which it has no offset."""
+
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp_ms: int
+
+    def resolve(self, queue: MessageQueue, store: OffsetStore, brokers: GroupBrokerClient) -> int:
+        """Return the offset at which to begin a queue.
+
+        An error is raised and never counts as "nothing stored": a group that has consumed much
+        would start over, or skip everything.
+        """
+        stored = store.read_offset(queue)
+        if stored is not None:
+            return stored
+        is_retry = queue.topic.startswith(RETRY_PREFIX)  # none of the group's own may be skipped
+        if is_retry or self.consume_from_where in _FROM_FIRST_OFFSET:
+            return brokers.min_offset(queue)
+        if self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            return brokers.search_offset(queue, self.consume_timestamp_ms)
+        return brokers.max_offset(queue)
+
+
+# ---- OffsetPrefetcher: first offsets of queues that begin together, asked for some at a time.
+
+OFFSET_THREADS_MAX: Final = 16
+"""Most first offsets that are asked for at a time."""
+
+PREFETCH_MS_MAX: Final = 1_000
+"""Milliseconds for which an answer counts: another member may move the group's offset meanwhile."""
+
+
+class OffsetPrefetcher:
+    """Looks up where a member's queues begin, several at once. All methods are thread-safe."""
+
+    def __init__(self, fetch: Callable[[MessageQueue], StartPosition], clock: Clock) -> None:
+        """Take the function that asks a queue's broker, for one queue, and waits for it."""
+        self._fetch = fetch
+        self._clock = clock
+        self._mutex = mutex()
+        self._scheduled: dict[MessageQueue, None] = {}
+        self._in_progress: dict[MessageQueue, object] = {}  # by whom
+        self._prefetched: dict[
+            MessageQueue, tuple[StartPosition | Exception, int]
+        ] = {}  # and since when, in ms
+
+    def schedule(self, queues: Iterable[MessageQueue]) -> None:
+        """Note that these queues begin soon, so that they can be looked up together."""
+        with self._mutex:
+            for queue in queues:
+                self._discard(queue)
+                self._scheduled[queue] = None
+
+    def discard(self, queue: MessageQueue) -> None:
+        """Note that a queue was revoked."""
+        with self._mutex:
+            self._discard(queue)
+
+    def _discard(self, queue: MessageQueue) -> None:
+        for each in (self._scheduled, self._in_progress, self._prefetched):
+            each.pop(queue, None)
+
+    def get(self, queue: MessageQueue) -> StartPosition:
+        """Return the position where a queue begins; raise an error if the lookup fails."""
+        me = object()
+        with self._mutex:
+            outcome, queues = self._pop_prefetched(queue), [queue]
+            if outcome is None:
+                expected = self._scheduled_at(queue.broker_name)
+                queues += [each for each in expected if each != queue][: OFFSET_THREADS_MAX - 1]
+                for each in queues:
+                    self._discard(each)
+                    self._in_progress[each] = me
+        if outcome is None:
+            outcome = self._fetch_together(queues, me)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _pop_prefetched(self, queue: MessageQueue) -> StartPosition | Exception | None:
+        """Take what is kept for a queue, if it is not too old."""
+        outcome, since_ms = self._prefetched.pop(queue, (None, 0))
+        if outcome is None or self._clock() - since_ms > PREFETCH_MS_MAX:
+            return None
+        if isinstance(outcome, Exception):
+            self._scheduled[queue] = None
+        return outcome
+
+    def _scheduled_at(self, broker_name: str) -> list[MessageQueue]:
+        return [each for each in self._scheduled if each.broker_name == broker_name]
+
+    def _fetch_together(
+        self, queues: list[MessageQueue], token: object
+    ) -> StartPosition | Exception:
+        """Ask for queues of one broker at once; return what came of the first, keep the others'.
+
+        Nothing is kept for one that was given up meanwhile.
+        """
+
+        def ask(queue: MessageQueue) -> tuple[StartPosition, int]:
+            return self._fetch(queue), self._clock()
+
+        outcomes = parallel_map(
+            queues,
+            ask,
+            threads_max=OFFSET_THREADS_MAX,
+            name="asks for first offsets",
+            stop_on=CONNECTION_FAULTS,
+        )
+        first, now_ms = outcomes[queues[0]], self._clock()
+        with self._mutex:
+            if isinstance(first, CONNECTION_FAULTS):
+                for each in self._scheduled_at(queues[0].broker_name):
+                    del self._scheduled[each]
+                    self._prefetched[each] = first, now_ms
+            for queue, outcome in outcomes.items():
+                if self._in_progress.get(queue) is not token:
+                    continue
+                del self._in_progress[queue]
+                if queue != queues[0]:
+                    kept = (outcome, now_ms) if isinstance(outcome, Exception) else outcome
+                    self._prefetched[queue] = kept
+                elif isinstance(outcome, Exception):
+                    self._scheduled[queue] = None
+        return first if isinstance(first, Exception) else first[0]
+
+
+# ---- OffsetManager
 
 _log = logging.getLogger(__name__)
 
@@ -136,8 +276,10 @@ class OffsetManager:
 
     def save_last_messages(self, fingerprints: Mapping[MessageQueue, QueueFingerprint]) -> None:
         """Save the last messages of these queues, if the store keeps offsets itself."""
-        for queue, last_known in fingerprints.items():
-            self._store.set_last_message(queue, last_known.last_message)
+        if (kept := self._store.last_messages) is not None:
+            for queue, last_known in fingerprints.items():
+                if last_known.last_message is not None:
+                    kept[queue] = last_known.last_message
 
     def schedule_persist(self, queue: MessageQueue) -> None:
         """Store the offset of one queue, after all earlier requests to its broker."""
@@ -162,7 +304,7 @@ class OffsetManager:
 
     def store_reset(self, queue: MessageQueue, offset: int) -> None:
         """Store an operator's offset of a queue, or how far it was consumed from there on."""
-        reached = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+        reached = self._store.known_offset(queue)
         self._store.store_offset(queue, offset if reached is None else reached)
 
     def store_released_reset(self, queue: MessageQueue, offset: int) -> None:
@@ -206,7 +348,7 @@ class OffsetManager:
 
     def move_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset back to an offset of a queue that was recreated."""
-        known = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+        known = self._store.known_offset(queue)
         if known is not None and offset < known:
             self._store.update_offset(queue, offset, increase_only=False)
             self.schedule_persist(queue)
@@ -247,6 +389,5 @@ class OffsetManager:
     def _resolve_start(self, queue: MessageQueue) -> StartPosition:
         self._store.remove_offset(queue)
         first = self._initial_offset.resolve(queue, self._store, self._brokers)
-        return StartPosition.resolve(
-            queue, first, self._message_at, self._store.last_message(queue)
-        )
+        last_message = (self._store.last_messages or {}).get(queue)
+        return StartPosition.resolve(queue, first, self._message_at, last_message)
