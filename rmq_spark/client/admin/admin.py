@@ -8,14 +8,13 @@ answers. If one broker does not answer, the call fails: half an answer would loo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from types import NoneType, TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.group_offsets import GroupOffsets
 from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
-from rmq_spark.client.admin.topic_sizes import TopicSize, estimate_topic_size
 from rmq_spark.client.arguments import (
     INT32_MAX,
     INT64_MAX,
@@ -30,12 +29,90 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import BrokerNotFound, MessageRejected, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.reading.read_bounds import READER_GROUP
+from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
+from rmq_spark.wire.record import record_size
+
+# ---- Topic sizes: no request of RocketMQ returns the bytes of a topic, because the messages of all
+# topics share one log. So the first and the last messages of each queue are sampled, and their mean
+# size is taken for all messages.
+
+_SAMPLED: Final = 32
+"""Messages looked at, at each end of a queue."""
+
+
+class TopicSize(NamedTuple):
+    """The number of messages in a topic, and their estimated size.
+
+    Attributes:
+        messages: Number of messages in all queues.
+        stored_bytes: Estimate of the bytes that they take in the commit log.
+        last_timestamp: Milliseconds since the epoch at which the last message was stored; 0 if
+            there is none.
+    """
+
+    messages: int
+    stored_bytes: int
+    last_timestamp: int
+
+
+def estimate_topic_size(
+    instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]
+) -> TopicSize:
+    """Estimate the size of a topic from some messages of each queue.
+
+    Args:
+        instance: The client, which must know the topic's route.
+        offsets: The offsets that each queue begins and ends at.
+    """
+    messages = stored_bytes = last = 0
+    for queue, held in offsets.items():
+        count = max(held.max_offset - held.min_offset, 0)
+        if not count:
+            continue
+        means = list(_mean_record_sizes(instance, queue, held))
+        messages += count
+        stored_bytes += round(count * sum(means) / len(means)) if means else 0
+        last = max(last, held.last_update_timestamp)
+    return TopicSize(messages, stored_bytes, last)
+
+
+def _mean_record_sizes(
+    instance: ClientInstance, queue: MessageQueue, offsets: TopicOffset
+) -> Iterator[float]:
+    """Yield the mean length of the first records of a queue, and of its last ones.
+
+    Apart, as a broker gives fewer at once where they are long.
+    """
+    address = instance.routes.address_for_read(queue.broker_name)
+    behind_first = offsets.min_offset + _SAMPLED
+    starts = [offsets.min_offset]
+    if offsets.max_offset > behind_first:
+        starts.append(max(offsets.max_offset - _SAMPLED, behind_first))
+    for start in starts:
+        pulled = instance.api.peek(address, READER_GROUP, queue, start, _SAMPLED)
+        if pulled.pull_status is PullStatus.FOUND:
+            sizes = list(_record_sizes(memoryview(pulled.records)))
+            if sizes:
+                yield sum(sizes) / len(sizes)
+
+
+def _record_sizes(records: memoryview) -> Iterator[int]:
+    at = 0
+    try:
+        while at < len(records):
+            size = record_size(records, at)
+            yield size
+            at += size
+    except RecordError:  # one that cannot be read is for whoever reads the queue
+        return
+
 
 # ---- Config checks: settings of topics and groups, checked before they are sent to a broker.
 
@@ -50,7 +127,6 @@ def check_topic_config(config: TopicConfig | None) -> None:
 
     Raises:
         MessageRejected: A number is too large for its field.
-        TypeError: A setting has the wrong type; the error names it.
     """
     if config is None:
         return
@@ -68,7 +144,6 @@ def check_group_config(config: SubscriptionGroupConfig | None) -> None:
 
     Raises:
         MessageRejected: A number is too large for its field.
-        TypeError: A setting has the wrong type; the error names it.
     """
     if config is None:
         return
@@ -121,8 +196,10 @@ class Admin(GroupOffsets):
 
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
     that they list, they raise a `ClientError` if a name server or a broker that has to be asked
-    does not answer, or refuses. Changes are made on one broker after the other, in the order of
-    their names. After such an error, the brokers before the failed one have the change, and the
+    does not answer, or refuses: `RouteNotFound` if no name server knows a topic, or none of its
+    brokers has a master, `BrokerNotFound` if there is no master, or none of a cluster. An argument
+    of the wrong type is a TypeError. Changes are made on one broker after the other, in the order
+    of their names. After an error, the brokers before the failed one have the change, and the
     others do not. Any call may be repeated: it changes nothing twice.
 
     Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `all_topic_configs`,
@@ -148,9 +225,6 @@ class Admin(GroupOffsets):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         instance: A `ClientInstance` to share with producers and consumers; ``name_servers`` is then
             ignored. Without it, this object has an instance of its own.
-
-    Raises:
-        TypeError: An argument has the wrong type.
     """
 
     def __init__(
@@ -184,10 +258,6 @@ class Admin(GroupOffsets):
 
         Args:
             cluster: Name of the cluster; None for all clusters. An unknown cluster has no topics.
-
-        Raises:
-            NoNameServer: No name server answers.
-            TypeError: The cluster's name is no text.
         """
         cluster = check_name("cluster", cluster, _CLUSTER)
         return self.instance.name_servers.admin.topics(cluster)
@@ -213,9 +283,6 @@ class Admin(GroupOffsets):
         Raises:
             MessageRejected: The name is not valid, or ``queue_nums`` is less than 1.
             BrokerNotFound: There are no masters, or none of that name.
-            ClientError: A broker or name server does not answer, or refuses. The masters
-                before it have the topic.
-            TypeError: An argument has the wrong type.
         """
         topic = check_topic(topic)
         broker_name = check_name("broker_name", broker_name, "broker-a")
@@ -240,12 +307,6 @@ class Admin(GroupOffsets):
         Args:
             topic: Name of the topic.
             cluster: Name of the cluster; None for all clusters.
-
-        Raises:
-            BrokerNotFound: The name servers know no master, or none of that cluster.
-            ClientError: A broker or name server does not answer, or refuses. The brokers
-                before it have deleted the topic.
-            TypeError: An argument has the wrong type.
         """
         topic = check_text("topic", topic, "orders")
         for address in self.masters(cluster).values():
@@ -254,11 +315,7 @@ class Admin(GroupOffsets):
         self.instance.routes.discard(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
-        """Return the first and last offset of each queue of a topic, and when it was last written.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
+        """Return the ends of each queue of a ``topic``, and when it was last written."""
         topic = check_text("topic", topic, "orders")
         return dict(
             pair
@@ -267,11 +324,7 @@ class Admin(GroupOffsets):
         )
 
     def topic_size(self, topic: str) -> TopicSize:
-        """Return the number of messages in a topic, and an estimate of their bytes in the log.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
+        """Return the number of messages in a topic, and an estimate of their bytes in the log."""
         return estimate_topic_size(self.instance, self.topic_offsets(topic))
 
     # ---- groups
@@ -292,10 +345,6 @@ class Admin(GroupOffsets):
 
         Raises:
             MessageRejected: The name is not valid.
-            BrokerNotFound: The name servers know no master, or none of that cluster.
-            ClientError: A broker or name server does not answer, or refuses. The masters
-                before it have the group.
-            TypeError: An argument has the wrong type.
         """
         group = check_group(group)
         check_group_config(config)
@@ -314,12 +363,6 @@ class Admin(GroupOffsets):
             group: Name of the group.
             cluster: Name of the cluster; None for the masters of all clusters.
             with_offsets: Whether to delete its committed offsets as well.
-
-        Raises:
-            BrokerNotFound: The name servers know no master, or none of that cluster.
-            ClientError: A broker or name server does not answer, or refuses. The brokers
-                before it have deleted the group.
-            TypeError: An argument has the wrong type.
         """
         group = check_text("group", group, "billing")
         check_flag("with_offsets", with_offsets)
@@ -331,12 +374,7 @@ class Admin(GroupOffsets):
                 self.delete_topic(topic, cluster)
 
     def groups(self) -> frozenset[str]:
-        """Return the names of all consumer groups.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-        """
+        """Return the names of all consumer groups."""
         return frozenset(
             group
             for address in self.masters().values()
@@ -344,11 +382,7 @@ class Admin(GroupOffsets):
         )
 
     def groups_of_topic(self, topic: str) -> frozenset[str]:
-        """Return the names of the groups that consume a topic, or have consumed it.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
+        """Return the names of the groups that consume a topic, or have consumed it."""
         topic = check_text("topic", topic, "orders")
         return frozenset(
             group

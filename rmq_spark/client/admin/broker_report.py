@@ -19,7 +19,6 @@ from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
 from rmq_spark.wire.bodies.client_info import ConsumerConnection
-from rmq_spark.wire.bodies.configs import TopicConfig
 
 ROWS_MAX: Final = 65_536
 """The most rows that are asked for in one look, for the times of groups that are behind."""
@@ -105,21 +104,21 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     names = tuple(sorted(api.admin.group_configs(address)))
     topics = {each.report.topic: each for each in _topic_offsets(api, address)}
-    members = dict(_members(api, address, names))
-    groups = _group_reports(_committed_offsets(api, address), topics, names, members)
+    members: dict[str, ConsumerConnection] = {}
+    for group in names:
+        with suppress(ConsumerNotOnline, BrokerRefused):  # as some brokers say of one offline
+            members[group] = api.admin.consumer_connection(address, group)
+    groups = _group_reports(api, address, topics, names, members)
+    runtime: Mapping[str, str] = {}
+    with suppress(BrokerRefused):  # as RocketMQ does before it has any
+        runtime = api.admin.runtime_info(address)
     return BrokerReport(
-        _runtime_info(api, address),
+        runtime,
         tuple(each.report for each in topics.values()),
         names,
         tuple(_with_times(api, address, topics, groups) if with_times else groups),
         members,
     )
-
-
-def _runtime_info(api: BrokerApi, address: str) -> Mapping[str, str]:
-    with suppress(BrokerRefused):  # as RocketMQ does before it has any
-        return api.admin.runtime_info(address)
-    return {}
 
 
 def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
@@ -129,7 +128,7 @@ def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
             offsets = table.values()
             report = TopicReport(
                 topic,
-                _message_type(config),
+                (config.attributes or {}).get("message.type", "UNSPECIFIED"),
                 sum(each.min_offset for each in offsets),
                 sum(each.max_offset for each in offsets),
                 max((each.last_update_timestamp for each in offsets), default=0),
@@ -142,56 +141,34 @@ def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
             yield _TopicOffsets(report, ends)
 
 
-def _message_type(config: TopicConfig) -> str:
-    return (config.attributes or {}).get("message.type", "UNSPECIFIED")
-
-
-def _members(
-    api: BrokerApi, address: str, names: Iterable[str]
-) -> Iterator[tuple[str, ConsumerConnection]]:
-    for group in names:
-        with suppress(ConsumerNotOnline, BrokerRefused):  # as some brokers say of one offline
-            yield group, api.admin.consumer_connection(address, group)
-
-
-def _committed_offsets(
-    api: BrokerApi, address: str
-) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
-    """Return what groups have committed, by group, topic and queue."""
-    found: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
-    with suppress(BrokerRefused):  # as some brokers do where there is nothing
-        for key, offsets in api.admin.all_offsets(address).items():
-            topic, _, group = key.partition(_SEPARATOR)
-            found[group][topic] = offsets
-    return found
-
-
 def _group_reports(
-    offsets_of: Mapping[str, Mapping[str, Mapping[int, int]]],
+    api: BrokerApi,
+    address: str,
     topics: Mapping[str, _TopicOffsets],
     group_names: Iterable[str],
     members: Mapping[str, ConsumerConnection],
 ) -> list[GroupReport]:
-    """Return how far groups are in their topics, but those that they subscribe to no longer."""
+    """Return how far groups are in their topics, but those that they subscribe to no longer.
+
+    Without a committed offset, a group has consumed nothing.
+    """
+    offsets_of: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
+    with suppress(BrokerRefused):  # as some brokers do where there is nothing
+        for key, offsets in api.admin.all_offsets(address).items():
+            topic, _, group = key.partition(_SEPARATOR)
+            offsets_of[group][topic] = offsets
     reports = []
     for group in group_names:
         online = members.get(group)
         subscribed = online.subscription_table if online is not None else None
         for topic, offsets in sorted(offsets_of.get(group, {}).items()):
-            found = topics.get(topic)
-            if found is not None and (not subscribed or topic in subscribed):
-                reports.append(_group_report(group, found, offsets))
+            if topic not in topics or (subscribed and topic not in subscribed):
+                continue
+            ends = topics[topic].ends
+            committed = {queue_id: max(offsets.get(queue_id, 0), 0) for queue_id in ends}
+            lag = sum(messages_behind(end, committed[queue_id]) for queue_id, end in ends.items())
+            reports.append(GroupReport(group, topic, lag, sum(committed.values()), 0))
     return reports
-
-
-def _group_report(group: str, topic: _TopicOffsets, offsets: Mapping[int, int]) -> GroupReport:
-    """Return the progress of a group; without a committed offset, it has consumed nothing."""
-    committed = {queue_id: max(offsets.get(queue_id, 0), 0) for queue_id in topic.ends}
-    consumed = sum(committed.values())
-    messages = sum(
-        messages_behind(end, committed[queue_id]) for queue_id, end in topic.ends.items()
-    )
-    return GroupReport(group, topic.report.topic, messages, consumed, 0)
 
 
 def _with_times(

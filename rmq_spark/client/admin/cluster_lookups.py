@@ -44,33 +44,16 @@ class ClusterLookups(MessageLookups):
     # ---- the cluster
 
     def cluster_info(self) -> ClusterInfo:
-        """Return all brokers, with their addresses, and the clusters that they belong to.
-
-        Raises:
-            NoNameServer: No name server answers.
-        """
+        """Return all brokers, with their addresses, and the clusters that they belong to."""
         return self.instance.name_servers.admin.cluster_info()
 
     def route(self, topic: str) -> TopicRouteData:
-        """Return the brokers and queues of a topic, as a name server knows them.
-
-        Raises:
-            RouteNotFound: No name server knows the topic.
-        """
+        """Return the brokers and queues of a topic, as a name server knows them."""
         topic = check_text("topic", topic, "orders")
         return self.instance.name_servers.route(topic)
 
     def masters(self, cluster: str | None = None) -> Mapping[str, str]:
-        """Return the addresses of all masters by broker name.
-
-        Args:
-            cluster: Name of the cluster; None for all clusters.
-
-        Raises:
-            BrokerNotFound: There are no masters.
-            NoNameServer: No name server answers.
-            TypeError: The cluster's name is no text.
-        """
+        """Return the addresses of all masters, or of those of a ``cluster``, by broker name."""
         cluster = check_name("cluster", cluster, _CLUSTER)
         info = self.cluster_info()
         names = (
@@ -88,48 +71,26 @@ class ClusterLookups(MessageLookups):
         return found
 
     def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
-        """Return what each master reports about itself, by broker name: version, rates, disk.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-        """
+        """Return what each master reports about itself, by broker name: version, rates, disk."""
         return {
             name: self._api.admin.runtime_info(address) for name, address in self.masters().items()
         }
 
     def broker_info(self, address: str) -> Mapping[str, str]:
-        """Return what one broker, master or slave, reports about itself: version, rates, disk.
-
-        Args:
-            address: The broker's address, as ``host:port``.
-
-        Raises:
-            ClientError: The broker does not answer, or refuses.
-            TypeError: The address is no text.
-        """
+        """Return what the broker at an ``address``, master or slave, reports about itself."""
         address = check_text("address", address, "10.0.0.1:10911")
         return self._api.admin.runtime_info(address)
 
     # ---- topics
 
     def all_topic_configs(self) -> Mapping[str, Mapping[str, TopicConfig]]:
-        """Return the settings of all topics of each master, by broker name, then by topic.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-        """
+        """Return the settings of all topics of each master, by broker name, then by topic."""
         return {
             name: self._api.admin.topic_configs(address) for name, address in self.masters().items()
         }
 
     def topic_configs(self, topic: str) -> Mapping[str, TopicConfig]:
-        """Return the settings of a topic on each master that has it, by broker name.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
+        """Return the settings of a topic on each master that has it, by broker name."""
         topic = check_text("topic", topic, "orders")
         found = {
             name: self._api.admin.topic_configs(address).get(topic)
@@ -143,16 +104,7 @@ class ClusterLookups(MessageLookups):
     # ---- groups
 
     def members(self, group: str) -> tuple[Connection, ...]:
-        """Return the online members of a consumer group, by client id; empty if it is offline.
-
-        Args:
-            group: Name of the group.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-            TypeError: The group's name is no text.
-        """
+        """Return the online members of a consumer ``group``, by client id; empty if offline."""
         group = check_text("group", group, "billing")
         found: dict[str, Connection] = {}
         for address in self.masters().values():
@@ -162,35 +114,19 @@ class ClusterLookups(MessageLookups):
         return tuple(found[client_id] for client_id in sorted(found))
 
     def queue_owners(self, group: str) -> Mapping[MessageQueue, str]:
-        """Return the client id of each queue's owner in a group, as the members report it.
+        """Return the client id of each queue's owner in a ``group``, as the members report it.
 
         Queues of members that do not answer, because they are busy or older clients, are omitted.
-
-        Args:
-            group: Name of the group.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-            TypeError: The group's name is no text.
         """
         return {queue: held.client_id for queue, held in self.queue_reports(group).items()}
 
     def queue_reports(self, group: str) -> Mapping[MessageQueue, QueueReport]:
-        """Return the reports of a group's online members on each of their queues.
+        """Return the reports of a ``group``'s online members on each of their queues.
 
         A listener that fails retries the same message again and again, so that the time of its
         queue advances. If a listener hangs, that time stands still while messages wait.
 
         Queues of members that do not answer, because they are busy or older clients, are omitted.
-
-        Args:
-            group: Name of the group.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-            TypeError: The group's name is no text.
         """
         group = check_text("group", group, "billing")
         reports: dict[MessageQueue, QueueReport] = {}

@@ -137,13 +137,7 @@ class GroupOffsets(ClusterLookups):
     # ---- offsets
 
     def lag(self, group: str, topic: str) -> LagTable:
-        """Return the progress of a group in each queue of a topic, whether it is online or not.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-            ClientError: A broker or name server does not answer, or refuses.
-            TypeError: A name is no text.
-        """
+        """Return the progress of a group in each queue of a topic, whether it is online or not."""
         group = check_text("group", group, "billing")
         topic = check_text("topic", topic, "orders")
         found: list[Lag] = []
@@ -165,14 +159,6 @@ class GroupOffsets(ClusterLookups):
 
         Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not distinguish
         the two here, but `lag` does.
-
-        Args:
-            group: Name of the group.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-            TypeError: The group's name is no text.
         """
         group = check_text("group", group, "billing")
         return LagTable(
@@ -232,7 +218,6 @@ class GroupOffsets(ClusterLookups):
 
         Raises:
             MessageRejected: The time is before 1970, or must be seconds.
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
             NotSupported: A member is a Java pull consumer, which ignores the notification.
             ConsumerNotOnline: A member does not answer: it may have missed the notification, and
                 may overwrite these offsets with its old ones. All else is done.

@@ -30,13 +30,12 @@ from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, 
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, TopicAssignment
-from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
-from rmq_spark.client.consumer.service_state import (
-    ConsumerInstance,
-    ServiceState,
-    ServiceStateMachine,
+from rmq_spark.client.consumer.rebalance.rebalance_service import (
+    Rebalance,
+    RebalanceService,
+    TopicAssignment,
 )
+from rmq_spark.client.consumer.service_state import ServiceState, ServiceStateMachine
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
 from rmq_spark.client.health import ConsumerHealth
@@ -75,7 +74,7 @@ class BaseConsumerImpl(ForkAware, ABC):
     consume_type: ConsumeType
 
     def __init__(
-        self, group: str, instance: ConsumerInstance | str | None, settings: ConsumerSettings
+        self, group: str, instance: ClientInstance | str | None, settings: ConsumerSettings
     ) -> None:
         """Check the settings, and make the parts of a consumer without starting it.
 
@@ -94,7 +93,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._private_instance: ClientInstance | None = None
         if instance is None or isinstance(instance, str):
             instance = self._private_instance = ClientInstance(instance)
-        self._instance: ConsumerInstance = instance
+        self._instance: ClientInstance = instance
         self._state_machine = ServiceStateMachine()
         self._safe_stop = self._new_safe_stop()
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
@@ -309,7 +308,6 @@ class BaseConsumerImpl(ForkAware, ABC):
             RouteNotFound: The consumer is running, and there is no such topic. Nothing has changed.
             BrokerRefused: It is running, and brokers do not support the filter. Nothing has
                 changed.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_startable_or_running()
         selector = by_tag(selector) if isinstance(selector, str) else selector
@@ -332,8 +330,6 @@ class BaseConsumerImpl(ForkAware, ABC):
 
         Raises:
             MessageRejected: The topic's name is not valid, or is that of a retry topic.
-            TypeError: The name is no text.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_startable_or_running()
         topic = check_topic(topic)
@@ -434,7 +430,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         """Return what is known of each queue that this consumer pulls."""
 
     @abstractmethod
-    def _process_queues(self) -> Sequence[ProcessQueue[MessageExt]]:
+    def _process_queues(self) -> Sequence[ProcessQueue]:
         """Return the cache of each queue that this consumer has."""
 
     @abstractmethod

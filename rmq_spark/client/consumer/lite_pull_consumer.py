@@ -10,8 +10,8 @@ from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     MessageQueueListener,
 )
 from rmq_spark.client.consumer.push_consumer import GroupConsumer, delegate
-from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.instance.instance import ClientInstance
 
 
 class LitePullConsumer(GroupConsumer):
@@ -20,6 +20,11 @@ class LitePullConsumer(GroupConsumer):
     Either `subscribe` to topics, and share their queues with the group, or `assign` queues. With
     ``auto_commit``, calling `poll` again confirms that the messages it returned before were
     processed; messages are delivered at least once. Methods may be called from any thread.
+
+    Besides the errors that they list, methods raise `ClientShutDown` if the consumer does not run
+    (before `start`, only if it has ended, or is the parent process's), `NotAssigned` for a queue
+    that is not this consumer's, a `ClientError` if a broker does not answer, or refuses, and
+    TypeError for an argument of the wrong type.
 
     Example:
         consumer = LitePullConsumer("billing", "localhost:9876")
@@ -48,7 +53,7 @@ class LitePullConsumer(GroupConsumer):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance | str | None = None,
+        instance: ClientInstance | str | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:

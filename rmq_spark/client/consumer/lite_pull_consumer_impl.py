@@ -33,17 +33,17 @@ from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
 from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.offsets.commit import AutoCommit, CommitRequest, store_offsets
-from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
 from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback, PullTask
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
     AssignedQueues,
     ConsumeRequest,
+    ConsumeRequestCache,
 )
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
-from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
-from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
+from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
+from rmq_spark.client.consumer.service_state import ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
     ClientError,
@@ -51,6 +51,7 @@ from rmq_spark.client.errors import (
     OffsetOutOfRange,
     SubscriptionConflict,
 )
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.topic_lookup import require_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
@@ -155,7 +156,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance | str | None = None,
+        instance: ClientInstance | str | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
@@ -207,11 +208,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
         Raises:
             SubscriptionConflict: Queues were assigned before.
-            TypeError: The topic is no text, or the selector none.
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             RouteNotFound: The consumer is running, and there is no such topic.
             BrokerRefused: It is running, and the brokers do not support the filter.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         if self._is_manually_assigned:
             raise SubscriptionConflict
@@ -227,11 +226,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
         Raises:
             SubscriptionConflict: The consumer has subscribed to topics.
-            TypeError: ``queues`` is not several queues, or the selector none.
             BrokerRefused: The consumer is running, and the brokers do not support the filter.
                 Nothing has changed.
             RouteNotFound: It is running, and the brokers to ask about a condition are not known.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_startable_or_running()
         wanted = check_queues("queues", queues)
@@ -268,7 +265,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             RouteNotFound: There is no such topic, or none of its queues can be read.
             MessageRejected: The topic's name is not valid.
             NoNameServer: No name server answers.
-            TypeError: The name is no text.
         """
         return frozenset(self._brokers.queues(check_topic(topic)))
 
@@ -286,8 +282,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
         Raises:
             MessageRejected: The topic's name is not valid.
-            TypeError: The name is no text, or the listener no such function.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_startable_or_running()
         check_listener("listener", listener, "topic", "queues")
@@ -299,7 +293,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
         return {queue: task.assigned.fingerprint for queue, task in list(self._tasks.items())}
 
-    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
+    def _process_queues(self) -> list[ProcessQueue]:
         return [assigned.process_queue for assigned in self._assigned_queues.all()]
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
@@ -514,9 +508,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             timeout_ms: Milliseconds to wait; by default the setting ``poll_timeout_ms``.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             MessageRejected: ``timeout_ms`` is negative, or longer than 24 days.
-            TypeError: ``timeout_ms`` is no number.
         """
         self._check_running()
         if timeout_ms is not None:
@@ -565,10 +557,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
                 returned.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             NotAssigned: One of the queues is not this consumer's.
             MessageRejected: An offset is negative.
-            TypeError: ``offsets`` is no mapping of queues to offsets.
             ClientError: A broker does not answer. It is told again later; the others have theirs.
         """
         self._store_commit(self._new_commit(offsets))
@@ -611,10 +601,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             queue: The queue, which may be another member's.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             RouteNotFound, BrokerNotFound: The queue's topic or its broker is not known.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`.
         """
         self._check_running()
         check_queue("queue", queue)
@@ -628,11 +615,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             offset: Offset of the next message to return.
 
         Raises:
-            ClientShutDown: The consumer is not running.
-            NotAssigned: The queue is not this consumer's.
             OffsetOutOfRange: The queue has no such offset.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`, or the offset no int.
         """
         self._get_assigned(queue)
         check_number("offset", offset, 42)
@@ -646,12 +629,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
         Args:
             queue: A queue of this consumer.
-
-        Raises:
-            ClientShutDown: The consumer is not running.
-            NotAssigned: The queue is not this consumer's.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`.
         """
         self._get_assigned(queue)
         self._seek(queue, self._brokers.min_offset(queue))
@@ -661,12 +638,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
         Args:
             queue: A queue of this consumer.
-
-        Raises:
-            ClientShutDown: The consumer is not running.
-            NotAssigned: The queue is not this consumer's.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`.
         """
         self._get_assigned(queue)
         self._seek(queue, self._brokers.max_offset(queue))
@@ -679,11 +650,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             timestamp_ms: The time, in milliseconds since 1970.
 
         Raises:
-            ClientShutDown: The consumer is not running.
-            NotAssigned: The queue is not this consumer's.
             MessageRejected: The time is before 1970, or must be seconds.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`, or the time no int.
         """
         self._get_assigned(queue)
         check_timestamp_ms("timestamp_ms", timestamp_ms)
@@ -697,12 +664,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             timestamp_ms: The time, in milliseconds since 1970.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             MessageRejected: The time is before 1970, or must be seconds.
             RouteNotFound: The queue's topic does not exist.
             BrokerNotFound: The topic is not on the queue's broker.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`, or the time no int.
         """
         self._check_running()
         check_queue("queue", queue)
@@ -751,9 +715,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             queues: Queues of this consumer.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             NotAssigned: One of the queues is not this consumer's. None is paused.
-            TypeError: ``queues`` is not several queues.
         """
         for assigned in [self._get_assigned(queue) for queue in check_queues("queues", queues)]:
             assigned.is_paused = True
@@ -765,9 +727,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             queues: Queues of this consumer.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             NotAssigned: One of the queues is not this consumer's.
-            TypeError: ``queues`` is not several queues.
         """
         for queue in sorted(check_queues("queues", queues)):
             if (task := self._tasks.get(queue)) is not None:

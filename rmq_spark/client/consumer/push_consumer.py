@@ -16,8 +16,9 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerOrderly,
 )
 from rmq_spark.client.consumer.push_consumer_impl import PushConsumerImpl
-from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
+from rmq_spark.client.consumer.service_state import ServiceState
 from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.instance.instance import ClientInstance
 
 # ---- GroupConsumer: what users see of both kinds of consumers.
 
@@ -110,7 +111,8 @@ class PushConsumer(GroupConsumer):
     16 times becomes a dead letter. ``orderly_listener`` gets each queue's messages one after the
     other; what fails is retried in place. A listener succeeds if it returns None, or the SUCCESS of
     its kind; anything else it returns or raises is a failure. Messages are delivered at least once.
-    Methods may be called from any thread.
+    Methods may be called from any thread. They raise `ClientShutDown` if the consumer has ended, or
+    is the parent process's.
 
     Example:
         def listen(messages, context):
@@ -140,7 +142,7 @@ class PushConsumer(GroupConsumer):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance | str | None = None,
+        instance: ClientInstance | str | None = None,
         *,
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,

@@ -49,9 +49,9 @@ from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallba
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.consumer.queues.queue_ownership import OWNERSHIPS
-from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
-from rmq_spark.client.consumer.service_state import ConsumerInstance
+from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.observer import observe_listener
 from rmq_spark.client.subscriptions import by_tag, subscription_data
@@ -101,7 +101,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance | str | None = None,
+        instance: ClientInstance | str | None = None,
         *,
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,
@@ -162,7 +162,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                     self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                 ),
                 threads=self._listener_scheduler,
-                broker_schedulers=self._retry_executor,
+                retry_executor=self._retry_executor,
                 retries=self._new_redelivery(CONCURRENT_TIMES_MAX),
                 acknowledge=self._acknowledge,
                 batch_size=size,
@@ -176,7 +176,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                 threads=self._listener_scheduler,
                 retries=self._new_redelivery(ORDERLY_TIMES_MAX),
                 acknowledge=self._acknowledge,
-                lock=self._locks.check_locked if self._is_clustering else None,
+                is_locked=self._locks.check_locked if self._is_clustering else None,
                 on_listener_done=self._on_listener_done,
                 batch_size=size,
                 suspend_ms=self._push_settings.suspend_current_queue_time_ms,
@@ -275,7 +275,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         with self._requests_lock:
             return {queue: request.fingerprint for queue, request in self._requests.items()}
 
-    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
+    def _process_queues(self) -> list[ProcessQueue]:
         return [request.process_queue for request in self._all_requests()]
 
     def _all_requests(self) -> list[PullRequest]:
@@ -513,6 +513,6 @@ class PushConsumerImpl(BaseConsumerImpl):
         }
 
 
-def _needs_restart(queue: ProcessQueue[MessageExt]) -> bool:
+def _needs_restart(queue: ProcessQueue) -> bool:
     """Return whether a queue has to begin again, if it is still this consumer's."""
     return queue.is_pull_expired or queue.is_retired

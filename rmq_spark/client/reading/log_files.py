@@ -24,11 +24,11 @@ import logging
 import os
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,32 +53,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 _log = logging.getLogger(__name__)
 
 
-class LogDirectory(Protocol):
+class LogDirectory:
     """A directory of this machine that is held open, and stays the same even if it is moved."""
-
-    def read_proof(self, name: str) -> tuple[bytes, int]:
-        """Return the first bytes of a file, and the user that it belongs to; or raise OSError."""
-
-    def open_subdirectory(self, name: str, owner: int) -> LogDirectory:
-        """Return a directory in this one, of which only this owner's files are read.
-
-        Raises:
-            OSError: There is none, or it belongs to another user.
-        """
-
-    def read(self, name: str, position: int, buffer: memoryview) -> None:
-        """Fill memory from a position in a file; raise OSError if it is gone, or too short."""
-
-
-class FileAccess(Protocol):
-    """The files of this machine."""
-
-    def open(self, path: str) -> LogDirectory:
-        """Return a directory; raise OSError or ValueError if there is none."""
-
-
-class SystemDirectory:
-    """A `LogDirectory` of the operating system."""
 
     def __init__(
         self, path: str, parent_descriptor: int | None = None, owner: int | None = None
@@ -101,9 +77,9 @@ class SystemDirectory:
         finally:
             os.close(descriptor)
 
-    def open_subdirectory(self, name: str, owner: int) -> SystemDirectory:
-        """Return a directory in this one."""
-        return SystemDirectory(name, self._descriptor, owner)
+    def open_subdirectory(self, name: str, owner: int) -> LogDirectory:
+        """Return a directory in this one, of which only this owner's files are read."""
+        return LogDirectory(name, self._descriptor, owner)
 
     def read(self, name: str, position: int, buffer: memoryview) -> None:
         """Fill memory from a position in a regular file."""
@@ -126,17 +102,6 @@ class SystemDirectory:
             return descriptor, status.st_uid
         os.close(descriptor)
         raise OSError(f"{name} is no file of the broker's")
-
-
-class SystemFileAccess:
-    """The `FileAccess` of the operating system."""
-
-    def open(self, path: str) -> SystemDirectory:
-        """Return a directory."""
-        return SystemDirectory(path)
-
-
-SYSTEM_FILE_ACCESS: Final = SystemFileAccess()
 
 
 class LogFiles:
@@ -239,14 +204,17 @@ class LocalLogFinder:
     """Finds the files of brokers that run on this machine.
 
     Args:
-        files: The files of this machine.
+        open_directory: Opens a directory; raises OSError or ValueError if there is none.
         is_requested: Whether a user has asked for them, so that the log says why there are none.
     """
 
     def __init__(
-        self, files: FileAccess = SYSTEM_FILE_ACCESS, *, is_requested: bool = False
+        self,
+        open_directory: Callable[[str], LogDirectory] = LogDirectory,
+        *,
+        is_requested: bool = False,
     ) -> None:
-        self._files = files
+        self._open_directory = open_directory
         self._is_requested = is_requested
 
     def find_log(self, connections: RemotingClient, address: str) -> ProvenLog | None:
@@ -304,7 +272,7 @@ class LocalLogFinder:
             raise _LogFilesUnavailable("it writes no proof (its log says why)")
         proof = proof_content(nonce, broker, client, machine_identity())
         try:
-            files = LogFiles(self._files.open(place.directory), place, proof)
+            files = LogFiles(self._open_directory(place.directory), place, proof)
         except (OSError, ValueError) as error:
             raise _LogFilesUnavailable(
                 f"the store {place.directory} is not its own here, or not readable ({error})"

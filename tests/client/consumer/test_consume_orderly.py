@@ -372,7 +372,7 @@ def test_a_lock_that_is_lost_while_a_listener_is_busy_counts_no_more_behind_that
             bench.request.process_queue.invalidate_lock()
         return ConsumeOrderlyStatus.SUCCESS
 
-    bench.service._listener = listener
+    bench.service.listener = listener
     bench.submit(0, 1, 2, 3)
     assert seen == [0, 1]
     bench.grants = True

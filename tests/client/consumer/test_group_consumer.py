@@ -23,8 +23,7 @@ from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.offsets.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
-from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS
+from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS, Rebalance
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueConsistentHash,

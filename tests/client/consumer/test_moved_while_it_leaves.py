@@ -116,17 +116,17 @@ def test_a_member_that_is_just_telling_its_last_offset_tells_the_other_behind_it
 ):
     group = cluster.group()
     consumer = idle_member(cluster, group, topic, busy, KINDS[0])
-    store, told = consumer._impl._offset_store, []
-    real, stop_consuming = store._send_offset, consumer._impl._stop_consuming
+    brokers, told = consumer._impl._brokers, []
+    real, stop_consuming = brokers.update_consumer_offset, consumer._impl._stop_consuming
 
-    def tells_behind_a_reset(queue, offset):
+    def tells_behind_a_reset(queue, offset, *, one_way):
         if queue.topic == topic and not told:
             told.append(offset)
             reset(cluster, group, topic)
-        real(queue, offset)
+        real(queue, offset, one_way=one_way)
 
     def stops():
-        monkeypatch.setattr(store, "_send_offset", tells_behind_a_reset)
+        monkeypatch.setattr(brokers, "update_consumer_offset", tells_behind_a_reset)
         stop_consuming()
 
     monkeypatch.setattr(consumer._impl, "_stop_consuming", stops)

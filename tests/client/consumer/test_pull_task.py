@@ -10,9 +10,8 @@ from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
-from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
 from rmq_spark.client.consumer.pull.pull_task import PullLimits, PullTask
-from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequestCache
 from rmq_spark.client.consumer.queues.queue_identity import (
     UNVERIFIED_MS_MAX,
     QueueFingerprint,

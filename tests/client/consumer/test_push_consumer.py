@@ -18,7 +18,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS
-from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
+from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.wire.bodies.client_info import ConsumeResult

@@ -66,11 +66,8 @@ class MessageLookups:
             messages_max: Most messages to return from each broker.
 
         Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
             MessageRejected: A time is before 1970, or must be seconds, or a number is out of range.
             ProtocolError: The broker's answer is not stored messages; the error names the broker.
-            ClientError: A broker does not answer, or refuses.
-            TypeError: An argument has the wrong type.
         """
         topic = check_text("topic", topic, "orders")
         key = check_text("key", key, "order-42")
@@ -99,10 +96,7 @@ class MessageLookups:
 
         Raises:
             NotFound: There are none.
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
             ProtocolError: The broker's answer is not stored messages; the error names the broker.
-            ClientError: A broker does not answer, or refuses.
-            TypeError: An argument has the wrong type.
         """
         topic = check_text("topic", topic, "orders")
         message_id = check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")

@@ -8,11 +8,13 @@ of the first message that is not finished.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import ClassVar
 
+from rmq_spark.client.arguments import INT32_MAX
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.concurrency.scheduler import Scheduler
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyContext,
@@ -23,60 +25,45 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     restore_properties,
 )
 from rmq_spark.client.consumer.dispatch.redelivery import DEAD_LETTER, FIRST_DELAY_LEVEL, Redelivery
-from rmq_spark.client.consumer.pull.pull_message_service import BrokerSchedulers, PullRequest
+from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
 from rmq_spark.client.message import MessageExt
 
 _log = logging.getLogger(__name__)
 
 LOCAL_RETRY_MS = 5_000
-_LEVEL_MAX = (1 << 31) - 1
 _FailedMessage = tuple[MessageExt, MessageExt]
 """A message as a listener has left it, and as it was delivered."""
 
 _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
-class AcknowledgeFunction(Protocol):
-    """Acknowledges messages of a queue; returns False if it was dropped."""
+AcknowledgeFunction = Callable[[PullRequest, Sequence[MessageExt]], bool]
+"""Acknowledges messages of a queue; returns False if it was dropped.
 
-    def __call__(self, request: PullRequest, messages: Sequence[MessageExt], /) -> bool:
-        """Move the offset to be committed, and let pulling go on where it was throttled."""
+It moves the offset to be committed, and resumes pulling where that was throttled.
+"""
 
 
+@dataclass(slots=True, eq=False)
 class ConsumeMessageConcurrentlyService:
     """Calls a concurrent listener, and sends back to brokers what it could not consume."""
 
-    is_orderly = False
+    is_orderly: ClassVar = False
 
-    def __init__(
-        self,
-        listener: MessageListenerConcurrently,
-        threads: Scheduler,
-        broker_schedulers: BrokerSchedulers,
-        retries: Redelivery | None,
-        acknowledge: AcknowledgeFunction,
-        batch_size: int,
-    ) -> None:
-        """Send messages back in the executors of ``broker_schedulers``, so that no listener waits.
-
-        Without ``retries`` (BROADCASTING) what fails is logged and not retried.
-        """
-        self._listener = listener
-        self._threads = threads
-        self._broker_schedulers = broker_schedulers
-        self._retries = retries
-        self._acknowledge = acknowledge
-        self._batch_size = batch_size
+    listener: MessageListenerConcurrently
+    threads: Scheduler
+    retry_executor: PerBrokerExecutor
+    """Sends messages back, so that no listener waits for a broker."""
+    retries: Redelivery | None
+    """None in BROADCASTING: what fails is logged and not retried."""
+    acknowledge: AcknowledgeFunction
+    batch_size: int
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt]) -> None:
         """Submit messages to the listener, in batches."""
-        for start in range(0, len(messages), self._batch_size):
-            self._submit_batch(request, messages[start : start + self._batch_size], 0)
-
-    def _submit_batch(
-        self, request: PullRequest, batch: Sequence[MessageExt], delay_ms: int
-    ) -> None:
-        self._threads.schedule(lambda: self._consume(request, batch), delay_ms)
+        for start in range(0, len(messages), self.batch_size):
+            batch = messages[start : start + self.batch_size]
+            self.threads.schedule(partial(self._consume, request, batch))
 
     def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> None:
         # Some may have been given back before this retry, as they had taken too long.
@@ -89,17 +76,13 @@ class ConsumeMessageConcurrentlyService:
         if request.process_queue.is_dropped:  # also in a process that the listener has forked
             return
         if done := batch[:failed_from]:
-            self._acknowledge(request, done)
+            self.acknowledge(request, done)
         if failed := batch[failed_from:]:
-            pairs = list(
-                zip(failed, restore_properties(failed, properties[failed_from:]), strict=True)
-            )
-            self._broker_scheduler(request).schedule(
+            sent = restore_properties(failed, properties[failed_from:])
+            pairs = list(zip(failed, sent, strict=True))
+            self.retry_executor.for_broker(request.queue.broker_name).schedule(
                 lambda: self._retry_failed(request, pairs, delay_level)
             )
-
-    def _broker_scheduler(self, request: PullRequest) -> Scheduler:
-        return self._broker_schedulers.for_broker(request.queue.broker_name)
 
     def _retry_failed(
         self, request: PullRequest, failed: Sequence[_FailedMessage], delay_level: int
@@ -107,47 +90,39 @@ class ConsumeMessageConcurrentlyService:
         """Give failed messages back to a broker, or else have them tried again here."""
         if request.process_queue.is_dropped:
             return
-        kept = self._send_back(request, failed, delay_level)
+        kept: list[_FailedMessage] = []
+        for message, sent in failed:
+            if self.retries is None:
+                _log.warning("BROADCASTING: %s failed, and is not tried again", message.message_id)
+            elif request.process_queue.is_waiting(message) and not self.retries.send_back(
+                sent, delay_level
+            ):
+                kept.append((message, sent))
         again = [replace(sent, reconsume_times=sent.reconsume_times + 1) for _, sent in kept]
         here = [message for message, _ in kept]
         request.process_queue.replace_messages(list(zip(here, again, strict=True)))
         given = [message for message, _ in failed if message not in here]
-        if self._acknowledge(request, given) and again:
-            self._submit_batch(request, again, LOCAL_RETRY_MS)
+        if self.acknowledge(request, given) and again:
+            self.threads.schedule(lambda: self._consume(request, again), LOCAL_RETRY_MS)
 
     def call_listener(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[int, int]:
         """Call the listener; return the index of the first failure, and the retry's delay level."""
         context = ConsumeConcurrentlyContext(request.queue)
-        status = call_listener(self._listener, batch, context, _SUCCESS)
-        level = context.delay_level_when_next_consume
-        delay_level = clamp_listener_value(
-            "delay_level_when_next_consume", level, 0, DEAD_LETTER, _LEVEL_MAX
-        )
+        status = call_listener(self.listener, batch, context, _SUCCESS)
+        name, level = "delay_level_when_next_consume", context.delay_level_when_next_consume
+        delay_level = clamp_listener_value(name, level, 0, DEAD_LETTER, INT32_MAX)
         if status is not _SUCCESS:
             return 0, delay_level
         if context.ack_index is None:
             return len(batch), delay_level
-        return clamp_listener_value(
-            "ack_index", context.ack_index, -1, -1, len(batch) - 1
-        ) + 1, delay_level
-
-    def _send_back(
-        self, request: PullRequest, failed: Sequence[_FailedMessage], delay_level: int
-    ) -> list[_FailedMessage]:
-        """Give messages back to their broker; return those that none has taken."""
-        if self._retries is None:
-            for message, _ in failed:
-                _log.warning("BROADCASTING: %s failed, and is not tried again", message.message_id)
-            return []
-        waiting = [each for each in failed if request.process_queue.is_waiting(each[0])]
-        return [each for each in waiting if not self._retries.send_back(each[1], delay_level)]
+        last = clamp_listener_value("ack_index", context.ack_index, -1, -1, len(batch) - 1)
+        return last + 1, delay_level
 
     def clean_expired(self, requests: Sequence[PullRequest], timeout_ms: int) -> None:
         """Send back what listeners have had for too long, because it holds the offset back."""
         for request in requests:
-            late = request.process_queue.pop_expired(timeout_ms)
-            for message in late:
-                self._broker_scheduler(request).schedule(
+            for message in request.process_queue.pop_expired(timeout_ms):
+                self.retry_executor.for_broker(request.queue.broker_name).schedule(
                     partial(self._send_back_expired, request, message, timeout_ms)
                 )
 
@@ -157,11 +132,11 @@ class ConsumeMessageConcurrentlyService:
         cache = request.process_queue
         if cache.is_dropped or not cache.is_waiting(message):
             return
-        if self._retries is None:  # nobody would give it again, should the listener not end
+        if self.retries is None:  # nobody would give it again, should the listener not end
             text = "BROADCASTING: %s takes longer than %d ms, and its offset waits for it"
             _log.warning(text, message.message_id, timeout_ms)
-        elif self._retries.send_back(message, FIRST_DELAY_LEVEL):
+        elif self.retries.send_back(message, FIRST_DELAY_LEVEL):
             _log.warning("%s took longer than %d ms", message.message_id, timeout_ms)
-            self._acknowledge(request, (message,))
+            self.acknowledge(request, (message,))
             return
         cache.start_consuming((message,))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from rmq_spark.client.arguments import INT32_MAX
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
@@ -39,46 +39,28 @@ JAVA_DEFAULT = -1
 _log = logging.getLogger(__name__)
 
 
-class LockCheck(Protocol):
-    """Tells whether a queue is locked for this consumer."""
-
-    def __call__(self, request: PullRequest, /) -> bool:
-        """Return at once; if the queue is not locked, have the broker asked in the background."""
-
-
+@dataclass(slots=True, eq=False)
 class ConsumeMessageOrderlyService:
     """Calls an orderly listener with the messages of each queue in turn."""
 
-    is_orderly = True
+    is_orderly: ClassVar = True
 
-    def __init__(
-        self,
-        listener: MessageListenerOrderly,
-        threads: ThreadScheduler,
-        retries: Redelivery | None,
-        acknowledge: AcknowledgeFunction,
-        lock: LockCheck | None,
-        on_listener_done: Callable[[PullRequest], object],
-        batch_size: int,
-        suspend_ms: int,
-    ) -> None:
-        """Make a service; in BROADCASTING, without ``retries`` and ``lock``, it retries forever.
-
-        ``on_listener_done`` is called with a revoked queue once no listener uses it any more.
-        """
-        self._listener = listener
-        self._threads = threads
-        self._retries = retries
-        self._acknowledge = acknowledge
-        self._lock = lock
-        self._on_listener_done = on_listener_done
-        self._batch_size = batch_size
-        self._suspend_ms = suspend_ms
+    listener: MessageListenerOrderly
+    threads: ThreadScheduler
+    retries: Redelivery | None
+    """None in BROADCASTING: what fails is retried forever."""
+    acknowledge: AcknowledgeFunction
+    is_locked: Callable[[PullRequest], bool] | None
+    """Returns at once whether this consumer has locked a queue; if not, requests the lock."""
+    on_listener_done: Callable[[PullRequest], object]
+    """Called with a revoked queue once no listener uses it any more."""
+    batch_size: int
+    suspend_ms: int
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
         """Submit waiting messages to the listener; a suspended queue waits for its time."""
         if not request.is_suspended:
-            self._threads.schedule(lambda: self._consume_queue(request))
+            self.threads.schedule(lambda: self._consume_queue(request))
 
     def _suspend_queue(self, request: PullRequest, delay_ms: int) -> None:
         def resume() -> None:
@@ -86,14 +68,14 @@ class ConsumeMessageOrderlyService:
             self._consume_queue(request)
 
         request.is_suspended = True
-        self._threads.schedule(resume, delay_ms)
+        self.threads.schedule(resume, delay_ms)
 
     def _consume_queue(self, request: PullRequest) -> None:
         queue = request.process_queue
         while queue.has_waiting and _is_active(request) and not request.is_suspended:
             if not queue.consuming.acquire(blocking=False):
                 return  # the thread that holds it looks once more afterwards
-            delay_ms = self._suspend_ms  # should anything fail
+            delay_ms = self.suspend_ms  # should anything fail
             try:
                 delay_ms = self._consume_exclusively(request)
             finally:
@@ -110,17 +92,17 @@ class ConsumeMessageOrderlyService:
         finally:
             request.ownership.listener_lock.release()
             if not _is_active(request):
-                self._on_listener_done(request)
+                self.on_listener_done(request)
 
     def _consume_waiting(self, request: PullRequest) -> int:
         """Consume until nothing waits; return 0, or the milliseconds after which to go on."""
         since = time.monotonic()
         while _is_active(request):
-            if self._lock is not None and not self._lock(request):
+            if self.is_locked is not None and not self.is_locked(request):
                 return NOT_LOCKED_MS
             if (time.monotonic() - since) * 1000 > CONTINUOUSLY_MS_MAX:
                 return YIELD_MS
-            batch = request.process_queue.take_messages(self._batch_size)
+            batch = request.process_queue.take_messages(self.batch_size)
             if not batch:
                 break
             delay_ms = self._consume(request, batch)
@@ -140,9 +122,9 @@ class ConsumeMessageOrderlyService:
                         [replace(each, reconsume_times=each.reconsume_times + 1) for each in again]
                     )
                     gone = [message for message in batch if message not in again]
-                    self._acknowledge(request, gone)
+                    self.acknowledge(request, gone)
                     return suspend_ms
-            self._acknowledge(request, batch)
+            self.acknowledge(request, batch)
         except BaseException:  # what is not settled waits again, before all behind it
             request.process_queue.put_back(restore_properties(batch, properties))
             raise
@@ -153,11 +135,11 @@ class ConsumeMessageOrderlyService:
     ) -> tuple[ConsumeOrderlyStatus, int]:
         """Call the listener; return its status, and the milliseconds to wait if it failed."""
         context = ConsumeOrderlyContext(request.queue)
-        status = call_listener(self._listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
+        status = call_listener(self.listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
         suspend_ms = context.suspend_current_queue_time_ms
         return (
             ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if status is None else status,
-            self._suspend_ms if suspend_ms is None else self._check_suspend_ms(suspend_ms),
+            self.suspend_ms if suspend_ms is None else self._check_suspend_ms(suspend_ms),
         )
 
     def _check_suspend_ms(self, found: object) -> int:
@@ -169,13 +151,13 @@ class ConsumeMessageOrderlyService:
                     "the listener set %s to %s: needed a number from %d on, or None for the "
                     "setting's %d"
                 )
-                _log.error(text, name, excerpt(found), SUSPEND_MS_MIN, self._suspend_ms)
-            return self._suspend_ms
-        return clamp_listener_value(name, found, self._suspend_ms, SUSPEND_MS_MIN, INT32_MAX)
+                _log.error(text, name, excerpt(found), SUSPEND_MS_MIN, self.suspend_ms)
+            return self.suspend_ms
+        return clamp_listener_value(name, found, self.suspend_ms, SUSPEND_MS_MIN, INT32_MAX)
 
     def _sent_to_dlq(self, message: MessageExt) -> bool:
         """Return whether a message was tried often enough, and was sent to the dead letters now."""
-        retries = self._retries
+        retries = self.retries
         return (
             retries is not None
             and message.reconsume_times >= retries.max_reconsume_times

@@ -118,8 +118,7 @@ def check_listener(
         found = f"one that takes {inspect.signature(listener)}"
     else:
         return
-    needed = f"a function of ({', '.join(parameters)})"
-    raise wrong_kind(name, needed, found, example)
+    raise wrong_kind(name, f"a function of ({', '.join(parameters)})", found, example)
 
 
 def _unsupported_function_kind(listener: Callable[..., object]) -> str | None:

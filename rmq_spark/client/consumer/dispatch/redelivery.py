@@ -64,17 +64,13 @@ class Redelivery:
         except Exception as error:  # noqa: BLE001  # as above
             why = _describe_error(error)
             _log.warning("%s was not taken back (%s); sending it again", message.message_id, why)
-            return self.send_to_retry_topic(message)
-        return True
-
-    def send_to_retry_topic(self, message: MessageExt) -> bool:
-        """Send a message to the group's retry topic; return whether any broker has accepted it."""
+        else:
+            return True
         try:
             self._send(message)
         except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
-            _log.warning(
-                "%s cannot be sent again now: %s", message.message_id, _describe_error(error)
-            )
+            why = _describe_error(error)
+            _log.warning("%s cannot be sent again now: %s", message.message_id, why)
             return False
         return True
 
@@ -87,34 +83,25 @@ class Redelivery:
                 _log.info("%s is given back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
         except Exception as error:  # noqa: BLE001  # as above
-            _log.warning(
-                "%s cannot be made a dead letter now: %s",
-                message.message_id,
-                _describe_error(error),
-            )
+            why = _describe_error(error)
+            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, why)
             return False
         return True
 
     def _send(self, message: MessageExt) -> None:
         queues = self.routes.publish_queues(retry_topic(self.group))
-        reachable = [queue for queue in queues if not self._is_silent(queue)]
+        address_of, is_silent = self.routes.master_address, self.api.connections.is_silent
+        reachable = [each for each in queues if not is_silent(address_of(each.broker_name))]
         queue = random.choice(reachable or queues)  # noqa: S311  # any will do
         compression, body = _recompress(message)
         header = self._header(message, queue.queue_id, compression)
-        address = self.routes.master_address(queue.broker_name)
-        self.api.send(address, header, body, message.message_id)
-
-    def _is_silent(self, queue: MessageQueue) -> bool:
-        return self.api.connections.is_silent(self.routes.master_address(queue.broker_name))
+        self.api.send(address_of(queue.broker_name), header, body, message.message_id)
 
     def _header(
         self, message: MessageExt, queue_id: int, compression: int
     ) -> SendMessageRequestHeader:
-        properties = {
-            name: text
-            for name, text in message.properties.items()
-            if name not in _DROPPED_PROPERTIES
-        }
+        kept = message.properties.items()
+        properties = {name: text for name, text in kept if name not in _DROPPED_PROPERTIES}
         properties["RETRY_TOPIC"] = message.real_topic
         properties.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
         properties.setdefault(UNIQ_KEY, message.message_id)
@@ -190,28 +177,20 @@ class DeadLetterQueue:
         if _message_key(message) not in self._sent:
             letters = dlq_topic(self._group)
             becomes = f"it goes to {letters}" if self._is_enabled else "it is passed over"
-            place = (message.queue_offset, message.queue, message.message_id)
             _log.error(
                 "the message at offset %d of %s (%s) cannot be read, and %s: %s",
-                *(*place, becomes, message.fault),
+                *(message.queue_offset, message.queue, message.message_id, becomes, message.fault),
             )
-        self._schedule(message, is_wanted, on_done, 0)
+        executor = self._executor.for_broker(message.queue.broker_name)
 
-    def _schedule(
-        self,
-        message: MessageExt,
-        is_wanted: Callable[[], bool],
-        on_done: Callable[[], object],
-        delay_ms: int,
-    ) -> None:
         def bury() -> None:
             if is_wanted():
                 if self._try_send(message):
                     on_done()
                 else:
-                    self._schedule(message, is_wanted, on_done, DLQ_RETRY_MS)
+                    executor.schedule(bury, DLQ_RETRY_MS)
 
-        self._executor.for_broker(message.queue.broker_name).schedule(bury, delay_ms)
+        executor.schedule(bury)
 
     def _try_send(self, message: MessageExt) -> bool:
         if not self._is_enabled or _message_key(message) in self._sent:

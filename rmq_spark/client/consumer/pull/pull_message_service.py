@@ -17,6 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.concurrency.scheduler import Scheduler
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
 from rmq_spark.client.consumer.pull.pull_task import (
@@ -25,7 +26,9 @@ from rmq_spark.client.consumer.pull.pull_task import (
     PAUSED_MS,
     AbandonFunction,
     PullCallback,
+    PullConsumer,
     PullLimits,
+    is_cache_full,
 )
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
@@ -46,36 +49,36 @@ class PullRequest:
     """The state of pulling one queue."""
 
     queue: MessageQueue
-    process_queue: ProcessQueue[MessageExt]
+    process_queue: ProcessQueue
     next_offset: int | None = None
     """Offset of the next pull; None if the first is yet to be found out."""
 
-    is_throttled: bool = field(default=False)
+    is_throttled: bool = False
     """True while the request waits for listeners to make room."""
 
-    is_suspended: bool = field(default=False)
+    is_suspended: bool = False
     """True while an orderly listener wants the queue only after a while."""
 
     fingerprint: QueueFingerprint = field(default_factory=QueueFingerprint)
     """The last message that came, which a request that begins the queue again knows as well."""
 
-    lock_requested_at_ms: int | None = field(default=None)
+    lock_requested_at_ms: int | None = None
     """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""
 
     ownership: QueueOwnership = field(default_factory=QueueOwnership)
     """State that is shared with other requests of the queue, earlier ones and other members'."""
 
-    turn: int = field(default=0)
+    turn: int = 0
     """Counts puts and takes: a request that was put in during an earlier turn does not count."""
 
-    pull_turn: int | None = field(default=None)
+    pull_turn: int | None = None
     """The turn in which the pull that is under way was begun; None if there is none."""
 
-    abandon: AbandonFunction | None = field(default=None)
+    abandon: AbandonFunction | None = None
     """Function that gives up the pull that is under way, once it is known."""
 
 
-class PullServiceConsumer(Protocol):
+class PullServiceConsumer(PullConsumer, Protocol):
     """The part of a consumer that the service needs."""
 
     @property
@@ -87,16 +90,6 @@ class PullServiceConsumer(Protocol):
 
     def first_offset(self, request: PullRequest) -> StartPosition:
         """Return the position at which to begin; raise an error if the lookup fails."""
-
-    def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
-        """Return the offset of the first message stored at a time or later; or raise an error."""
-
-    def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-        """Return the message at an offset, None if it is not there; or raise an error."""
-
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of the cached messages of all queues."""
 
     def pull(self, request: PullRequest, callback: PullCallback) -> AbandonFunction:
         """Pull from the broker; ``callback`` gets the outcome. Return a function to cancel it."""
@@ -114,26 +107,19 @@ class PullServiceConsumer(Protocol):
         """Begin the queue again at an offset."""
 
 
-class BrokerSchedulers(Protocol):
-    """Finds the executor of each broker."""
-
-    def for_broker(self, broker: str, /) -> Scheduler:
-        """Return the executor of a broker."""
-
-
 class PullMessageService:
     """Pulls for one consumer. All methods may be called from any thread."""
 
     def __init__(
         self,
         consumer: PullServiceConsumer,
-        broker_schedulers: BrokerSchedulers,
+        broker_executor: PerBrokerExecutor,
         limits: PullLimits,
         pull_interval_ms: int,
         failure_delay_ms: int,
     ) -> None:
         self._consumer = consumer
-        self._broker_schedulers = broker_schedulers
+        self._broker_executor = broker_executor
         self._limits = limits
         self._pull_interval_ms = pull_interval_ms
         self._failure_delay_ms = failure_delay_ms
@@ -174,7 +160,7 @@ class PullMessageService:
         self._broker_scheduler(request).schedule(lambda: self._run(request, turn), delay_ms)
 
     def _broker_scheduler(self, request: PullRequest) -> Scheduler:
-        return self._broker_schedulers.for_broker(request.queue.broker_name)
+        return self._broker_executor.for_broker(request.queue.broker_name)
 
     def _run(self, request: PullRequest, turn: int) -> None:
         with self._mutex:
@@ -190,7 +176,7 @@ class PullMessageService:
         if queue.is_dropped or queue.is_retired:
             return
         queue.touch_pull()
-        if self._is_full(request):
+        if is_cache_full(self._limits, queue, self._consumer):
             self.execute_pull_request_later(request, FLOW_CONTROL_MS, is_throttled=True)
         elif self._consumer.is_paused:
             request.fingerprint.record_pause()
@@ -245,9 +231,10 @@ class PullMessageService:
             last_known = request.fingerprint
             if last_known.needs_verification(outcome):
                 # It asks brokers, which the thread that reads their answers must not wait for.
-                ask = self._consumer.message_at
-                look = partial(last_known.verify_outcome, request.queue, ask, outcome)
-                self._broker_scheduler(request).schedule(lambda: take_over(look()))
+                verified = partial(
+                    last_known.verify_outcome, request.queue, self._consumer.message_at, outcome
+                )
+                self._broker_scheduler(request).schedule(lambda: take_over(verified()))
             else:
                 take_over(outcome)
 
@@ -279,15 +266,6 @@ class PullMessageService:
             request.pull_turn = request.abandon = None
             return True
 
-    def _is_full(self, request: PullRequest) -> bool:
-        queue, limits = request.process_queue, self._limits
-        return (
-            queue.message_count >= limits.pull_threshold_for_queue
-            or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
-            or queue.span > limits.consume_max_span
-            or (queue.message_count > 0 and self._consumer.cached_bytes >= limits.bytes_for_all)
-        )
-
     def _on_outcome(self, request: PullRequest, outcome: DecodedPull | BaseException) -> None:
         if request.process_queue.is_dropped or request.process_queue.is_retired:
             return  # also where the client ends that was kept for a last listener alone
@@ -298,20 +276,17 @@ class PullMessageService:
         if request.fingerprint.must_relocate:
             self.execute_pull_request_immediately(request)
         elif outcome.status is PullStatus.OFFSET_ILLEGAL:
-            self._correct_offset(request, outcome)
+            asked = request.next_offset or 0
+            legal = request.fingerprint.legal_offset(request.queue, asked, outcome)
+            if legal is None:
+                self.execute_pull_request_immediately(request)
+                return
+            # It asks brokers, which the thread that reads their answers must not wait for.
+            self._broker_scheduler(request).schedule(
+                lambda: self._consumer.correct_illegal_offset(request, legal)
+            )
         else:
             self._on_messages(request, outcome)
-
-    def _correct_offset(self, request: PullRequest, outcome: DecodedPull) -> None:
-        asked = request.next_offset or 0
-        legal = request.fingerprint.legal_offset(request.queue, asked, outcome)
-        if legal is None:
-            self.execute_pull_request_immediately(request)
-            return
-        # It asks brokers, which the thread that reads their answers must not wait for.
-        self._broker_scheduler(request).schedule(
-            lambda: self._consumer.correct_illegal_offset(request, legal)
-        )
 
     def _on_messages(self, request: PullRequest, outcome: DecodedPull) -> None:
         # In this order: with an empty process queue, the next offset counts as consumed.

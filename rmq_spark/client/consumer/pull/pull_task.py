@@ -23,6 +23,7 @@ from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import StartPosition
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
@@ -63,23 +64,37 @@ class PullLimits:
     pull_threshold_size_for_queue_mib: int = 100
     consume_max_span: int = 2_000
 
-    @property
-    def bytes_for_all(self) -> int:
-        """The limit ``pull_threshold_size_for_all_mib`` in bytes."""
-        return self.pull_threshold_size_for_all_mib << 20
 
-
-class PullSource(Protocol):
-    """The part of a consumer that a pull task needs."""
-
-    def first_offset(self, queue: MessageQueue) -> StartPosition:
-        """Return the position at which to begin; raise an error if the lookup fails."""
+class PullConsumer(Protocol):
+    """The part of a consumer that the pulls of both kinds need."""
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset of the first message stored at a time or later; or raise an error."""
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
         """Return the message at an offset, None if it is not there; or raise an error."""
+
+    @property
+    def cached_bytes(self) -> int:
+        """Number of bytes in the bodies of the cached messages of all queues."""
+
+
+def is_cache_full(limits: PullLimits, queue: ProcessQueue, consumer: PullConsumer) -> bool:
+    """Return whether a queue may not be pulled, because too much of it or of all is cached."""
+    bytes_for_all = limits.pull_threshold_size_for_all_mib << 20
+    return (
+        queue.message_count >= limits.pull_threshold_for_queue
+        or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
+        or queue.span > limits.consume_max_span
+        or (queue.message_count > 0 and consumer.cached_bytes >= bytes_for_all)
+    )
+
+
+class PullSource(PullConsumer, Protocol):
+    """The part of a consumer that a pull task needs."""
+
+    def first_offset(self, queue: MessageQueue) -> StartPosition:
+        """Return the position at which to begin; raise an error if the lookup fails."""
 
     def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset back to an offset of a queue that was recreated."""
@@ -101,10 +116,6 @@ class PullSource(Protocol):
     @property
     def cached_messages(self) -> int:
         """Number of messages that `poll` may return; those of paused queues do not count."""
-
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of the cached messages of all queues."""
 
 
 class PullTask:
@@ -193,10 +204,7 @@ class PullTask:
             return PAUSED_MS
         self.is_throttled = (
             self._source.cached_messages >= limits.pull_threshold_for_all
-            or queue.message_count >= limits.pull_threshold_for_queue
-            or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
-            or queue.span > limits.consume_max_span
-            or (queue.message_count > 0 and self._source.cached_bytes >= limits.bytes_for_all)
+            or is_cache_full(limits, queue, self._source)
         )
         return FLOW_CONTROL_MS if self.is_throttled else 0
 

@@ -4,8 +4,11 @@ import logging
 
 import pytest
 
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
-from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS, RebalanceService
+from rmq_spark.client.consumer.rebalance.rebalance_service import (
+    RETRY_MS,
+    Rebalance,
+    RebalanceService,
+)
 from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueAveragely
 from rmq_spark.client.errors import RequestTimeout, RouteNotFound
 from rmq_spark.wire.bodies.clients import MessageModel
