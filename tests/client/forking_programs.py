@@ -37,7 +37,7 @@ from rmq_spark.client import (
     RemotingClient,
 )
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.consumer.service_state import ServiceState
+from rmq_spark.client.consumer.base_consumer_impl import ServiceState
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 

@@ -20,7 +20,7 @@ from rmq_spark.client import (
     Producer,
 )
 from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS
-from rmq_spark.client.consumer.service_state import ServiceState
+from rmq_spark.client.consumer.base_consumer_impl import ServiceState
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere

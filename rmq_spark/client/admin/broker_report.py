@@ -29,7 +29,7 @@ class TopicReport(NamedTuple):
     """The offsets of a topic on one broker, of all its queues together.
 
     Attributes:
-        topic: Name of the topic.
+        topic: Its name.
         message_type: Type that the topic was declared with, such as NORMAL.
         begin: Sum of the offsets of the first messages.
         end: Sum of the end offsets of the queues: the number of messages that were ever sent.

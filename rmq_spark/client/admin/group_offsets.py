@@ -66,8 +66,14 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
     places: Mapping[str, str] = {}
 
     def ask(client_id: str) -> None:
+        """Return if a member answers its broker, whatever it says; raise an error if not."""
         asked.add(client_id)
-        _ping_member(api, address, group, client_id)
+        try:
+            api.admin.consumer_running_info(address, group, client_id)
+        except (ConsumerNotOnline, SystemBusy):
+            raise
+        except (BrokerRefused, ProtocolError):  # its own words, or it is too old to be asked
+            return
 
     for _ in range(ROUNDS_MAX):
         if not left:
@@ -89,12 +95,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             return
         untold = any(isinstance(outcome, SystemBusy) for outcome in outcomes.values())
         left = frozenset() if moved or untold else silent
-    raise _unconfirmed_error(address, group, (silent & asked) | moved, len(silent - asked - moved))
-
-
-def _unconfirmed_error(
-    address: str, group: str, unconfirmed: frozenset[str], unasked_count: int
-) -> ConsumerNotOnline:
+    unconfirmed, unasked_count = (silent & asked) | moved, len(silent - asked - moved)
     more = f", and {unasked_count} more were not asked" if unasked_count else ""
     remark = (
         f"the offsets of <{sanitize(group)}> are stored on this broker, and its members were told, "
@@ -104,17 +105,7 @@ def _unconfirmed_error(
         "do this again when it answers"
     )
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    return ConsumerNotOnline(ResponseCode.CONSUME_MSG_TIMEOUT, remark, address, code)
-
-
-def _ping_member(api: BrokerApi, address: str, group: str, client_id: str) -> None:
-    """Return if a member answers its broker, whatever it says; raise an error if it does not."""
-    try:
-        api.admin.consumer_running_info(address, group, client_id)
-    except (ConsumerNotOnline, SystemBusy):
-        raise
-    except (BrokerRefused, ProtocolError):  # its own words, or it is too old to be asked
-        return
+    raise ConsumerNotOnline(ResponseCode.CONSUME_MSG_TIMEOUT, remark, address, code)
 
 
 def _member_addresses(api: BrokerApi, address: str, group: str) -> Mapping[str, str]:
@@ -190,7 +181,8 @@ class GroupOffsets(ClusterLookups):
         group = check_text("group", group, "billing")
         check_queue("queue", queue)
         check_number("queue_offset", queue_offset, 42)
-        address = self._address_of(queue)
+        self.instance.routes.refresh(queue.topic)
+        address = self.instance.routes.master_address(queue.broker_name)
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
         if not low <= queue_offset <= high:
             raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
@@ -257,7 +249,9 @@ class GroupOffsets(ClusterLookups):
         stored = self._store_offsets(name, address, header)
         if not self._api.consumer_ids(address, header.group):
             return stored  # those that begin from now on go on there
-        told = self._notify_time(address, header)
+        told: Mapping[MessageQueue, int] = {}
+        with suppress(ConsumerNotOnline):  # the last has just left
+            told = self._api.admin.reset_offset(address, header)  # members store theirs themselves
         for queue in sorted(told.keys() - stored.keys()):  # the topic has it since just now
             self._api.update_consumer_offset(address, header.group, queue, told[queue])
         return {**stored, **told}
@@ -284,7 +278,12 @@ class GroupOffsets(ClusterLookups):
             places = [
                 (address, each)
                 for address in self.masters().values()
-                for each in sorted(self._consumed_topics(address, source))
+                for each in sorted(
+                    {
+                        queue.topic
+                        for queue in self._api.admin.consume_stats(address, source).offset_table
+                    }
+                )
             ]
         refusal: BrokerRefused = NotFound(
             22,
@@ -305,11 +304,6 @@ class GroupOffsets(ClusterLookups):
                 are_copied = True
         if not are_copied:
             raise refusal
-
-    def _consumed_topics(self, address: str, group: str) -> frozenset[str]:
-        """Return the topics of which a broker has offsets of a group."""
-        offsets = self._api.admin.consume_stats(address, group).offset_table
-        return frozenset(queue.topic for queue in offsets)
 
     def _store_offsets(
         self, broker_name: str, address: str, header: ResetOffsetRequestHeader
@@ -338,15 +332,6 @@ class GroupOffsets(ClusterLookups):
         )
         raise_first(outcomes.values())
         return {queue: each for queue, each in outcomes.items() if isinstance(each, int)}
-
-    def _notify_time(
-        self, address: str, header: ResetOffsetRequestHeader
-    ) -> Mapping[MessageQueue, int]:
-        """Tell the members to go on at a time; they store their offsets themselves."""
-        try:
-            return self._api.admin.reset_offset(address, header)
-        except ConsumerNotOnline:  # the last has just left
-            return {}
 
     def _check_members_notifiable(self, address: str, group: str) -> None:
         """Raise an error if a member ignores what brokers tell it: Java's pull consumers do.
@@ -402,7 +387,3 @@ class GroupOffsets(ClusterLookups):
         route = self.instance.routes.route(topic)
         every = {*route.subscribe_queues, *route.publish_queues}
         return sorted(queue for queue in every if queue.broker_name == broker_name)
-
-    def _address_of(self, queue: MessageQueue) -> str:
-        self.instance.routes.refresh(queue.topic)
-        return self.instance.routes.master_address(queue.broker_name)

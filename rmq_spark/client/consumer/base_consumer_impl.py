@@ -12,6 +12,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
@@ -19,23 +20,21 @@ from typing import TYPE_CHECKING
 from rmq_spark.client.arguments import check_group, check_topic, wrong_kind
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStart, SafeStop, run_steps
-from rmq_spark.client.concurrency.locks import mutex
+from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler
 from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, DedicatedThreads
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
-from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
-from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.consumer.rebalance.rebalance_service import (
     Rebalance,
     RebalanceService,
     TopicAssignment,
 )
-from rmq_spark.client.consumer.service_state import ServiceState, ServiceStateMachine
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
 from rmq_spark.client.health import ConsumerHealth
@@ -63,6 +62,45 @@ if TYPE_CHECKING:
     )
 
 _log = logging.getLogger(__name__)
+
+
+class ServiceState(Enum):
+    """State of a consumer; the values are phrases for error messages.
+
+        CREATE_JUST ──start──▶ STARTING ──▶ RUNNING ──shutdown──▶ SHUTDOWN_ALREADY
+                                  └── start failed ──▶ START_FAILED
+
+    In a forked process, a consumer that was started before the fork is OF_THE_PARENT.
+    """
+
+    CREATE_JUST = "was not started yet"
+    STARTING = "is being started"
+    RUNNING = "is running"
+    START_FAILED = "could not be started: make a new one"
+    SHUTDOWN_ALREADY = "was shut down: make a new one"
+    OF_THE_PARENT = "was started before this process was forked: make a new one here"
+
+
+class ServiceStateMachine:
+    """The state of one consumer. Signal handlers may change it, even during a change."""
+
+    def __init__(self) -> None:
+        self.state = ServiceState.CREATE_JUST
+        self._state_lock = reentrant_mutex()
+
+    def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
+        """Change from one state to another; return False if the first is not the present one."""
+        with self._state_lock:
+            is_so = self.state is expected
+            if is_so:
+                self.state = new_state
+        return is_so
+
+    def after_fork(self) -> None:
+        """Become OF_THE_PARENT, if the consumer was started."""
+        self._state_lock = reentrant_mutex()
+        if self.state in {ServiceState.STARTING, ServiceState.RUNNING}:
+            self.state = ServiceState.OF_THE_PARENT
 
 
 class BaseConsumerImpl(ForkAware, ABC):

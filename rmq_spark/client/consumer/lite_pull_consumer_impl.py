@@ -28,9 +28,8 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler
-from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
 from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
-from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.offsets.commit import AutoCommit, CommitRequest, store_offsets
 from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback, PullTask
@@ -40,10 +39,9 @@ from rmq_spark.client.consumer.queues.assigned_queues import (
     ConsumeRequest,
     ConsumeRequestCache,
 )
-from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
-from rmq_spark.client.consumer.service_state import ServiceState
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
     ClientError,
@@ -186,11 +184,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         ForkAware.__init__(self)
 
     def _new_auto_commit(self) -> AutoCommit:
-        return AutoCommit(
-            lambda: self._assigned_queues.all(),  # noqa: PLW0108  # a fork replaces it
-            self._offset_store,
-            is_enabled=self._lite_settings.auto_commit,
-        )
+        is_enabled = self._lite_settings.auto_commit
+        return AutoCommit(self._assigned_queues, self._offset_store, is_enabled=is_enabled)
 
     def _persist(self) -> int:
         self._auto_commit.publish()
@@ -256,10 +251,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self._assigned_queues.queues
 
     def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
-        """Return all readable queues of a topic, as the name servers know them.
-
-        Args:
-            topic: Name of the topic.
+        """Return all readable queues of a ``topic``, as the name servers know them.
 
         Raises:
             RouteNotFound: There is no such topic, or none of its queues can be read.
@@ -508,7 +500,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             timeout_ms: Milliseconds to wait; by default the setting ``poll_timeout_ms``.
 
         Raises:
+            ClientShutDown: The consumer is not running.
             MessageRejected: ``timeout_ms`` is negative, or longer than 24 days.
+            TypeError: ``timeout_ms`` is no number.
         """
         self._check_running()
         if timeout_ms is not None:
@@ -585,11 +579,11 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         def is_known(queue: MessageQueue) -> bool:
             return queue not in known or known[queue].is_same_queue(queue, self.message_at)
 
-        store_offsets(self._offset_store, commit, offsets, self._reset_count_of, is_known)
+        def reset_count_of(queue: MessageQueue) -> int:
+            assigned = self._assigned_queues.get(queue)
+            return 0 if assigned is None else assigned.reset_count
 
-    def _reset_count_of(self, queue: MessageQueue) -> int:
-        assigned = self._assigned_queues.get(queue)
-        return 0 if assigned is None else assigned.reset_count
+        store_offsets(self._offset_store, commit, offsets, reset_count_of, is_known)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that this group has stored for a queue, or None.
@@ -608,11 +602,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self._offset_store.stored_offset(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset of a queue; messages pulled from elsewhere are dropped.
-
-        Args:
-            queue: A queue of this consumer.
-            offset: Offset of the next message to return.
+        """Go on at an ``offset`` of a ``queue``; messages pulled from elsewhere are dropped.
 
         Raises:
             OffsetOutOfRange: The queue has no such offset.
@@ -625,28 +615,20 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._seek(queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first offset that a queue still holds; what was pulled ahead is dropped.
-
-        Args:
-            queue: A queue of this consumer.
-        """
+        """Go on at the first offset that a ``queue`` still holds; drop what was pulled ahead."""
         self._get_assigned(queue)
         self._seek(queue, self._brokers.min_offset(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message of a queue; what was pulled ahead is dropped.
-
-        Args:
-            queue: A queue of this consumer.
-        """
+        """Go on past the last message of a ``queue``; drop what was pulled ahead."""
         self._get_assigned(queue)
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on in a queue at the first message stored at a time or later, else at the queue's end.
+        """Go on in a ``queue`` at the first message stored at a time or later, else at its end.
 
         Args:
-            queue: A queue of this consumer.
+            queue: The queue.
             timestamp_ms: The time, in milliseconds since 1970.
 
         Raises:
@@ -709,10 +691,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     # ---- suspended queues
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull no messages of these queues until `resume`.
-
-        Args:
-            queues: Queues of this consumer.
+        """Return and pull no messages of these ``queues`` until `resume`.
 
         Raises:
             NotAssigned: One of the queues is not this consumer's. None is paused.
@@ -721,10 +700,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             assigned.is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull messages of paused queues again; of others, nothing changes.
-
-        Args:
-            queues: Queues of this consumer.
+        """Return and pull messages of paused ``queues`` again; of others, nothing changes.
 
         Raises:
             NotAssigned: One of the queues is not this consumer's.

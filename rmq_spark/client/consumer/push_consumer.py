@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rmq_spark.client.arguments import check_keywords
-from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
 from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerConcurrently,
     MessageListenerOrderly,
 )
 from rmq_spark.client.consumer.push_consumer_impl import PushConsumerImpl
-from rmq_spark.client.consumer.service_state import ServiceState
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.instance.instance import ClientInstance
 

@@ -26,7 +26,6 @@ from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler, ThreadScheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.brokers.broker_client import PullSpec
-from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.consume_concurrently import (
     ConsumeMessageConcurrentlyService,
 )
@@ -46,7 +45,7 @@ from rmq_spark.client.consumer.dispatch.redelivery import (
 )
 from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
 from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback
-from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.consumer.queues.queue_ownership import OWNERSHIPS
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment

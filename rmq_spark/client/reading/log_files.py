@@ -147,7 +147,10 @@ class LogFiles:
             return None
         are_these = _match_queue(records, queue, queue_offsets)
         are_these = are_these and bool((records.head["physical_offset"] == positions).all())
-        return records if are_these and self._has_valid_proof() else None
+        with suppress(OSError):
+            if are_these and self._verify_proof() == self._owner:
+                return records
+        return None
 
     def _read(self, log_position: int, buffer: memoryview) -> None:
         if log_position < 0:
@@ -155,11 +158,6 @@ class LogFiles:
         position = log_position % self._place.file_bytes
         name = f"{log_position - position:0{layout.FILE_NAME_DIGITS}d}"
         self._log.read(name, position, buffer)
-
-    def _has_valid_proof(self) -> bool:
-        with suppress(OSError):
-            return self._verify_proof() == self._owner
-        return False
 
     def _verify_proof(self) -> int:
         """Return the user whose broker has written the proof; raise OSError if it is not there."""
@@ -234,11 +232,10 @@ class LocalLogFinder:
     ) -> LogFiles | None:
         """Have a broker prove on a new connection that this machine has its files."""
         try:
-            files = self._verify_broker(connections, connection, is_offered=is_offered)
+            return self._verify_broker(connections, connection, is_offered=is_offered)
         except _LogFilesUnavailable as error:
             self._log_once(connection.address, str(error))
             return None
-        return files
 
     def on_missing_records(self, address: str) -> None:
         """Note that files do not hold the records that their broker has named."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
@@ -18,7 +20,9 @@ class Bench:
         self.clock, self.store = MovedTasks(), RemoteBrokerOffsetStore(None)
         self.assigned = AssignedQueue(QUEUE, self.clock)
         self.assigned.set_first_offset(0, StartPosition(10, QueueFingerprint()))
-        self.commits = AutoCommit(lambda: [self.assigned], self.store, is_enabled=is_enabled)
+        self.commits = AutoCommit(
+            SimpleNamespace(all=lambda: [self.assigned]), self.store, is_enabled=is_enabled
+        )
 
     def poll(self, *offsets):
         self.commits.confirm_returned()
@@ -80,7 +84,8 @@ def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the
     """Its offset is taken when it is stored, and not with those of all others before."""
     other = AssignedQueue(OTHER, bench.clock)
     other.set_first_offset(0, StartPosition(8, QueueFingerprint()))
-    bench.commits = AutoCommit(lambda: [bench.assigned, other], bench.store, is_enabled=True)
+    both = SimpleNamespace(all=lambda: [bench.assigned, other])
+    bench.commits = AutoCommit(both, bench.store, is_enabled=True)
     update = bench.store.update_offset
 
     def update_in_the_midst_of_a_move(queue, offset, *, increase_only):

@@ -87,7 +87,7 @@ def _read_range(
     is_filtered = rules.subscription != ALL
     at = read_range.start
     for records, next_offset, fault, _ in readable_chunks(
-        _bulk_pull(instance, read_range, rules), read_range.queue, at, is_filtered=is_filtered
+        bulk_pull(instance, read_range, rules), read_range.queue, at, is_filtered=is_filtered
     ):
         if not is_filtered:
             offsets = records.head["queue_offset"].tolist()
@@ -154,26 +154,19 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
 
 def build_schema(names: Iterable[str]) -> pa.Schema:
     """Return the columns of these names with the types that the Spark source has."""
-    return pa.schema([pa.field(name, _column_type(name)) for name in names])
-
-
-def _column_type(name: str) -> pa.DataType:
-    if name == BROKER_NAME:
-        return pa.string()
-    found = COLUMNS[name].type
-    return _TIMESTAMP if pa.types.is_timestamp(found) else found
-
-
-def _bulk_pull(instance: ClientInstance, read_range: ReadRange, rules: PullRules) -> BulkPull:
-    return BulkPull(
-        api=instance.api,
-        address=read_range.address,
-        group=READER_GROUP,
-        queue=read_range.queue,
-        start=read_range.start,
-        end=read_range.end,
-        rules=rules,
+    types = {BROKER_NAME: pa.string(), **{name: each.type for name, each in COLUMNS.items()}}
+    return pa.schema(
+        [
+            (name, _TIMESTAMP if pa.types.is_timestamp(types[name]) else types[name])
+            for name in names
+        ]
     )
+
+
+def bulk_pull(instance: ClientInstance, read_range: ReadRange, rules: PullRules) -> BulkPull:
+    """Return the records of a range, to be pulled."""
+    queue, address, start, end = read_range
+    return BulkPull(instance.api, address, READER_GROUP, queue, start, end, rules)
 
 
 class _TableBadRecords:

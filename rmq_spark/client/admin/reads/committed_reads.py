@@ -9,6 +9,7 @@ The Spark source reads the same rows with ``isolation=committed``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import dropwhile
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from rmq_spark.client.admin.reads.arrow_reads import (
     DEFAULT_COLUMNS,
     PULL_TIMEOUT_MS,
     build_schema,
+    bulk_pull,
     check_columns,
     check_no_missing,
 )
@@ -34,11 +36,10 @@ from rmq_spark.client.manifest import (
     decode_manifest,
 )
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.bulk_pull import PullRules
 from rmq_spark.client.reading.read_bounds import (
     EARLIEST,
     LATEST,
-    READER_GROUP,
     Bound,
     ReadRange,
     resolve_read_ranges,
@@ -140,24 +141,17 @@ def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> lis
             for each in _messages(instance, read_range._replace(start=part, end=part + 1)):
                 parts[each.queue_offset] = bytes(each.body)
         whole.append(manifest.join_parts(parts) if manifest.parts else manifest)
-    begins: dict[MessageQueue, int] = {}
+
+    @cache
+    def min_offset(queue: MessageQueue) -> int:
+        address = instance.routes.address_for_read(queue.broker_name)
+        return instance.api.min_offset(address, queue)
 
     def is_begun(manifest: CommitManifest) -> bool:
         """Return whether retention has deleted rows of a batch."""
-        return any(
-            span.queue_offset < _min_offset(instance, span.queue, begins) for span in manifest.spans
-        )
+        return any(span.queue_offset < min_offset(span.queue) for span in manifest.spans)
 
     return [*dropwhile(is_begun, whole)]
-
-
-def _min_offset(
-    instance: ClientInstance, queue: MessageQueue, cache: dict[MessageQueue, int]
-) -> int:
-    if queue not in cache:
-        address = instance.routes.address_for_read(queue.broker_name)
-        cache[queue] = instance.api.min_offset(address, queue)
-    return cache[queue]
 
 
 def _manifests(
@@ -204,7 +198,7 @@ def _read_span(
     batches: list[pa.RecordBatch] = []
     count = crc = 0
     for records, next_offset, fault, _ in readable_chunks(
-        _bulk_pull(instance, place), place.queue, place.start, is_filtered=False
+        bulk_pull(instance, place, _PULL_RULES), place.queue, place.start, is_filtered=False
     ):
         count += len(records)
         crc = add_crc(crc, int(records.head["body_crc"].astype("int64").sum()))
@@ -230,15 +224,3 @@ class _FailOnBadRecord:
             f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
             f"cannot be read: {problem}; so these rows are damaged, or are others by now"
         )
-
-
-def _bulk_pull(instance: ClientInstance, read_range: ReadRange) -> BulkPull:
-    return BulkPull(
-        instance.api,
-        read_range.address,
-        READER_GROUP,
-        read_range.queue,
-        read_range.start,
-        read_range.end,
-        _PULL_RULES,
-    )

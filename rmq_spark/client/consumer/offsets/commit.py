@@ -15,7 +15,7 @@ from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.parallel_map import parallel_map, raise_first
 from rmq_spark.client.consumer.brokers.broker_client import group_by_broker
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
-from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, AssignedQueues
 from rmq_spark.client.errors import CONNECTION_FAULTS
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -25,15 +25,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 class AutoCommit:
     """Tracks the messages that one consumer has returned. All methods are thread-safe."""
 
-    def __init__(
-        self,
-        all_assigned: Callable[[], Iterable[AssignedQueue]],
-        store: OffsetStore,
-        *,
-        is_enabled: bool,
-    ) -> None:
-        """Take the queues and where their offsets go."""
-        self._all_assigned = all_assigned
+    def __init__(self, queues: AssignedQueues, store: OffsetStore, *, is_enabled: bool) -> None:
+        self._queues = queues
         self._store = store
         self._is_enabled = is_enabled
         self._mutex = mutex()
@@ -59,7 +52,7 @@ class AutoCommit:
         if self._is_enabled:
             update = partial(self._store.update_offset, increase_only=False)
             with self._mutex:
-                for assigned in self._all_assigned():
+                for assigned in self._queues.all():
                     assigned.publish_consumed(update)
 
     def release(self, assigned: AssignedQueue) -> None:

@@ -19,9 +19,8 @@ from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.parallel_map import parallel_map
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
-from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
-from rmq_spark.client.consumer.queues.process_queue import Clock
+from rmq_spark.client.consumer.queues.process_queue import Clock, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import (
     QueueFingerprint,
     StartPosition,

@@ -13,6 +13,7 @@ begun. All methods may be called from any thread.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
@@ -33,6 +34,11 @@ _MIB = 1 << 20
 
 Clock = Callable[[], int]
 """Returns milliseconds of a clock that never goes back."""
+
+
+def monotonic_ms() -> int:
+    """Return milliseconds of a clock that never goes back, for due times and timeouts."""
+    return time.monotonic_ns() // 1_000_000
 
 
 class ProcessQueue:

@@ -36,8 +36,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
-from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.queues.process_queue import Clock
+from rmq_spark.client.consumer.queues.process_queue import Clock, monotonic_ms
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RocketPollError

@@ -19,8 +19,7 @@ from typing import Final, NamedTuple, Protocol
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
-from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.queues.process_queue import Clock
+from rmq_spark.client.consumer.queues.process_queue import Clock, monotonic_ms
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueStrategy,
     in_java_order,
