@@ -29,7 +29,7 @@ from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.consumer.rebalance.rebalance_service import (
     Rebalance,
     RebalanceService,
@@ -422,6 +422,10 @@ class BaseConsumerImpl(ForkAware, ABC):
     def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset back to an offset of a queue that was recreated."""
         self._offset_manager.move_back(queue, offset)
+
+    def first_offset(self, queue: MessageQueue) -> StartPosition:
+        """Return the position at which to begin a ``queue``."""
+        return self._offset_manager.start_position(queue)
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset in a queue of the first message stored at ``store_ms`` or later."""

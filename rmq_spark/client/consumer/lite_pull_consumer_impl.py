@@ -32,7 +32,7 @@ from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, Servi
 from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.offsets.commit import AutoCommit, CommitRequest, store_offsets
-from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback, PullTask
+from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, LitePullTask, PullCallback
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
     AssignedQueues,
@@ -40,7 +40,7 @@ from rmq_spark.client.consumer.queues.assigned_queues import (
     ConsumeRequestCache,
 )
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
@@ -170,7 +170,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._is_manually_assigned = False
         self._assign_selector = by_tag()
         self._request_cache = ConsumeRequestCache()
-        self._tasks: dict[MessageQueue, PullTask] = {}
+        self._tasks: dict[MessageQueue, LitePullTask] = {}
         self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
         self._outage_log = OutageLog("cannot be pulled")
         self._tasks_lock = mutex()
@@ -325,7 +325,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def _on_listener_done(
         self,
         topic: str,
-        new_tasks: Sequence[PullTask],
+        new_tasks: Sequence[LitePullTask],
         has_failed_before: bool,  # noqa: FBT001  # the first arguments of a `partial`
         error: BaseException | None,
     ) -> None:
@@ -377,9 +377,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         if task is not None:
             self._offset_manager.release(assigned.queue, assigned.fingerprint)
 
-    def _new_tasks(self, new: Sequence[AssignedQueue]) -> list[PullTask]:
+    def _new_tasks(self, new: Sequence[AssignedQueue]) -> list[LitePullTask]:
         tasks = [
-            PullTask(
+            LitePullTask(
                 assigned,
                 self,
                 self._broker_executor.for_broker(assigned.queue.broker_name),
@@ -392,7 +392,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._tasks.update((task.assigned.queue, task) for task in tasks)
         return tasks
 
-    def _start_tasks(self, tasks: Sequence[PullTask]) -> None:
+    def _start_tasks(self, tasks: Sequence[LitePullTask]) -> None:
         kept = [each for each in tasks if self._tasks.get(each.assigned.queue) is each]
         self._offset_manager.schedule_prefetch(
             [each.assigned.queue for each in kept if each.assigned.pull_position()[1] is None]
@@ -439,10 +439,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._auto_commit = self._new_auto_commit()
 
     # ---- what pull tasks need
-
-    def first_offset(self, queue: MessageQueue) -> StartPosition:
-        """Return the position at which to begin a queue."""
-        return self._offset_manager.start_position(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether the queue's broker is connected, so that it can be asked at once."""
@@ -538,8 +534,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         for task in list(self._tasks.values()):
             limit = self._lite_settings.limits.pull_threshold_for_queue // 2
             if task.is_throttled and task.assigned.process_queue.message_count <= limit:
-                task.is_throttled = False
-                task.wake()
+                task.resume_throttled()
 
     # ---- offsets of the group, and positions
 

@@ -25,7 +25,7 @@ from rmq_spark.client.concurrency.locks import reentrant_mutex
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler, ThreadScheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
-from rmq_spark.client.consumer.brokers.broker_client import PullSpec
+from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
 from rmq_spark.client.consumer.dispatch.consume_concurrently import (
     ConsumeMessageConcurrentlyService,
 )
@@ -43,10 +43,10 @@ from rmq_spark.client.consumer.dispatch.redelivery import (
     ORDERLY_TIMES_MAX,
     Redelivery,
 )
-from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest, PushPullTask
 from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.consumer.queues.queue_ownership import OWNERSHIPS
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
@@ -122,13 +122,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_scheduler = ThreadScheduler(
             f"{group} listener", self._push_settings.consume_thread_max
         )
-        self._pull_service = PullMessageService(
-            self,
-            self._broker_executor,
-            self._push_settings.limits,
-            self._push_settings.pull_interval_ms,
-            self._push_settings.pull_time_delay_ms_when_exception,
-        )
+        self._outage_log = OutageLog("cannot be pulled")
         self._locks = BrokerQueueLocks(
             self._brokers,
             self._broker_executor,
@@ -294,8 +288,8 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def _restart_pulls(self, topic: str) -> None:
         for request in self._all_requests():
-            if request.queue.topic == topic:
-                self._pull_service.restart_pull(request)
+            if request.queue.topic == topic and request.task is not None:
+                request.task.restart()
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
         """Apply these queues of a ``topic``; return False if a busy listener keeps others."""
@@ -332,11 +326,17 @@ class PushConsumerImpl(BaseConsumerImpl):
         )
         if offset is not None:
             request.process_queue.set_initial_offset(offset)
+        request.task = PushPullTask(
+            *(request, self, self._broker_executor.for_broker(queue.broker_name)),
+            *(self._push_settings.limits, self._outage_log),
+            self._push_settings.pull_time_delay_ms_when_exception,
+            self._push_settings.pull_interval_ms,
+        )
         with self._requests_lock:
             if not self.is_running or queue.topic not in self._subscriptions:
                 return
             self._requests[queue] = request
-        self._pull_service.execute_pull_request_immediately(request)
+        request.task.start()
 
     def _release_queue(self, request: PullRequest) -> bool:
         """Give a queue up; return False if an orderly listener is still busy with it."""
@@ -391,7 +391,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         if self._needs_locks:
             self._locks.invalidate(address)
 
-    # ---- what the pull message service needs
+    # ---- what pull tasks need
 
     def may_pull(self, request: PullRequest) -> bool:
         """Return whether a queue may be pulled; an orderly consumer must lock it first.
@@ -399,10 +399,6 @@ class PushConsumerImpl(BaseConsumerImpl):
         All queues of a broker are locked with one request.
         """
         return not self._needs_locks or self._locks.ensure_locked(request)
-
-    def first_offset(self, request: PullRequest) -> StartPosition:
-        """Return the position at which to begin the queue of a ``request``."""
-        return self._offset_manager.start_position(request.queue)
 
     @property
     def cached_bytes(self) -> int:
@@ -480,8 +476,8 @@ class PushConsumerImpl(BaseConsumerImpl):
         if not cache.acknowledge(messages, publish):
             return False
         limit = self._push_settings.limits.pull_threshold_for_queue // 2
-        if request.is_throttled and cache.message_count <= limit:
-            self._pull_service.resume_throttled(request)
+        if request.task is not None and cache.message_count <= limit:
+            request.task.resume_throttled()
         return True
 
     def _clean_expired(self) -> None:

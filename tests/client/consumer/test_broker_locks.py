@@ -5,7 +5,7 @@ from moved_tasks import MovedTasks
 
 from rmq_spark.client.consumer.dispatch import queue_locks
 from rmq_spark.client.consumer.dispatch.queue_locks import BrokerQueueLocks
-from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import (
     LOCK_EXPIRES_MS,
     ProcessQueue,

@@ -9,7 +9,7 @@ from rmq_spark.client.consumer.dispatch.consume_concurrently import (
     ConsumeMessageConcurrentlyService,
 )
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 
 

@@ -10,7 +10,7 @@ from received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
-from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import LOCK_EXPIRES_MS, ProcessQueue
 
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT

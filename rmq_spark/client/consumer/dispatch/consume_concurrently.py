@@ -25,7 +25,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     restore_properties,
 )
 from rmq_spark.client.consumer.dispatch.redelivery import DEAD_LETTER, FIRST_DELAY_LEVEL, Redelivery
-from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.message import MessageExt
 
 _log = logging.getLogger(__name__)

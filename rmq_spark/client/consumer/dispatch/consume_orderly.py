@@ -25,7 +25,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     restore_properties,
 )
 from rmq_spark.client.consumer.dispatch.redelivery import Redelivery
-from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.consumer.settings import SUSPEND_MS_MIN
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import excerpt

@@ -20,7 +20,7 @@ from typing import Final
 
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
-from rmq_spark.client.consumer.pull.pull_message_service import NOT_LOCKED_MS, PullRequest
+from rmq_spark.client.consumer.pull.pull_request import NOT_LOCKED_MS, PullRequest
 from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.message_queue import MessageQueue
