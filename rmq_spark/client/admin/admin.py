@@ -1,7 +1,7 @@
 """Admin: an operator's view of a whole cluster, with names instead of addresses.
 
 This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
-`group_offsets`, brokers and routes in `cluster_lookups`, single messages in `message_lookups`.
+`group_offsets`; lookups of brokers, routes and messages in `lookups`.
 `Admin` asks every broker that has the topic, or that belongs to the cluster, and merges the
 answers. If one broker does not answer, the call fails: half an answer would look complete.
 """
@@ -14,7 +14,7 @@ from types import NoneType, TracebackType
 from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.group_offsets import GroupOffsets
-from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS, DEFAULT_CLUSTER
 from rmq_spark.client.arguments import (
     INT32_MAX,
     INT64_MAX,
@@ -188,9 +188,6 @@ def _check_attributes(attributes: Mapping[str, str] | None) -> None:
         check_kind("one of attributes of config", each, str, needed, example)
 
 
-_CLUSTER: Final = "DefaultCluster"
-
-
 class Admin(GroupOffsets):
     """Administers topics, consumer groups and their offsets, and looks up messages.
 
@@ -259,7 +256,7 @@ class Admin(GroupOffsets):
         Args:
             cluster: Name of the cluster; None for all clusters. An unknown cluster has no topics.
         """
-        cluster = check_name("cluster", cluster, _CLUSTER)
+        cluster = check_name("cluster", cluster, DEFAULT_CLUSTER)
         return self.instance.name_servers.admin.topics(cluster)
 
     def create_topic(

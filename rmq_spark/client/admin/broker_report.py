@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import messages_behind
-from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
 from rmq_spark.wire.bodies.client_info import ConsumerConnection

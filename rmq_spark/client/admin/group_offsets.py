@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from rmq_spark.client.admin.cluster_lookups import ClusterLookups
 from rmq_spark.client.admin.lag import Lag
+from rmq_spark.client.admin.lookups import Lookups
 from rmq_spark.client.admin.reads.table_display import LagTable
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
@@ -122,7 +122,7 @@ _RESET_THREADS_MAX: Final = 16
 """Most brokers, and most queues of a broker, that are reset at a time."""
 
 
-class GroupOffsets(ClusterLookups):
+class GroupOffsets(Lookups):
     """Looks up and changes the offsets of consumer groups."""
 
     # ---- offsets

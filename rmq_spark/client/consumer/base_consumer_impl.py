@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import partial
 from types import NoneType
@@ -28,6 +28,7 @@ from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.pull.pull_task import PulledQueue
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.consumer.rebalance.rebalance_service import (
@@ -206,13 +207,13 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, from memory, without waiting."""
-        queues, caches = sorted(self._queues()), self._process_queues()
+        queues, caches = sorted(self.assignment()), self._process_queues()
         return ConsumerHealth(
             is_running=self.is_running,
             queues=len(queues),
             unreachable_queues=tuple(each for each in queues if not self._brokers.is_ready(each)),
             cached_messages=sum(cache.message_count for cache in caches),
-            cached_bytes=sum(cache.body_bytes for cache in caches),
+            cached_bytes=self.cached_bytes,
             threads=sum(each.thread_count for each in self._schedulers()),
             instance_threads=self._instance.thread_count,
         )
@@ -416,7 +417,7 @@ class BaseConsumerImpl(ForkAware, ABC):
     def _persist(self) -> int:
         """Store the offsets; return the milliseconds until the next time, of the whole interval."""
         began_ms = monotonic_ms()
-        self._offset_manager.persist(self._queues())
+        self._offset_manager.persist(self.assignment())
         return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))
 
     def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
@@ -464,16 +465,23 @@ class BaseConsumerImpl(ForkAware, ABC):
         """Pull the queues of a topic by the subscription that is now: give up pulls by another."""
 
     @abstractmethod
-    def _queues(self) -> frozenset[MessageQueue]:
-        """Return the queues that this consumer has."""
+    def _pulled_queues(self) -> Iterable[PulledQueue]:
+        """Return the state of each queue that this consumer has."""
 
-    @abstractmethod
+    def assignment(self) -> frozenset[MessageQueue]:
+        """Return the queues that this consumer has now."""
+        return frozenset(each.queue for each in self._pulled_queues())
+
     def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
-        """Return what is known of each queue that this consumer pulls."""
+        return {each.queue: each.fingerprint for each in self._pulled_queues()}
 
-    @abstractmethod
-    def _process_queues(self) -> Sequence[ProcessQueue]:
-        """Return the cache of each queue that this consumer has."""
+    def _process_queues(self) -> list[ProcessQueue]:
+        return [each.process_queue for each in self._pulled_queues()]
+
+    @property
+    def cached_bytes(self) -> int:
+        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
+        return sum(each.process_queue.body_bytes for each in self._pulled_queues())
 
     @abstractmethod
     def _stop_consuming(self) -> None:

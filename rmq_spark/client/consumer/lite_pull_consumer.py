@@ -62,7 +62,6 @@ class LitePullConsumer(GroupConsumer):
     start = delegate(LitePullConsumerImpl.start)
     subscribe = delegate(LitePullConsumerImpl.subscribe)
     assign = delegate(LitePullConsumerImpl.assign)
-    assignment = delegate(LitePullConsumerImpl.assignment)
     fetch_message_queues = delegate(LitePullConsumerImpl.fetch_message_queues)
     register_topic_message_queue_change_listener = delegate(
         LitePullConsumerImpl.register_topic_message_queue_change_listener
@@ -76,11 +75,6 @@ class LitePullConsumer(GroupConsumer):
     def cached_messages(self) -> int:
         """Number of messages that `poll` may return without a pull."""
         return self._impl.cached_messages
-
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
-        return self._impl.cached_bytes
 
     commit = delegate(LitePullConsumerImpl.commit)
     committed = delegate(LitePullConsumerImpl.committed)

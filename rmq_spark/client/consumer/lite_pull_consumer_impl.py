@@ -39,8 +39,7 @@ from rmq_spark.client.consumer.queues.assigned_queues import (
     ConsumeRequest,
     ConsumeRequestCache,
 )
-from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
+from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
@@ -246,10 +245,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         for topic in sorted({queue.topic for queue in queues}):
             self._brokers.check_subscription(subscription_data(topic, selector, 0))
 
-    def assignment(self) -> frozenset[MessageQueue]:
-        """Return the queues that this consumer has now."""
-        return self._assigned_queues.queues
-
     def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
         """Return all readable queues of a ``topic``, as the name servers know them.
 
@@ -279,14 +274,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         check_listener("listener", listener, "topic", "queues")
         self._topic_monitor.add(topic, listener)
 
-    def _queues(self) -> frozenset[MessageQueue]:
-        return self._assigned_queues.queues
-
-    def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
-        return {queue: task.assigned.fingerprint for queue, task in list(self._tasks.items())}
-
-    def _process_queues(self) -> list[ProcessQueue]:
-        return [assigned.process_queue for assigned in self._assigned_queues.all()]
+    def _pulled_queues(self) -> list[AssignedQueue]:
+        return self._assigned_queues.all()
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
         """Apply these queues of a ``topic``, and call the listener; revoked queues end now.
@@ -481,11 +470,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def cached_messages(self) -> int:
         """Number of messages that `poll` may return without a pull."""
         return self._assigned_queues.message_count
-
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
-        return self._assigned_queues.body_bytes
 
     # ---- messages
 

@@ -80,11 +80,17 @@ class GroupConsumer:
         """The subscribed topics."""
         return self._impl.topics
 
+    @property
+    def cached_bytes(self) -> int:
+        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
+        return self._impl.cached_bytes
+
     start = delegate(BaseConsumerImpl.start)
     shutdown = delegate(BaseConsumerImpl.shutdown)
     subscribe = delegate(BaseConsumerImpl.subscribe)
     unsubscribe = delegate(BaseConsumerImpl.unsubscribe)
     health = delegate(BaseConsumerImpl.health)
+    assignment = delegate(BaseConsumerImpl.assignment)
 
     def __enter__(self: _Consumer) -> _Consumer:
         try:
@@ -159,14 +165,8 @@ class PushConsumer(GroupConsumer):
 
     suspend = delegate(PushConsumerImpl.suspend)
     resume = delegate(PushConsumerImpl.resume)
-    assignment = delegate(PushConsumerImpl.assignment)
 
     @property
     def is_paused(self) -> bool:
         """True while pulling is suspended."""
         return self._impl.is_paused
-
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
-        return self._impl.cached_bytes

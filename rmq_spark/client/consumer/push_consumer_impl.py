@@ -26,10 +26,10 @@ from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler, ThreadScheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
-from rmq_spark.client.consumer.dispatch.consume_concurrently import (
+from rmq_spark.client.consumer.dispatch.consume_services import (
     ConsumeMessageConcurrentlyService,
+    ConsumeMessageOrderlyService,
 )
-from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
@@ -126,7 +126,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._locks = BrokerQueueLocks(
             self._brokers,
             self._broker_executor,
-            self._all_requests,
+            self._pulled_queues,
             self._offset_manager.persist_now,
             self._on_unlocked,
             self._offset_manager.prefetch,
@@ -209,7 +209,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._is_paused = True
         # Offsets of listeners that end in time count; what has not begun does not begin.
         self._listener_scheduler.stop(self._push_settings.await_termination_ms)
-        requests = self._all_requests()
+        requests = self._pulled_queues()
         self._listener_latch.add(*requests)
         through = [request for request in requests if self._try_retire(request)]
         if self._needs_locks:
@@ -249,7 +249,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def resume(self) -> None:
         """Pull again after `suspend`."""
         self._check_startable_or_running()
-        for request in self._all_requests():  # their lane may have noticed no pause
+        for request in self._pulled_queues():  # their lane may have noticed no pause
             request.fingerprint.record_pause()
         self._is_paused = False
 
@@ -260,34 +260,19 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     # ---- which queues
 
-    def _queues(self) -> frozenset[MessageQueue]:
-        with self._requests_lock:
-            return frozenset(self._requests)
-
-    def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
-        with self._requests_lock:
-            return {queue: request.fingerprint for queue, request in self._requests.items()}
-
-    def _process_queues(self) -> list[ProcessQueue]:
-        return [request.process_queue for request in self._all_requests()]
-
-    def _all_requests(self) -> list[PullRequest]:
+    def _pulled_queues(self) -> list[PullRequest]:
         with self._requests_lock:
             return list(self._requests.values())
 
     def _schedulers(self) -> list[StoppableScheduler | PerBrokerExecutor]:
         return [*super()._schedulers(), self._listener_scheduler]
 
-    def assignment(self) -> frozenset[MessageQueue]:
-        """Return the queues that this consumer has now."""
-        return self._queues()
-
     def assigned_topics(self) -> Iterable[str]:
         """Return the topics of this consumer's queues; a busy orderly listener may keep one."""
-        return [queue.topic for queue in self._queues()]
+        return [queue.topic for queue in self.assignment()]
 
     def _restart_pulls(self, topic: str) -> None:
-        for request in self._all_requests():
+        for request in self._pulled_queues():
             if request.queue.topic == topic and request.task is not None:
                 request.task.restart()
 
@@ -400,11 +385,6 @@ class PushConsumerImpl(BaseConsumerImpl):
         """
         return not self._needs_locks or self._locks.ensure_locked(request)
 
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
-        return sum(cache.body_bytes for cache in self._process_queues())
-
     def pull(self, request: PullRequest, callback: PullCallback) -> AbandonFunction:
         """Ask the broker of a ``request`` for messages; ``callback`` gets its answer."""
         subscription = self._subscriptions.get(request.queue.topic)
@@ -483,7 +463,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def _clean_expired(self) -> None:
         if isinstance(self._service, ConsumeMessageConcurrentlyService):
             self._service.clean_expired(
-                self._all_requests(), self._push_settings.consume_timeout_ms
+                self._pulled_queues(), self._push_settings.consume_timeout_ms
             )
 
     # ---- what brokers ask
@@ -504,7 +484,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         known_offset = self._offset_store.known_offset
         return {
             request.queue: request.process_queue.info(known_offset(request.queue), now_ms)
-            for request in self._all_requests()
+            for request in self._pulled_queues()
         }
 
 

@@ -4,7 +4,7 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.dispatch.consume_concurrently import (
+from rmq_spark.client.consumer.dispatch.consume_services import (
     LOCAL_RETRY_MS,
     ConsumeMessageConcurrentlyService,
 )

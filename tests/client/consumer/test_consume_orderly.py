@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
+from rmq_spark.client.consumer.dispatch.consume_services import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import LOCK_EXPIRES_MS, ProcessQueue

@@ -431,11 +431,6 @@ class AssignedQueues:
         return sum(each.process_queue.message_count for each in self.all() if not each.is_paused)
 
     @property
-    def body_bytes(self) -> int:
-        """Number of bytes in the bodies of the messages of all queues."""
-        return sum(each.process_queue.body_bytes for each in self.all())
-
-    @property
     def queues(self) -> frozenset[MessageQueue]:
         """The queues that are assigned."""
         with self._mutex:
