@@ -116,76 +116,54 @@ def _record_sizes(records: memoryview) -> Iterator[int]:
 
 # ---- Config checks: settings of topics and groups, checked before they are sent to a broker.
 
-_NONE_TYPE: Final = "None"
-_BOOL_TYPE: Final = "bool"
-_INT_TYPE: Final = "int"
 _INT64_FIELDS: Final = frozenset({"broker_id", "which_broker_when_consume_slowly"})
+_OTHER_FIELDS: Final[Mapping[str, tuple[type | tuple[type, ...], str, str]]] = {
+    "topic_filter_type": (TopicFilterType, "a TopicFilterType", "TopicFilterType.SINGLE_TAG"),
+    "group_retry_policy": (Mapping, "a mapping, as in RocketMQ's JSON", '{"type": "CUSTOMIZED"}'),
+    "subscription_data_set": ((list, tuple), "a list of mappings", '[{"topic": "orders"}]'),
+    "attributes": (Mapping, "a mapping of texts", '{"message.type": "NORMAL"}'),
+}
+"""Settings that are neither numbers nor true or false: types, what is needed, and an example."""
 
 
 def check_topic_config(config: TopicConfig | None) -> None:
-    """Raise an error if a setting of a topic has a value that it cannot have.
-
-    Raises:
-        MessageRejected: A number is too large for its field.
-    """
-    if config is None:
-        return
-    check_kind(
-        "config", config, TopicConfig, "a TopicConfig", 'TopicConfig(topic_name="orders", perm=6)'
-    )
-    _check_settings(config)
-    kind, example = config.topic_filter_type, "TopicFilterType.SINGLE_TAG"
-    check_kind("topic_filter_type of config", kind, TopicFilterType, "a TopicFilterType", example)
-    _check_attributes(config.attributes)
+    """Raise an error if a setting of a topic has a value that it cannot have."""
+    if config is not None:
+        example = 'TopicConfig(topic_name="orders", perm=6)'
+        check_kind("config", config, TopicConfig, "a TopicConfig", example)
+        _check_settings(config)
 
 
 def check_group_config(config: SubscriptionGroupConfig | None) -> None:
-    """Raise an error if a setting of a group has a value that it cannot have.
-
-    Raises:
-        MessageRejected: A number is too large for its field.
-    """
-    if config is None:
-        return
-    example = 'SubscriptionGroupConfig(group_name="billing", retry_max_times=3)'
-    check_kind("config", config, SubscriptionGroupConfig, "a SubscriptionGroupConfig", example)
-    _check_settings(config)
-    policy, needed, example = (
-        config.group_retry_policy,
-        "a mapping, as in RocketMQ's JSON",
-        '{"type": "CUSTOMIZED"}',
-    )
-    check_kind("group_retry_policy of config", policy, (Mapping, NoneType), needed, example)
-    data, needed, example = (
-        config.subscription_data_set,
-        "a list of mappings",
-        '[{"topic": "orders"}]',
-    )
-    check_kind("subscription_data_set of config", data, (list, tuple, NoneType), needed, example)
-    for each in data or ():
-        check_kind("one of subscription_data_set of config", each, Mapping, needed, example)
-    _check_attributes(config.attributes)
+    """Raise an error if a setting of a group has a value that it cannot have."""
+    if config is not None:
+        example = 'SubscriptionGroupConfig(group_name="billing", retry_max_times=3)'
+        check_kind("config", config, SubscriptionGroupConfig, "a SubscriptionGroupConfig", example)
+        _check_settings(config)
 
 
 def _check_settings(config: TopicConfig | SubscriptionGroupConfig) -> None:
-    """Raise an error if a setting has not its kind: a number, or true or false."""
     for each in fields(config):
         name, value = f"{each.name} of config", getattr(config, each.name)
-        kinds = str(each.type).split(" | ")
-        if value is None and _NONE_TYPE in kinds:
+        types = str(each.type).split(" | ")
+        if value is None and ("None" in types or "Any" in types):
             continue
-        if _BOOL_TYPE in kinds:
+        if "bool" in types:
             check_flag(name, value)
-        elif _INT_TYPE in kinds:
+        elif "int" in types:
             most = INT64_MAX if each.name in _INT64_FIELDS else INT32_MAX
             check_range(name, value, -most - 1, most)
-
-
-def _check_attributes(attributes: Mapping[str, str] | None) -> None:
-    needed, example = "a mapping of texts", '{"message.type": "NORMAL"}'
-    check_kind("attributes of config", attributes, (Mapping, NoneType), needed, example)
-    for each in (*(attributes or {}), *(attributes or {}).values()):
-        check_kind("one of attributes of config", each, str, needed, example)
+        elif each.name in _OTHER_FIELDS:
+            kinds, needed, example = _OTHER_FIELDS[each.name]
+            check_kind(name, value, kinds, needed, example)
+            parts: Iterable[object] = ()
+            kind: type = Mapping
+            if each.name == "subscription_data_set":
+                parts = value
+            elif each.name == "attributes":
+                parts, kind = (*value, *value.values()), str
+            for part in parts:
+                check_kind(f"one of {name}", part, kind, needed, example)
 
 
 class Admin(GroupOffsets):

@@ -97,9 +97,6 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
         address: Address of the broker, as ``host:port``.
         with_times: Whether to ask for times of groups, too: of those with the fewest queues first,
             while all together need no more than `ROWS_MAX` rows.
-
-    Raises:
-        ClientError: The broker does not answer.
     """
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     names = tuple(sorted(api.admin.group_configs(address)))

@@ -56,10 +56,6 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
     A member that left may have stored its last offsets after the new ones were stored for it.
     However many members are silent, a round ends with the first of them, after the ten seconds for
     which the broker waits.
-
-    Raises:
-        ConsumerNotOnline: A member was notified and does not answer, or a member has left or
-            reconnected in each round.
     """
     asked: set[str] = set()
     left = silent = moved = frozenset[str]()

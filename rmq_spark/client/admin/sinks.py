@@ -29,12 +29,7 @@ class BrokerSink(NamedTuple):
 
 
 def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
-    """Return the sinks that have committed staged batches on our brokers.
-
-    Args:
-        admin: The cluster.
-        topic: Only sinks whose last batch has rows of this topic; None for all sinks.
-    """
+    """Return the sinks that have committed staged batches on our brokers."""
     return [
         BrokerSink(name, broker_name, state)
         for broker_name, address in _staging_brokers(admin)

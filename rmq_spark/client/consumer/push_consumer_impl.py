@@ -106,13 +106,8 @@ class PushConsumerImpl(BaseConsumerImpl):
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
     ) -> None:
-        check_kind(
-            "settings",
-            settings,
-            (PushSettings, NoneType),
-            "PushSettings",
-            "PushSettings(pull_batch_size=16)",
-        )
+        example = "PushSettings(pull_batch_size=16)"
+        check_kind("settings", settings, (PushSettings, NoneType), "PushSettings", example)
         self._push_settings = settings or PushSettings()
         super().__init__(group, instance, self._push_settings)
         self._is_clustering = self._push_settings.message_model is MessageModel.CLUSTERING
@@ -279,16 +274,12 @@ class PushConsumerImpl(BaseConsumerImpl):
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
         """Apply these queues of a ``topic``; return False if a busy listener keeps others."""
         mine = frozenset(share.own)
-        with self._requests_lock:
-            leaving = [
-                request
-                for queue, request in self._requests.items()
-                if queue.topic == topic
-                and (queue not in mine or _needs_restart(request.process_queue))
-            ]
         settled = True
-        for request in leaving:
-            settled &= self._release_queue(request)
+        for request in self._pulled_queues():
+            if request.queue.topic == topic:
+                cache = request.process_queue
+                if request.queue not in mine or cache.is_pull_expired or cache.is_retired:
+                    settled &= self._release_queue(request)
         with self._requests_lock:  # so that a broker's queues are locked together
             new = sorted(mine - self._requests.keys())
             if not self._needs_locks:  # else when they are: who has them locked may go on till then
@@ -456,8 +447,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         if not cache.acknowledge(messages, publish):
             return False
         limit = self._push_settings.limits.pull_threshold_for_queue // 2
-        if request.task is not None and cache.message_count <= limit:
-            request.task.resume_throttled()
+        task = request.task
+        if task is not None and task.is_throttled and cache.message_count <= limit:
+            task.resume_throttled()
         return True
 
     def _clean_expired(self) -> None:
@@ -486,8 +478,3 @@ class PushConsumerImpl(BaseConsumerImpl):
             request.queue: request.process_queue.info(known_offset(request.queue), now_ms)
             for request in self._pulled_queues()
         }
-
-
-def _needs_restart(queue: ProcessQueue) -> bool:
-    """Return whether a queue has to begin again, if it is still this consumer's."""
-    return queue.is_pull_expired or queue.is_retired

@@ -126,12 +126,6 @@ class LogFiles:
 
         Return None if any of them is not there, or if they are more than a pull can return: then
         nothing that was read may be used.
-
-        Args:
-            queue: The queue that all records must belong to.
-            positions: The physical offset of each record.
-            sizes: The size of each record in bytes.
-            queue_offsets: Offsets that contain those of all records, each once and in order.
         """
         lengths = sizes.astype(np.int64)
         ends = np.cumsum(lengths)
@@ -216,11 +210,7 @@ class LocalLogFinder:
         self._is_requested = is_requested
 
     def find_log(self, connections: RemotingClient, address: str) -> ProvenLog | None:
-        """Return a broker's log if the broker has proven it on its connection; None to pull.
-
-        Raises:
-            ConnectionFailed, ConnectionClosed: The broker cannot be asked.
-        """
+        """Return a broker's log if the broker has proven it on its connection; None to pull."""
         connection, agreement = connections.negotiated_connection(address)
         is_offered = agreement is not None and Extension.READ_FILES in agreement.extensions
         find = partial(self._find_log_files, connections, is_offered=is_offered)

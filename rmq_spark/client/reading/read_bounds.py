@@ -49,12 +49,7 @@ class ReadRange(NamedTuple):
 
 
 def normalize_bound(name: str, bound: Bound) -> Bound:
-    """Return a start or an end, times as milliseconds since 1970.
-
-    Raises:
-        MessageRejected: The bound is an unknown text, a time without a zone, seconds, or an offset.
-        TypeError: The bound has another type.
-    """
+    """Return a start or an end, times as milliseconds since 1970."""
     check_kind(name, bound, (str, int, datetime, Mapping), _NEEDED, _EXAMPLE)
     if isinstance(bound, str):
         if bound not in (EARLIEST, LATEST):

@@ -19,13 +19,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 
 def missing_ranges(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the ranges between two offsets, end exclusive, that contain none of these.
-
-    Args:
-        offsets: Offsets of messages, in order.
-        start: The requested offset.
-        end: The offset at which to resume.
-    """
+    """Return the ranges between two offsets, end exclusive, that contain none of these."""
     found = []
     at = start
     for offset in (*offsets, end):

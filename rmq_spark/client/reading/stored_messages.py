@@ -32,11 +32,6 @@ def stored_messages(
 ) -> Iterator[MessageExt]:
     """Yield the messages of a range, in order; a message that cannot be read has a ``fault``.
 
-    Args:
-        api: Requests to brokers; compressed bodies may inflate to its ``max_body_bytes``.
-        read_range: The offsets to read.
-        rules: Settings of the pulls, including the filter.
-
     Raises:
         WrongQueueRecord: The broker returns a message of another queue.
         OffsetMoved: The queue does not hold these offsets any more.

@@ -109,11 +109,7 @@ def _read_range(
 def check_no_missing(
     instance: ClientInstance, read_range: ReadRange, ranges: Iterable[tuple[int, int]]
 ) -> None:
-    """Raise an error if a broker omits messages that its retention has not deleted.
-
-    Raises:
-        ProtocolError: It has, because they cannot be read.
-    """
+    """Raise an error if a broker omits messages that its retention has not deleted."""
     for first, last in without_rolled_back(
         instance.api, read_range.address, read_range.queue, ranges
     ):
@@ -127,12 +123,7 @@ def check_no_missing(
 
 
 def check_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Return column names, after checking that the columns exist.
-
-    Raises:
-        MessageRejected: One is unknown, or named twice, or there are none.
-        TypeError: They are no names.
-    """
+    """Return column names, after checking that the columns exist."""
     example = '["body", "storeTimestamp"]'
     if isinstance(names, str):
         raise wrong_kind(

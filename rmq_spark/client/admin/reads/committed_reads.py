@@ -74,12 +74,7 @@ class SinkBatch(NamedTuple):
 
 
 def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
-    """Return all batches that sinks have committed to a topic, in the order of their manifests.
-
-    Raises:
-        RouteNotFound: Nothing was committed to the topic yet.
-        ManifestError: A manifest is damaged, or is of a newer release.
-    """
+    """Return all batches that sinks have committed to a topic, in the order of their manifests."""
     found: list[SinkBatch] = []
     for place in resolve_read_ranges(instance, commits_topic_name(topic), EARLIEST, LATEST):
         for message, manifest in _manifests(instance, place):

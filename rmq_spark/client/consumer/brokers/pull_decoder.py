@@ -73,14 +73,6 @@ def decode_pull(
 ) -> DecodedRecords:
     """Return the messages of records that lie back to back.
 
-    Args:
-        records: The answer of a broker.
-        queue: The queue that was pulled.
-        begin: The requested offset.
-        end: Offset at which the broker says to resume, past the last of them.
-        suspect: The record for which the last answer was `SuspectRecord`.
-        max_body_bytes: Most bytes that a compressed body may inflate to.
-
     Raises:
         SuspectRecord: The first one is damaged, and is not the suspect already.
         WireError: The first one is not a record, or no codec is installed for its body.
@@ -247,11 +239,7 @@ def _neighbor_count(around: Sequence[int], position: int) -> int:
 def _decode_record(
     data: bytes, at: int, queue: MessageQueue, max_body_bytes: int, *, is_first: bool
 ) -> MessageExt | None:
-    """Return a message, perhaps with a fault of its body; None if its record is damaged.
-
-    Raises:
-        CodecMissing: No codec is installed for the body of the first one; others wait for theirs.
-    """
+    """Return a message, perhaps with a fault of its body; None if its record is damaged."""
     try:
         stored = decode_record(data, at)
         message = to_message(stored, queue.broker_name, max_body_bytes=max_body_bytes)

@@ -113,13 +113,6 @@ def store_offsets(
     Brokers get their requests in parallel, and several queues of a broker at a time, because each
     request may take milliseconds.
 
-    Args:
-        store: Where offsets are kept.
-        commit: The requested commit.
-        offsets: Those of its offsets that are still wanted.
-        reset_count_of: Returns how often operators have moved a queue by now.
-        is_same_queue: Checks whether a queue is still the one that was read.
-
     Raises:
         RocketPollError: A broker has not answered. Its offsets are remembered, and stored later.
     """

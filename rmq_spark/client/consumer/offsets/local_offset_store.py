@@ -127,11 +127,7 @@ class LocalFileOffsetStore(OffsetStore):
         queue: MessageQueue,  # noqa: ARG002  # the file holds all
         offset: int,  # noqa: ARG002  # nothing that was remembered is forgotten here
     ) -> None:
-        """Write the file, if there is anything new.
-
-        Raises:
-            OffsetFileFailed: The file cannot be written.
-        """
+        """Write the file, if there is anything new."""
         self._save()
 
     def _save(self) -> None:

@@ -105,7 +105,8 @@ class QueueFingerprint:
         self._verified_at_ms = clock()
         self._is_suspect = False
         self._is_missing = False
-        self._must_relocate = False
+        self.must_relocate = False
+        """True while `relocate` must find where to resume."""
 
     @property
     def last_message(self) -> LastMessage | None:
@@ -113,14 +114,9 @@ class QueueFingerprint:
         return self._last_message
 
     @property
-    def must_relocate(self) -> bool:
-        """True while `relocate` must find where to resume."""
-        return self._must_relocate
-
-    @property
     def may_be_recreated(self) -> bool:
         """True if the last check did not find the last message: no offset may be stored yet."""
-        return self._must_relocate or (self._is_missing and self._offset is not None)
+        return self.must_relocate or (self._is_missing and self._offset is not None)
 
     @property
     def is_unverified(self) -> bool:
@@ -144,14 +140,6 @@ class QueueFingerprint:
         if found is not None and self._offset is None:
             self._remember(found)
 
-    def verify_start(self, queue: MessageQueue, message_at: MessageAt) -> None:
-        """Check for the last message when a queue begins at an offset stored some time ago.
-
-        If it is not there, the queue may have been recreated and have grown past that offset.
-        """
-        self._is_suspect = True
-        self._must_relocate = not self.is_same_queue(queue, message_at)
-
     def _remember(self, message: MessageExt) -> None:
         self._last_message = LastMessage.from_message(message)
         self._offset = message.queue_offset
@@ -159,7 +147,7 @@ class QueueFingerprint:
 
     def observe(self, messages: Sequence[MessageExt]) -> None:
         """Note a pull's answer, with or without messages: the queue is unchanged."""
-        self._must_relocate = self._is_suspect = self._is_missing = False
+        self.must_relocate = self._is_suspect = self._is_missing = False
         self._verified_at_ms = self._clock()
         if messages:
             self._remember(messages[-1])
@@ -172,7 +160,7 @@ class QueueFingerprint:
         """Note the failure of a pull."""
         self._is_suspect = True
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._must_relocate = True
+            self.must_relocate = True
 
     def needs_verification(self, outcome: DecodedPull | BaseException) -> bool:
         """Return whether an answer needs a check first, because its pull was held for a while.
@@ -208,7 +196,7 @@ class QueueFingerprint:
         self._verified_at_ms = self._clock()
         self._is_missing = found is None
         if found is not None and self._last_message.differs_from(found):
-            self._must_relocate = True
+            self.must_relocate = True
 
     def is_same_queue(self, queue: MessageQueue, message_at: MessageAt) -> bool:
         """Return whether the queue is the one that was pulled, without settling any doubt.
@@ -228,7 +216,7 @@ class QueueFingerprint:
         self._offset = None
         # Where nothing is known, a queue that still has its first message may be a new one.
         if requested > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
-            self._must_relocate = True
+            self.must_relocate = True
             return None
         legal = outcome.legal_offset(requested)
         _log.warning(
@@ -245,7 +233,7 @@ class QueueFingerprint:
         stored_ms = self._last_message.store_timestamp if self._last_message else 0
         since_ms = max(1, stored_ms) - 1
         found = min(requested, offset_since(queue, since_ms))
-        self._must_relocate = False
+        self.must_relocate = False
         self._offset = None
         if found != requested:
             _log.warning(
@@ -274,12 +262,13 @@ class StartPosition(NamedTuple):
 
         ``last_message`` is the last one pulled before the queue was left.
         """
-        last_known = QueueFingerprint(last_message=last_message)
+        known = QueueFingerprint(last_message=last_message)
         if last_message is None:
-            last_known.record_start(queue, offset, message_at)
-        else:
-            last_known.verify_start(queue, message_at)
-        return cls(offset, last_known)
+            known.record_start(queue, offset, message_at)
+        else:  # if it is not there, the queue may be another that has grown past that offset
+            known.record_pause()
+            known.must_relocate = not known.is_same_queue(queue, message_at)
+        return cls(offset, known)
 
 
 def unchanged_queues(

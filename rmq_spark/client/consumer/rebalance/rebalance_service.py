@@ -52,11 +52,7 @@ class RebalanceRound:
         return self._group.queues(topic)
 
     def consumer_ids(self, topic: str) -> tuple[str, ...]:
-        """Return the members of the group, as a broker of the topic knows them.
-
-        Raises:
-            ClientError: None of the topic's brokers has answered in this round.
-        """
+        """Return the members of the group, as a broker of the topic knows them."""
         names = self._group.broker_names(topic)
         said = self._member_ids.get(names)
         if said is None:
@@ -95,9 +91,6 @@ class Rebalance(NamedTuple):
         """Return this member's share; None if brokers know no member, as after a restart.
 
         A member that is missing from the list has no queues, because the others have them.
-
-        Raises:
-            TypeError: The strategy has returned something else than queues of the topic.
         """
         queues = tuple(in_queue_order(view.queues(topic)))
         if self.message_model is MessageModel.BROADCASTING:
