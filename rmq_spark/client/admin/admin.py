@@ -33,7 +33,9 @@ from rmq_spark.client.reading.read_bounds import READER_GROUP
 from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
+from rmq_spark.wire.bodies.staged_batches import SinkState
 from rmq_spark.wire.bodies.stats import TopicOffset
+from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
@@ -402,3 +404,40 @@ class Admin(GroupOffsets):
         if not found:
             raise ProtocolError(address, "its answer has no message")
         return found[0]
+
+
+# ---- Sinks that stage their batches on our brokers; RocketMQ's have none and are skipped.
+
+
+class BrokerSink(NamedTuple):
+    """A sink, with its state at one broker: the last batch that it has committed."""
+
+    name: str
+    broker_name: str
+    state: SinkState
+
+
+def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
+    """Return the sinks that have committed staged batches on our brokers."""
+    return [
+        BrokerSink(name, broker_name, state)
+        for broker_name, address in _staging_brokers(admin)
+        for name, state in sorted(admin.instance.api.admin.sinks(address).items())
+        if topic is None or topic in state.topics
+    ]
+
+
+def remove_sink(admin: Admin, name: str) -> list[str]:
+    """Remove a sink and its staged rows from all brokers; return the names of those that had it."""
+    return [
+        broker_name
+        for broker_name, address in _staging_brokers(admin)
+        if admin.instance.api.admin.forget_sink(address, name)
+    ]
+
+
+def _staging_brokers(admin: Admin) -> Iterator[tuple[str, str]]:
+    """Yield the names and addresses of the masters on which batches can be staged."""
+    for name, address in admin.masters().items():
+        if Extension.STAGED_BATCHES in admin.instance.api.agreement(address).extensions:
+            yield name, address

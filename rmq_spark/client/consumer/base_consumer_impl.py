@@ -147,10 +147,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._broker_executor = crew.broker_executor(group)
         first = InitialOffsetRule(settings.consume_from_where, settings.consume_timestamp_ms)
         self._offset_manager = OffsetManager(
-            self._offset_store,
-            self._brokers,
-            self._broker_executor,
-            first,
+            *(self._offset_store, self._brokers, self._broker_executor, first),
             self._fingerprints,
             self.message_at,
         )
@@ -160,12 +157,9 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._service_scheduler = crew.service_scheduler(group)
         rebalance_ms = settings.rebalance_interval_ms
         self._is_heartbeat_due = False  # brokers have yet to hear of changed subscriptions
-        self._rebalance_task = RepeatedTask(
-            self._service_scheduler, self._do_rebalance, rebalance_ms
-        )
-        self._persist_task = RepeatedTask(
-            self._service_scheduler, self._persist, settings.persist_interval_ms
-        )
+        workers, persist_ms = self._service_scheduler, settings.persist_interval_ms
+        self._rebalance_task = RepeatedTask(workers, self._do_rebalance, rebalance_ms)
+        self._persist_task = RepeatedTask(workers, self._persist, persist_ms)
         self._started_ms = 0
         self._is_registered = self._has_joined = False
 
@@ -259,10 +253,10 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._rebalance_task.start(0)
 
     def _join_group(self) -> None:
-        own = [s for s in self._subscriptions.values() if not s.topic.startswith(RETRY_PREFIX)]
-        require_topics(
-            self._instance, (s.topic for s in own)
-        )  # a heartbeat creates the retry topic
+        every = self._subscriptions.values()
+        own = [each for each in every if not each.topic.startswith(RETRY_PREFIX)]
+        # A heartbeat creates the retry topic.
+        require_topics(self._instance, (each.topic for each in own))
         for subscription in own:
             self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
@@ -296,7 +290,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             self.group,
             self._stop_consuming,
             self._persist,
-            self._offset_manager.stop_overwriting,
+            self._offset_store.stop_overwriting,
             lambda: self._instance.unregister_consumer(self.group),
             self._stop_after_listeners,
         )
@@ -443,10 +437,10 @@ class BaseConsumerImpl(ForkAware, ABC):
         except OffsetMoved as error:
             moved = {queue: error.next_begin_offset}
             reset = partial(self.reset_offsets, queue.topic, moved)
-            # Of one that is leaving, the lane may end before.
-            self._broker_executor.for_broker(queue.broker_name).schedule(
-                reset
-            ) if self.is_running else reset()
+            if self.is_running:
+                self._broker_executor.for_broker(queue.broker_name).schedule(reset)
+            else:  # it is leaving: the lane may end before
+                reset()
             return None
 
     def assigned_topics(self) -> Iterable[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, TypeAlias
@@ -74,34 +75,28 @@ TopicMessageQueueChangeListener: TypeAlias = Callable[[str, frozenset[MessageQue
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class TopicChangeMonitor:
     """Watches topics for changes of their queues, for the listeners of one consumer."""
 
-    def __init__(
-        self,
-        workers: StoppableScheduler,
-        queues_of: Callable[[str], frozenset[MessageQueue]],
-        refresh: Callable[[str], object],
-        interval_ms: int,
-    ) -> None:
-        """Take functions that return a topic's queues, and ask a name server for them again."""
-        self._workers = workers
-        self._queues_of = queues_of
-        self._refresh = refresh
-        self._interval_ms = interval_ms
-        self._checks: list[RepeatedTask] = []
-        self._is_started = False
+    workers: StoppableScheduler
+    queues_of: Callable[[str], frozenset[MessageQueue]]
+    refresh: Callable[[str], object]
+    """Asks a name server for a topic's queues again."""
+    interval_ms: int
+    checks: list[RepeatedTask] = field(default_factory=list)
+    is_started: bool = False
 
     def add(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
         """Call a listener whenever a topic has other queues than it had before."""
-        known = self._queues_of(topic)
+        known = self.queues_of(topic)
         is_away = False
 
         def check() -> None:
             nonlocal known, is_away
             try:
-                self._refresh(topic)
-                found = self._queues_of(topic)
+                self.refresh(topic)
+                found = self.queues_of(topic)
             except ClientError as error:
                 level = logging.DEBUG if is_away else logging.WARNING
                 _log.log(level, "changes of %s cannot be looked for: %s", topic, error)
@@ -117,20 +112,20 @@ class TopicChangeMonitor:
                 except BaseException:  # noqa: BLE001  # a listener's error must not stop others
                     _log.exception("the listener for changes of %s failed", topic)
 
-        repeated = RepeatedTask(self._workers, check, self._interval_ms)
-        self._checks.append(repeated)
-        if self._is_started:
-            repeated.start(self._interval_ms)
+        repeated = RepeatedTask(self.workers, check, self.interval_ms)
+        self.checks.append(repeated)
+        if self.is_started:
+            repeated.start(self.interval_ms)
 
     def start(self) -> None:
         """Begin to check for changes; no thread starts before the consumer does."""
-        self._is_started = True
-        for check in self._checks:
-            check.start(self._interval_ms)
+        self.is_started = True
+        for check in self.checks:
+            check.start(self.interval_ms)
 
     def stop(self) -> None:
         """Stop checking for changes."""
-        for check in self._checks:
+        for check in self.checks:
             check.stop()
 
 
@@ -390,19 +385,17 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             task.start()
 
     def _join_group(self) -> None:
-        require_topics(
-            self._instance, sorted({queue.topic for queue in self._assigned_queues.queues})
-        )
-        self._check_filter(self._assigned_queues.queues, self._assign_selector)
+        queues = self._assigned_queues.queues
+        require_topics(self._instance, sorted({queue.topic for queue in queues}))
+        self._check_filter(queues, self._assign_selector)
         super()._join_group()
 
     def _start(self) -> None:
         super()._start()
         with self._tasks_lock:
             known = self._assigned_queues.all()
-            self._start_tasks(
-                self._new_tasks([each for each in known if each.queue not in self._tasks])
-            )
+            new = [each for each in known if each.queue not in self._tasks]
+            self._start_tasks(self._new_tasks(new))
         self._topic_monitor.start()
 
     def _stop_consuming(self) -> None:
@@ -487,10 +480,10 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._check_running()
         if timeout_ms is not None:
             check_time_ms("timeout_ms", timeout_ms)
+        else:
+            timeout_ms = self._lite_settings.poll_timeout_ms
         self._auto_commit.confirm_returned()
-        return self._poll_cache(
-            self._lite_settings.poll_timeout_ms if timeout_ms is None else timeout_ms
-        )
+        return self._poll_cache(timeout_ms)
 
     def _poll_cache(self, timeout_ms: int, messages_max: int | None = None) -> list[MessageExt]:
         try:  # Without the lock: another thread may have less time.

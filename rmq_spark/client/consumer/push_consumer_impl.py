@@ -43,11 +43,10 @@ from rmq_spark.client.consumer.dispatch.redelivery import (
     ORDERLY_TIMES_MAX,
     Redelivery,
 )
-from rmq_spark.client.consumer.pull.pull_request import PullRequest, PushPullTask
+from rmq_spark.client.consumer.pull.pull_request import OWNERSHIPS, PullRequest, PushPullTask
 from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
-from rmq_spark.client.consumer.queues.queue_ownership import OWNERSHIPS
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.instance.instance import ClientInstance

@@ -6,7 +6,7 @@ import pytest
 from staged_rows import commit_batch
 
 from rmq_spark.client import Admin
-from rmq_spark.client.admin.sinks import broker_sinks, remove_sink
+from rmq_spark.client.admin.admin import broker_sinks, remove_sink
 from rocketpoll import EmbeddedBroker
 
 

@@ -5,13 +5,12 @@ from moved_tasks import MovedTasks
 
 from rmq_spark.client.consumer.dispatch import queue_locks
 from rmq_spark.client.consumer.dispatch.queue_locks import BrokerQueueLocks
-from rmq_spark.client.consumer.pull.pull_request import PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest, QueueOwnership
 from rmq_spark.client.consumer.queues.process_queue import (
     LOCK_EXPIRES_MS,
     ProcessQueue,
     monotonic_ms,
 )
-from rmq_spark.client.consumer.queues.queue_ownership import QueueOwnership
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -18,7 +18,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.client.reading.rolled_back_offsets import without_rolled_back
+from rmq_spark.client.reading.readable_chunks import without_rolled_back
 from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss, RecordFault

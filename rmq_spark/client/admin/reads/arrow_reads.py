@@ -20,13 +20,13 @@ from rmq_spark.client.errors import MessageRejected, MessageUnreadable, Protocol
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange, resolve_read_ranges
-from rmq_spark.client.reading.readable_chunks import readable_chunks
-from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatchConverter
-from rmq_spark.client.reading.rolled_back_offsets import (
+from rmq_spark.client.reading.readable_chunks import (
     first_not_rolled_back,
     missing_ranges,
+    readable_chunks,
     without_rolled_back,
 )
+from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatchConverter
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import excerpt, nearest_name, sanitize
 from rmq_spark.wire.chunk import COLUMNS

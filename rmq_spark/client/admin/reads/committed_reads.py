@@ -44,9 +44,8 @@ from rmq_spark.client.reading.read_bounds import (
     ReadRange,
     resolve_read_ranges,
 )
-from rmq_spark.client.reading.readable_chunks import readable_chunks
+from rmq_spark.client.reading.readable_chunks import missing_ranges, readable_chunks
 from rmq_spark.client.reading.record_batches import RecordBatchConverter
-from rmq_spark.client.reading.rolled_back_offsets import missing_ranges
 from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import RecordError

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from rmq_spark.client.damaged_records import (
     decode_damaged_record,
     read_queue_offset,
-    record_size_at,
+    record_positions,
 )
 from rmq_spark.client.message import MessageExt, decode_messages, to_message, unreadable_message
 from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, WireError
@@ -115,7 +115,7 @@ def _decode_damaged(  # noqa: C901  # what may be wrong with a record, in one or
     suspect: bytes | None,
     max_body_bytes: int,
 ) -> DecodedRecords:
-    places, failure = _record_positions(data)
+    places, failure = record_positions(data)
     offsets = [read_queue_offset(data, at) for at, _ in places]
     possible = _longest_increasing(offsets, begin, end)
     if not possible:  # so it may be the answer that is wrong
@@ -165,19 +165,6 @@ def _decode_damaged(  # noqa: C901  # what may be wrong with a record, in one or
     if stop is None and failure is not None:
         stop = reached
     return DecodedRecords(messages, faulty, stop)
-
-
-def _record_positions(data: bytes) -> tuple[list[tuple[int, int]], WireError | None]:
-    """Return where records lie, and their sizes; and why it is not known for all of them."""
-    places: list[tuple[int, int]] = []
-    at = 0
-    try:
-        while at < len(data):
-            places.append((at, record_size_at(data, at)))
-            at += places[-1][1]
-    except RecordError as error:
-        return places, error
-    return places, None
 
 
 def _check_is_no_copy(

@@ -82,9 +82,8 @@ class OffsetPrefetcher:
         self._mutex = mutex()
         self._scheduled: dict[MessageQueue, None] = {}
         self._in_progress: dict[MessageQueue, object] = {}  # by whom
-        self._prefetched: dict[
-            MessageQueue, tuple[StartPosition | Exception, int]
-        ] = {}  # and since when, in ms
+        self._prefetched: dict[MessageQueue, tuple[StartPosition | Exception, int]] = {}
+        """Outcomes, and the time of each in ms."""
 
     def schedule(self, queues: Iterable[MessageQueue]) -> None:
         """Note that these queues begin soon, so that they can be looked up together."""
@@ -142,12 +141,9 @@ class OffsetPrefetcher:
         def ask(queue: MessageQueue) -> tuple[StartPosition, int]:
             return self._fetch(queue), self._clock()
 
+        name = "asks for first offsets"
         outcomes = parallel_map(
-            queues,
-            ask,
-            threads_max=OFFSET_THREADS_MAX,
-            name="asks for first offsets",
-            stop_on=CONNECTION_FAULTS,
+            queues, ask, threads_max=OFFSET_THREADS_MAX, name=name, stop_on=CONNECTION_FAULTS
         )
         first, now_ms = outcomes[queues[0]], self._clock()
         with self._mutex:
@@ -183,9 +179,8 @@ class _RecentQueues:
 
     def __init__(self) -> None:
         self._mutex = mutex()
-        self._entries: dict[
-            MessageQueue, tuple[int | None, float]
-        ] = {}  # until when, earliest first
+        self._entries: dict[MessageQueue, tuple[int | None, float]] = {}
+        """Offsets, and until when they count, earliest first."""
 
     def add(self, queue: MessageQueue, offset: int | None = None) -> None:
         """Add a queue, with or without an offset; drop those that were added too long ago."""
@@ -233,9 +228,7 @@ class OffsetManager:
         self._unsaved_brokers: set[str] = set()  # brokers to which the last offsets did not get
         self._recently_released = _RecentQueues()
         self._recently_reset = _RecentQueues()  # where operators have moved queues of others
-        self._reset_offsets: dict[
-            MessageQueue, int
-        ] = {}  # of which what was consumed is not to be stored
+        self._reset_offsets: dict[MessageQueue, int] = {}  # these count, not what was consumed
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets in the brokers' executors, and wait for them for a moment."""
@@ -247,8 +240,7 @@ class OffsetManager:
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
         """Store the offsets of the queues that are unchanged since they were pulled."""
         all_known = self._fingerprints()
-        known = {queue: all_known[queue] for queue in queues if queue in all_known}
-        self._persist_unchanged(known)
+        self._persist_unchanged({queue: all_known[queue] for queue in queues if queue in all_known})
 
     def _persist_unchanged(self, fingerprints: Mapping[MessageQueue, QueueFingerprint]) -> None:
         self.save_last_messages(fingerprints)
@@ -322,9 +314,8 @@ class OffsetManager:
             try:
                 self._store.persist(queue, offset)
             except ClientError as error:
-                _log.warning(
-                    "the offset %d that %s was moved to is not stored: %s", offset, queue, error
-                )
+                text = "the offset %d that %s was moved to is not stored: %s"
+                _log.warning(text, offset, queue, error)
             self._store.remove_offset(queue)
 
         self._executor.for_broker(queue.broker_name).schedule(store)
@@ -340,10 +331,6 @@ class OffsetManager:
         self._reset_offsets[queue] = offset
         self._store.persist(queue, offset)
         return True
-
-    def stop_overwriting(self) -> None:
-        """Note that this member has left: brokers no longer notify it of moved queues."""
-        self._store.stop_overwriting()
 
     def move_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset back to an offset of a queue that was recreated."""
