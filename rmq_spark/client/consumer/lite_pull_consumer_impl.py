@@ -28,12 +28,21 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, Scheduler, StoppableScheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
-from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.offsets.commit import AutoCommit, CommitRequest, store_offsets
-from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, LitePullTask, PullCallback
+from rmq_spark.client.consumer.pull.pull_task import (
+    FAILED_MS,
+    FIRST_OFFSET_MS,
+    FLOW_CONTROL_MS,
+    PAUSED_MS,
+    AbandonFunction,
+    PullCallback,
+    PullLimits,
+    PullTask,
+)
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
     AssignedQueues,
@@ -52,6 +61,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.topic_lookup import require_topics
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
@@ -692,3 +702,63 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             assigned.queue: assigned.process_queue.info(assigned.consume_offset, now_ms)
             for assigned in self._assigned_queues.all()
         }
+
+
+class LitePullTask(PullTask):
+    """Pulls one assigned queue of a lite pull consumer; a seek begins a new epoch of it."""
+
+    first_offset_delay_ms = FIRST_OFFSET_MS
+
+    def __init__(
+        self,
+        assigned: AssignedQueue,
+        consumer: LitePullConsumerImpl,
+        scheduler: Scheduler,
+        limits: PullLimits,
+        outage_log: OutageLog,
+        failure_delay_ms: int = FAILED_MS,
+    ) -> None:
+        super().__init__(assigned, consumer, scheduler, limits, outage_log, failure_delay_ms)
+        self.assigned = assigned
+        self._lite_consumer = consumer
+
+    def _wait_ms(self) -> int:
+        self.assigned.process_queue.touch_pull()
+        if self.assigned.is_paused:
+            self.assigned.fingerprint.record_pause()
+            return PAUSED_MS
+        is_full = self._lite_consumer.cached_messages >= self._limits.pull_threshold_for_all
+        self.is_throttled = is_full or self._is_cache_full()
+        return FLOW_CONTROL_MS if self.is_throttled else 0
+
+    def _restart_at(self, epoch: int, offset: int) -> int:
+        if self.assigned.restart_at(epoch, offset) != epoch:
+            self._lite_consumer.move_offset_back(self.assigned.queue, offset)
+        return 0
+
+    def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:
+        return self._lite_consumer.pull(self.assigned.queue, offset, callback)
+
+    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int:
+        last_known = self.assigned.fingerprint  # of this epoch, should it be sought in meanwhile
+        next_offset = answer.next_begin_offset
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            legal = last_known.legal_offset(self.assigned.queue, offset, answer)
+            if legal is None:
+                return 0
+            next_offset = legal
+        if not self.assigned.add_pulled(epoch, answer.messages, next_offset, answer.unreadable):
+            return 0
+        if next_offset < offset:
+            self._lite_consumer.move_offset_back(self.assigned.queue, next_offset)
+        last_known.observe(answer.messages)
+        for message in answer.unreadable:
+            self._lite_consumer.send_to_dlq(self.assigned, epoch, message)
+        if answer.messages:
+            self._lite_consumer.deliver(ConsumeRequest(self.assigned, epoch, answer.messages))
+        return 0
+
+    def _may_continue(self) -> bool:
+        last_known = self.assigned.fingerprint
+        is_settled = not (last_known.must_relocate or last_known.is_unverified)
+        return is_settled and self._lite_consumer.is_ready(self.assigned.queue)

@@ -23,9 +23,14 @@ from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import Latch
 from rmq_spark.client.concurrency.locks import reentrant_mutex
 from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
-from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler, ThreadScheduler
+from rmq_spark.client.concurrency.scheduler import (
+    RepeatedTask,
+    Scheduler,
+    StoppableScheduler,
+    ThreadScheduler,
+)
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
-from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
 from rmq_spark.client.consumer.dispatch.consume_services import (
     ConsumeMessageConcurrentlyService,
     ConsumeMessageOrderlyService,
@@ -43,8 +48,15 @@ from rmq_spark.client.consumer.dispatch.redelivery import (
     ORDERLY_TIMES_MAX,
     Redelivery,
 )
-from rmq_spark.client.consumer.pull.pull_request import OWNERSHIPS, PullRequest, PushPullTask
-from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback
+from rmq_spark.client.consumer.pull.pull_request import NOT_LOCKED_MS, OWNERSHIPS, PullRequest
+from rmq_spark.client.consumer.pull.pull_task import (
+    FLOW_CONTROL_MS,
+    PAUSED_MS,
+    AbandonFunction,
+    PullCallback,
+    PullLimits,
+    PullTask,
+)
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
@@ -52,6 +64,7 @@ from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.observer import observe_listener
+from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
@@ -267,7 +280,7 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def _restart_pulls(self, topic: str) -> None:
         for request in self._pulled_queues():
-            if request.queue.topic == topic and request.task is not None:
+            if request.queue.topic == topic and isinstance(request.task, PushPullTask):
                 request.task.restart()
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
@@ -477,3 +490,80 @@ class PushConsumerImpl(BaseConsumerImpl):
             request.queue: request.process_queue.info(known_offset(request.queue), now_ms)
             for request in self._pulled_queues()
         }
+
+
+class PushPullTask(PullTask):
+    """Pulls one queue of a push consumer; another subscription begins a new epoch."""
+
+    def __init__(
+        self,
+        request: PullRequest,
+        consumer: PushConsumerImpl,
+        scheduler: Scheduler,
+        limits: PullLimits,
+        outage_log: OutageLog,
+        failure_delay_ms: int,
+        pull_interval_ms: int,
+    ) -> None:
+        super().__init__(request, consumer, scheduler, limits, outage_log, failure_delay_ms)
+        self._request = request
+        self._push_consumer = consumer
+        self._pull_interval_ms = pull_interval_ms
+
+    def restart(self) -> None:
+        """Abandon the pull that a broker holds, and pull with the present subscription."""
+        with self._mutex:
+            if self._pulling_epoch is None:
+                return  # the next one looks at the subscription
+            self._request.epoch += 1
+            abandon, self._abandon = self._abandon, None
+        self._schedule(0)
+        if abandon is not None:
+            abandon()
+
+    def _wait_ms(self) -> int | None:
+        queue = self._request.process_queue
+        if queue.is_dropped or queue.is_retired:
+            return None
+        queue.touch_pull()
+        self.is_throttled = self._is_cache_full()
+        if self.is_throttled:
+            return FLOW_CONTROL_MS
+        if self._push_consumer.is_paused:
+            self._request.fingerprint.record_pause()
+            return PAUSED_MS
+        return 0 if self._push_consumer.may_pull(self._request) else NOT_LOCKED_MS
+
+    def _restart_at(self, epoch: int, offset: int) -> None:  # noqa: ARG002  # this task ends
+        self._push_consumer.correct_illegal_offset(self._request, offset)
+
+    def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:  # noqa: ARG002  # the request has it
+        return self._push_consumer.pull(self._request, callback)
+
+    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int | None:
+        request, consumer = self._request, self._push_consumer
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            legal = request.fingerprint.legal_offset(request.queue, offset, answer)
+            if legal is None:
+                return 0
+            # It asks brokers, which the thread that reads their answers must not wait for.
+            self._scheduler.schedule(lambda: consumer.correct_illegal_offset(request, legal))
+            return None
+        with self._mutex:  # another subscription comes before, or continues after this answer
+            # In this order: with an empty process queue, the next offset counts as consumed.
+            if epoch != request.epoch or not request.process_queue.put_messages(
+                answer.messages, answer.unreadable
+            ):
+                return 0
+            request.next_offset = answer.next_begin_offset
+        request.fingerprint.observe(answer.messages)
+        for message in answer.unreadable:
+            consumer.send_to_dlq(request, message)
+        if answer.messages:
+            consumer.consume(request, answer.messages)
+            return self._pull_interval_ms
+        consumer.correct_tags_offset(request)
+        return 0
+
+    def _may_continue(self) -> bool:
+        return False  # it may have to lock the queue, and to find its first offset

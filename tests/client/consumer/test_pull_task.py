@@ -10,7 +10,8 @@ from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
-from rmq_spark.client.consumer.pull.pull_task import LitePullTask, PullLimits
+from rmq_spark.client.consumer.lite_pull_consumer_impl import LitePullTask
+from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequestCache
 from rmq_spark.client.consumer.queues.queue_identity import (
     UNVERIFIED_MS_MAX,

@@ -29,12 +29,10 @@ from typing import ClassVar, Protocol
 from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
-from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -331,91 +329,3 @@ class PullTask(ABC):
             self.run()
         else:
             self._schedule(delay_ms)
-
-
-# ---- LitePullTask: what is pulled waits for `poll`.
-
-
-class LitePullSource(PullConsumer, Protocol):
-    """The part of a lite pull consumer that its tasks need."""
-
-    def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
-        """Move the group's offset back to an offset of a queue that was recreated."""
-
-    def is_ready(self, queue: MessageQueue) -> bool:
-        """Return whether `pull` can send at once, without waiting."""
-
-    def pull(
-        self, queue: MessageQueue, queue_offset: int, callback: PullCallback
-    ) -> AbandonFunction:
-        """Pull from the broker; ``callback`` gets the outcome. Return a function to cancel it."""
-
-    def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """Make a dead letter of an unreadable message."""
-
-    def deliver(self, request: ConsumeRequest) -> None:
-        """Hand pulled messages to `poll`."""
-
-    @property
-    def cached_messages(self) -> int:
-        """Number of messages that `poll` may return; those of paused queues do not count."""
-
-
-class LitePullTask(PullTask):
-    """Pulls one assigned queue of a lite pull consumer; a seek begins a new epoch of it."""
-
-    first_offset_delay_ms = FIRST_OFFSET_MS
-
-    def __init__(
-        self,
-        assigned: AssignedQueue,
-        source: LitePullSource,
-        scheduler: Scheduler,
-        limits: PullLimits,
-        outage_log: OutageLog,
-        failure_delay_ms: int = FAILED_MS,
-    ) -> None:
-        super().__init__(assigned, source, scheduler, limits, outage_log, failure_delay_ms)
-        self.assigned = assigned
-        self._source = source
-
-    def _wait_ms(self) -> int:
-        self.assigned.process_queue.touch_pull()
-        if self.assigned.is_paused:
-            self.assigned.fingerprint.record_pause()
-            return PAUSED_MS
-        is_full = self._source.cached_messages >= self._limits.pull_threshold_for_all
-        self.is_throttled = is_full or self._is_cache_full()
-        return FLOW_CONTROL_MS if self.is_throttled else 0
-
-    def _restart_at(self, epoch: int, offset: int) -> int:
-        if self.assigned.restart_at(epoch, offset) != epoch:
-            self._source.move_offset_back(self.assigned.queue, offset)
-        return 0
-
-    def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:
-        return self._source.pull(self.assigned.queue, offset, callback)
-
-    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int:
-        last_known = self.assigned.fingerprint  # of this epoch, should it be sought in meanwhile
-        next_offset = answer.next_begin_offset
-        if answer.status is PullStatus.OFFSET_ILLEGAL:
-            legal = last_known.legal_offset(self.assigned.queue, offset, answer)
-            if legal is None:
-                return 0
-            next_offset = legal
-        if not self.assigned.add_pulled(epoch, answer.messages, next_offset, answer.unreadable):
-            return 0
-        if next_offset < offset:
-            self._source.move_offset_back(self.assigned.queue, next_offset)
-        last_known.observe(answer.messages)
-        for message in answer.unreadable:
-            self._source.send_to_dlq(self.assigned, epoch, message)
-        if answer.messages:
-            self._source.deliver(ConsumeRequest(self.assigned, epoch, answer.messages))
-        return 0
-
-    def _may_continue(self) -> bool:
-        last_known = self.assigned.fingerprint
-        is_settled = not (last_known.must_relocate or last_known.is_unverified)
-        return is_settled and self._source.is_ready(self.assigned.queue)
