@@ -50,29 +50,17 @@ _SAMPLED: Final = 32
 
 
 class TopicSize(NamedTuple):
-    """The number of messages in a topic, and their estimated size.
-
-    Attributes:
-        messages: Number of messages in all queues.
-        stored_bytes: Estimate of the bytes that they take in the commit log.
-        last_timestamp: Milliseconds since the epoch at which the last message was stored; 0 if
-            there is none.
-    """
+    """The number of messages in a topic, and their estimated size."""
 
     messages: int
-    stored_bytes: int
-    last_timestamp: int
+    stored_bytes: int  # estimate of what they take in the commit log
+    last_timestamp: int  # ms since the epoch at which the last one was stored; 0 without any
 
 
 def estimate_topic_size(
     instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]
 ) -> TopicSize:
-    """Estimate the size of a topic from some messages of each queue.
-
-    Args:
-        instance: The client, which must know the topic's route.
-        offsets: The offsets that each queue begins and ends at.
-    """
+    """Estimate the size of a topic from some messages of each queue, whose ends are given."""
     messages = stored_bytes = last = 0
     for queue, held in offsets.items():
         count = max(held.max_offset - held.min_offset, 0)

@@ -26,60 +26,38 @@ _SEPARATOR = "@"
 
 
 class TopicReport(NamedTuple):
-    """The offsets of a topic on one broker, of all its queues together.
-
-    Attributes:
-        topic: Its name.
-        message_type: Type that the topic was declared with, such as NORMAL.
-        begin: Sum of the offsets of the first messages.
-        end: Sum of the end offsets of the queues: the number of messages that were ever sent.
-        last_update_ms: Milliseconds since the epoch at which the newest message was stored, or 0.
-    """
+    """The offsets of a topic on one broker, of all its queues together."""
 
     topic: str
-    message_type: str
-    begin: int
-    end: int
-    last_update_ms: int
+    message_type: str  # with which it was declared, such as NORMAL
+    begin: int  # sum of the offsets of the first messages
+    end: int  # sum of the end offsets: the number of messages that were ever sent
+    last_update_ms: int  # since the epoch, when the newest message was stored; or 0
 
 
 class GroupReport(NamedTuple):
-    """The progress of a group in a topic on one broker, in all queues together.
-
-    Attributes:
-        group: Name of the group.
-        topic: Name of the topic.
-        messages: Number of messages past the group's offsets.
-        consumed: Sum of the group's offsets.
-        last_timestamp_ms: Milliseconds since the epoch at which the last consumed message was
-            stored, of the queue that is furthest behind and has messages left; 0 without any, or if
-            it was not requested.
-    """
+    """The progress of a group in a topic on one broker, in all queues together."""
 
     group: str
     topic: str
-    messages: int
-    consumed: int
+    messages: int  # past the group's offsets
+    consumed: int  # sum of the group's offsets
     last_timestamp_ms: int
+    """Milliseconds since the epoch at which the last consumed message was stored, of the queue that
+    is furthest behind and has messages left; 0 without any, or if it was not requested."""
 
 
 class BrokerReport(NamedTuple):
-    """One broker, with its topics and groups.
-
-    Attributes:
-        runtime: Figures that the broker reports on itself, by RocketMQ's names; none in the first
-            seconds of a RocketMQ broker.
-        topics: Its topics, by name.
-        group_names: Names of its groups, in order, including those that have consumed nothing.
-        groups: Its groups in their topics, by name.
-        members: Members of those groups that are online, by group.
-    """
+    """One broker, with its topics and groups."""
 
     runtime: Mapping[str, str]
+    """Figures that the broker reports on itself, by RocketMQ's names; none in the first seconds of
+    a RocketMQ broker."""
+
     topics: tuple[TopicReport, ...]
-    group_names: tuple[str, ...]
+    group_names: tuple[str, ...]  # including those that have consumed nothing
     groups: tuple[GroupReport, ...]
-    members: Mapping[str, ConsumerConnection]
+    members: Mapping[str, ConsumerConnection]  # those that are online, by group
 
 
 class _TopicOffsets(NamedTuple):

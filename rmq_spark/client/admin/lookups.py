@@ -53,18 +53,13 @@ QUERY_MESSAGES_MAX: Final = 64
 
 
 class QueueReport(NamedTuple):
-    """A group member's report on one of its queues.
-
-    Attributes:
-        client_id: Client id of the member.
-        messages: Number of messages of the queue that it has pulled and not finished.
-        tried_ms: Milliseconds since the epoch at which it last began or finished a message of the
-            queue, or began the queue; None if it does not say.
-    """
+    """A group member's report on one of its queues."""
 
     client_id: str
-    messages: int
+    messages: int  # of the queue, that it has pulled and not finished
     tried_ms: int | None
+    """Milliseconds since the epoch at which it last began or finished a message of the queue, or
+    began the queue; None if it does not say."""
 
 
 class Lookups:

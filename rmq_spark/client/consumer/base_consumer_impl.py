@@ -337,11 +337,13 @@ class BaseConsumerImpl(ForkAware, ABC):
             selector: Tags, as ``"red || blue"``, or what `by_sql` returns; by default all messages.
 
         Raises:
+            SubscriptionConflict: Queues were assigned to a lite pull consumer before.
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             RouteNotFound: The consumer is running, and there is no such topic. Nothing has changed.
             BrokerRefused: It is running, and brokers do not support the filter. Nothing has
                 changed.
         """
+        self._check_subscribable()
         self._check_startable_or_running()
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
@@ -357,6 +359,9 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._subscriptions_changed()
         if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
             self._restart_pulls(topic)
+
+    def _check_subscribable(self) -> None:
+        """Raise an error if topics cannot be subscribed to, because queues were assigned."""
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a ``topic`` and its assigned queues, after a busy listener has finished.

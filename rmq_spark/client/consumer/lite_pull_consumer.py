@@ -59,8 +59,6 @@ class LitePullConsumer(GroupConsumer):
     ) -> None:
         super().__init__(LitePullConsumerImpl(group, instance, settings, message_queue_listener))
 
-    start = delegate(LitePullConsumerImpl.start)
-    subscribe = delegate(LitePullConsumerImpl.subscribe)
     assign = delegate(LitePullConsumerImpl.assign)
     fetch_message_queues = delegate(LitePullConsumerImpl.fetch_message_queues)
     register_topic_message_queue_change_listener = delegate(

@@ -197,23 +197,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
     # ---- which queues
 
-    def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
-        """Consume a topic together with the group.
-
-        Args:
-            topic: Name of the topic.
-            selector: Tags, as ``"red || blue"``, or a selector, as `by_sql` returns. All messages
-                by default.
-
-        Raises:
-            SubscriptionConflict: Queues were assigned before.
-            MessageRejected: The topic's name is not valid, or the selector makes no sense.
-            RouteNotFound: The consumer is running, and there is no such topic.
-            BrokerRefused: It is running, and the brokers do not support the filter.
-        """
+    def _check_subscribable(self) -> None:
         if self._is_manually_assigned:
             raise SubscriptionConflict
-        super().subscribe(topic, selector)
 
     def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
         """Consume these queues and no others; a later call replaces them.

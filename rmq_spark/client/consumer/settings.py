@@ -67,12 +67,7 @@ class ConsumerSettings:
         return self.persist_consumer_offset_interval_ms
 
     def check(self) -> None:
-        """Raise an error for settings that cannot work.
-
-        Raises:
-            MessageRejected: A setting is out of range; the error names it.
-            TypeError: A setting has the wrong type; the error names it.
-        """
+        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
         for name, kinds, needed, example in _TYPE_CHECKS:
             check_kind(name, getattr(self, name), kinds, needed, example)
         allocate = getattr(self.allocate_message_queue_strategy, "allocate", None)
@@ -162,12 +157,7 @@ class LitePullSettings(ConsumerSettings):
         return min(self.auto_commit_interval_ms, self.persist_consumer_offset_interval_ms)
 
     def check(self) -> None:
-        """Raise an error for settings that cannot work; a consumer calls this when it is made.
-
-        Raises:
-            MessageRejected: A setting is out of range; the error names it.
-            TypeError: A setting has the wrong type; the error names it.
-        """
+        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
         ConsumerSettings.check(self)
         self._check_periods("auto_commit_interval_ms", minimum=AUTO_COMMIT_INTERVAL_MS_MIN)
         self._check_periods("topic_metadata_check_interval_ms")
@@ -243,12 +233,7 @@ class PushSettings(ConsumerSettings):
     consumer_timeout_ms_when_suspend: int = 30_000
 
     def check(self) -> None:
-        """Raise an error for settings that cannot work; a consumer calls this when it is made.
-
-        Raises:
-            MessageRejected: A setting is out of range; the error names it.
-            TypeError: A setting has the wrong type; the error names it.
-        """
+        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
         ConsumerSettings.check(self)
         self._check_periods("consume_timeout_ms")
         self._check_periods("pull_interval_ms", minimum=0)

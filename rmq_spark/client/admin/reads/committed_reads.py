@@ -55,21 +55,13 @@ _PULL_RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
 
 
 class SinkBatch(NamedTuple):
-    """A batch that a sink has committed to a topic, as its manifest says.
+    """A batch that a sink has committed to a topic, as its manifest says."""
 
-    Attributes:
-        id: The query and batch, or the batch write.
-        row_count: Number of rows.
-        body_bytes: Bytes of their bodies; None if its manifest has parts, which are not read.
-        stored_ms: Milliseconds since the epoch at which the manifest was stored.
-        is_counted: False for a repeat, which readers ignore.
-    """
-
-    id: ManifestId
+    id: ManifestId  # the query and batch, or the batch write
     row_count: int
-    body_bytes: int | None
-    stored_ms: int
-    is_counted: bool
+    body_bytes: int | None  # of all rows; None if its manifest has parts, which are not read
+    stored_ms: int  # since the epoch, when the manifest was stored
+    is_counted: bool  # False for a repeat, which readers ignore
 
 
 def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:

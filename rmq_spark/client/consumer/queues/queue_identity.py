@@ -101,17 +101,13 @@ class QueueFingerprint:
         """Begin with what was known before; ``clock`` returns milliseconds that only grow."""
         self._clock = clock
         self._offset = last_message.queue_offset if last_message else None
-        self._last_message = last_message
+        self.last_message = last_message
+        """The last message that was pulled, or the one at the start position; None without any."""
         self._verified_at_ms = clock()
         self._is_suspect = False
         self._is_missing = False
         self.must_relocate = False
         """True while `relocate` must find where to resume."""
-
-    @property
-    def last_message(self) -> LastMessage | None:
-        """The last message that was pulled, or the one at the start position; None without any."""
-        return self._last_message
 
     @property
     def may_be_recreated(self) -> bool:
@@ -141,7 +137,7 @@ class QueueFingerprint:
             self._remember(found)
 
     def _remember(self, message: MessageExt) -> None:
-        self._last_message = LastMessage.from_message(message)
+        self.last_message = LastMessage.from_message(message)
         self._offset = message.queue_offset
         self._is_missing = False
 
@@ -189,13 +185,13 @@ class QueueFingerprint:
         If the last message is not there, nothing is known until the next answer to a pull:
         retention may have deleted it.
         """
-        if self._offset is None or self._last_message is None or not self.is_unverified:
+        if self._offset is None or self.last_message is None or not self.is_unverified:
             return
         found = message_at(queue, self._offset)
         self._is_suspect = False
         self._verified_at_ms = self._clock()
         self._is_missing = found is None
-        if found is not None and self._last_message.differs_from(found):
+        if found is not None and self.last_message.differs_from(found):
             self.must_relocate = True
 
     def is_same_queue(self, queue: MessageQueue, message_at: MessageAt) -> bool:
@@ -205,7 +201,7 @@ class QueueFingerprint:
         """
         if self.may_be_recreated:
             return False
-        offset, last_message = self._offset, self._last_message
+        offset, last_message = self._offset, self.last_message
         if offset is None or last_message is None or not self.is_unverified:
             return True
         found = message_at(queue, offset)
@@ -215,7 +211,7 @@ class QueueFingerprint:
         """Return the offset to resume at after OFFSET_ILLEGAL; None if it must be relocated."""
         self._offset = None
         # Where nothing is known, a queue that still has its first message may be a new one.
-        if requested > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
+        if requested > outcome.max_offset and (self.last_message or outcome.min_offset <= 0):
             self.must_relocate = True
             return None
         legal = outcome.legal_offset(requested)
@@ -230,7 +226,7 @@ class QueueFingerprint:
     ) -> int:
         """Return where to resume, ``requested`` at most; ``offset_since`` finds it by time."""
         # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
-        stored_ms = self._last_message.store_timestamp if self._last_message else 0
+        stored_ms = self.last_message.store_timestamp if self.last_message else 0
         since_ms = max(1, stored_ms) - 1
         found = min(requested, offset_since(queue, since_ms))
         self.must_relocate = False
