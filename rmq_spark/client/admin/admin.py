@@ -381,7 +381,7 @@ class Admin(GroupOffsets):
         if is_unique_id(offset_message_id):
             raise MessageRejected(
                 "message id",
-                "one of a broker, as SendResult.offset_message_id; this is its producer's: ask for "
+                "one of a broker, as SendResult.offset_message_id; this is its producer's: call "
                 "messages_by_unique_id(topic, message_id)",
                 offset_message_id,
             )
@@ -390,7 +390,7 @@ class Admin(GroupOffsets):
         names = {each: name for name, each in self.masters().items()}
         found = self._messages(address, record, names.get(address, ""))
         if not found:
-            raise ProtocolError(address, "its answer has no message")
+            raise ProtocolError(address, "its response contains no message")
         return found[0]
 
 

@@ -94,11 +94,10 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
     unconfirmed, unasked_count = (silent & asked) | moved, len(silent - asked - moved)
     more = f", and {unasked_count} more were not asked" if unasked_count else ""
     remark = (
-        f"the offsets of <{sanitize(group)}> are stored on this broker, and its members were told, "
-        f"but {', '.join(map(sanitize, sorted(unconfirmed)))} did not answer behind that, or left "
-        "or "
-        f"connected anew{more}: who has not heard may store the offsets that it had: stop it, or "
-        "do this again when it answers"
+        f"the offsets of <{sanitize(group)}> are stored on this broker, and its members were "
+        f"notified, but {', '.join(map(sanitize, sorted(unconfirmed)))} did not answer afterwards, "
+        f"or left or reconnected{more}. A member that was not notified may overwrite the offsets "
+        "with its own: stop it, or repeat this when it answers"
     )
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     raise ConsumerNotOnline(ResponseCode.CONSUME_MSG_TIMEOUT, remark, address, code)
@@ -346,8 +345,8 @@ class GroupOffsets(Lookups):
         if self._api.admin.broker_config(address).get("useServerSideResetOffset") == "true":
             return
         remark = (
-            "pull consumers of Java ignore where they are told to go on: stop "
-            f"{', '.join(map(sanitize, deaf))} first; nothing has changed on this broker"
+            "Java's pull consumers ignore resets, so nothing was changed on this broker: stop "
+            f"{', '.join(map(sanitize, deaf))} first"
         )
         raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
@@ -358,7 +357,9 @@ class GroupOffsets(Lookups):
         """
         version = self.instance.connections.peer_version(address)
         if not self._api.agreement(address).extensions and version < _VERSION_5:
-            remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
+            remark = (
+                "RocketMQ 4.9 can reset members only to times: stop the group's consumers first"
+            )
             raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
     def _notify_offset(

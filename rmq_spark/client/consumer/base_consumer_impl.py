@@ -372,7 +372,11 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._check_startable_or_running()
         topic = check_topic(topic)
         if topic.startswith(RETRY_PREFIX):
-            raise MessageRejected("topic", "no retry topic: what has failed comes by it", topic)
+            raise MessageRejected(
+                "topic",
+                "a topic that is no retry topic, because failed messages return through that",
+                topic,
+            )
         with self._subscriptions_lock:
             known = self._subscriptions.items()
             self._subscriptions = {name: each for name, each in known if name != topic}
@@ -507,7 +511,12 @@ class BaseConsumerImpl(ForkAware, ABC):
                     _log.warning("%s: %s was reset to %d", self.group, queue, offset)
                     self._offset_manager.record_start(queue, offset)
             except ClientError as error:  # noqa: PERF203  # it is stored with the next offsets
-                _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
+                _log.warning(
+                    "%s: storing the offset that %s was reset to failed, retrying: %s",
+                    self.group,
+                    queue,
+                    error,
+                )
 
     def _store_reset_offset(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> bool:
         if self._state_machine.state is ServiceState.SHUTDOWN_ALREADY:

@@ -109,11 +109,16 @@ class TopicChangeMonitor:
                 found = self.queues_of(topic)
             except ClientError as error:
                 level = logging.DEBUG if is_away else logging.WARNING
-                _log.log(level, "changes of %s cannot be looked for: %s", topic, error)
+                _log.log(
+                    level,
+                    "checking the queues of %s for changes failed, retrying: %s",
+                    topic,
+                    error,
+                )
                 is_away = True
                 return
             if is_away:
-                _log.warning("it is over that changes of %s cannot be looked for", topic)
+                _log.warning("checking the queues of %s for changes recovered", topic)
                 is_away = False
             if found != known:
                 known = found
@@ -176,7 +181,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._request_cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, LitePullTask] = {}
         self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
-        self._outage_log = OutageLog("cannot be pulled")
+        self._outage_log = OutageLog("pulling")
         self._tasks_lock = mutex()
         self._auto_commit = self._new_auto_commit()
         self._topic_monitor = TopicChangeMonitor(

@@ -129,7 +129,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_scheduler = ThreadScheduler(
             f"{group} listener", self._push_settings.consume_thread_max
         )
-        self._outage_log = OutageLog("cannot be pulled")
+        self._outage_log = OutageLog("pulling")
         self._locks = BrokerQueueLocks(
             self._brokers,
             self._broker_executor,
@@ -182,8 +182,8 @@ class PushConsumerImpl(BaseConsumerImpl):
                 suspend_ms=self._push_settings.suspend_current_queue_time_ms,
             )
         found = "neither" if listener is None else "both"
-        needed = "listener= or orderly_listener="
-        raise TypeError(f"a push consumer has one listener: needed {needed}, found {found}")
+        need = "a push consumer needs exactly one listener"
+        raise TypeError(f"{need}, found {found}: pass either listener= or orderly_listener=")
 
     def _new_redelivery(self, times_max: int) -> Redelivery | None:
         if not self._is_clustering:
@@ -231,7 +231,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_latch.count_down(self)
 
     def _abandon_listeners(self) -> None:
-        text = "%s has left %d ms ago, and is at a listener still: its locks are renewed no more"
+        text = "%s left %d ms ago, and a listener is still running: its locks are renewed no longer"
         _log.warning(text, self.group, self._push_settings.consume_timeout_ms)
         self._listener_latch.release()
 

@@ -299,7 +299,7 @@ class BulkPull(ForkAware):
             return None
         next_offset = result.next_begin_offset
         if next_offset <= span.start:
-            why = f"a pull at offset {span.start} of {self._queue} goes on at {next_offset}"
+            why = f"a pull at offset {span.start} of {self._queue} resumes at {next_offset}"
             raise ProtocolError(self._address, why)
         decoded = None
         if result.places is not None:

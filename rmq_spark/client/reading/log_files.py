@@ -101,7 +101,7 @@ class LogDirectory:
         if stat.S_ISREG(status.st_mode) and self._owner in (None, status.st_uid):
             return descriptor, status.st_uid
         os.close(descriptor)
-        raise OSError(f"{name} is no file of the broker's")
+        raise OSError(f"{name} is not a regular file of the broker's user")
 
 
 class LogFiles:
@@ -148,7 +148,7 @@ class LogFiles:
 
     def _read(self, log_position: int, buffer: memoryview) -> None:
         if log_position < 0:
-            raise OSError(f"no log has a place {log_position}")
+            raise OSError(f"no log has a position {log_position}")
         position = log_position % self._place.file_bytes
         name = f"{log_position - position:0{layout.FILE_NAME_DIGITS}d}"
         self._log.read(name, position, buffer)
@@ -229,7 +229,9 @@ class LocalLogFinder:
 
     def on_missing_records(self, address: str) -> None:
         """Note that files do not hold the records that their broker has named."""
-        self._log_once(address, "they do not hold what it has named, as after a deletion")
+        self._log_once(
+            address, "they do not hold the records that it named, which it may have deleted"
+        )
 
     def _log_once(self, address: str, why: str) -> None:
         """Log once why files are not read; as a warning where somebody has asked for that."""

@@ -293,6 +293,6 @@ def test_who_cannot_be_told_as_it_does_not_read_is_told_again():
 @pytest.mark.parametrize("after", [{}, {"a": "h:2"}], ids=["leaves", "is connected anew"])
 def test_a_group_in_which_one_moves_with_each_telling_is_not_called_told(after):
     told = Told(*[{"a": "h:1"}, {"a": "h:1"}, after] * ROUNDS_MAX)
-    with pytest.raises(ConsumerNotOnline, match="but a did not answer behind that, or left or"):
+    with pytest.raises(ConsumerNotOnline, match="but a did not answer afterwards, or left or"):
         told.tell()
     assert told.tellings == ROUNDS_MAX

@@ -139,7 +139,7 @@ def test_in_broadcasting_what_fails_is_logged_and_passed_over(caplog):
     bench = Bench(fails(0), retries=False)
     bench.submit(0)
     assert bench.committed == [1]
-    assert "is not tried again" in caplog.text
+    assert "is not redelivered" in caplog.text
 
 
 def test_what_was_dropped_before_is_not_consumed():

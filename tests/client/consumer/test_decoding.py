@@ -302,7 +302,7 @@ def test_one_bit_that_is_not_what_was_stored_keeps_no_other_message_from_being_h
 
 
 def test_the_first_record_of_an_answer_is_asked_for_again_as_any_other():
-    with pytest.raises(SuspectRecord, match="needed a sound record of that queue"):
+    with pytest.raises(SuspectRecord, match="needed an intact record of that queue"):
         decode_pull(damaged(3) + good(4), QUEUE, 3, 5)
     found = decode_pull(good(3) + good(4), QUEUE, 3, 5, damaged(3))
     assert (offsets(found.messages), found.unreadable) == ([3, 4], [])

@@ -420,7 +420,7 @@ def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
     # and tries again soon
     assert consumer._impl._rebalance_service.do_rebalance() == RETRY_MS
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == warnings
-    assert f"shipping keeps its queues of {topic} as they are" in caplog.text
+    assert f"shipping: rebalancing {topic} failed, retrying" in caplog.text
 
 
 @pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])

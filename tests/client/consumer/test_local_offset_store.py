@@ -180,7 +180,7 @@ def test_a_damaged_file_is_replaced_by_its_backup(path, damage, caplog):
     written(path, first=13)
     path.write_bytes(damage)
     assert opened(path).offsets("T") == {QUEUE: 12}
-    assert "its backup is taken" in caplog.text
+    assert "using its backup" in caplog.text
 
 
 def test_two_damaged_files_are_an_error_that_says_what_to_do(path):

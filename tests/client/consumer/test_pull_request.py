@@ -85,7 +85,7 @@ class Bench:
             self.consumer,
             self.tasks,
             LIMITS,
-            OutageLog("cannot be pulled"),
+            OutageLog("pulling"),
             1_000,
             pull_interval_ms,
         )

@@ -95,7 +95,7 @@ class Bench:
         self.tasks, self.source = MovedTasks(), Source()
         self.assigned = AssignedQueue(QUEUE, self.tasks)
         self.task = LitePullTask(
-            self.assigned, self.source, self.tasks, LIMITS, OutageLog("cannot be pulled")
+            self.assigned, self.source, self.tasks, LIMITS, OutageLog("pulling")
         )
 
     def start(self):
@@ -415,7 +415,7 @@ def test_ten_thousand_assignments_leave_no_task_behind():
         assigned = AssignedQueue(QUEUE, tasks)
         source.first_offsets = [5 if number % 3 else DOWN]
         assigned.is_paused = number % 5 == 0
-        task = LitePullTask(assigned, source, tasks, LIMITS, OutageLog("cannot be pulled"))
+        task = LitePullTask(assigned, source, tasks, LIMITS, OutageLog("pulling"))
         task.start()
         tasks.move(0)
         if number % 2 and source.asked:

@@ -116,9 +116,8 @@ def check_no_missing(
         if last > instance.api.min_offset(read_range.address, read_range.queue):
             raise ProtocolError(
                 read_range.address,
-                f"it leaves out {read_range.queue}, offsets {first} to {last - 1}, which it "
-                "should hold: "
-                "they cannot be read there",
+                f"it omits offsets {first} to {last - 1} of {read_range.queue}, which it should "
+                "hold, because it cannot read them",
             )
 
 
@@ -174,4 +173,4 @@ class _TableBadRecords:
         why = f"the message at {place}{queue.broker_name} cannot be read: {problem}"
         if self._action == "fail":
             raise MessageUnreadable(self._address, why)
-        _log.warning("%s; %s", why, "its body is null" if self.keeps_rows else "it is left out")
+        _log.warning("%s; %s", why, "its body is null" if self.keeps_rows else "it is skipped")

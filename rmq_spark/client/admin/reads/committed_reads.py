@@ -99,9 +99,8 @@ def read_committed_table(
         raise MessageRejected("start and end", queue, "bounds of no queue")
     if len(places) > 1:
         raise ManifestError(
-            f"topic {commits_topic_name(topic)} has {len(places)} queues, and batches are in "
-            "order in "
-            "one only: delete those that no sink writes to"
+            f"topic {commits_topic_name(topic)} has {len(places)} queues, but batches are in order "
+            "within one only: delete the queues that no sink writes to"
         )
     instance.routes.refresh(topic)
     batches: list[pa.RecordBatch] = []
@@ -193,7 +192,7 @@ def _read_span(
             bad.report(span.queue, next_offset, fault)
     if (count, crc) != (span.message_count, span.crc):
         raise ManifestError(
-            f"{span.queue} has other messages at offsets {place.start} to {place.end - 1} than "
+            f"the messages at offsets {place.start} to {place.end - 1} of {span.queue} are not "
             "those that were committed, or not all of them"
         )
     return batches
@@ -208,5 +207,5 @@ class _FailOnBadRecord:
         """Raise an error that names the message."""
         raise ManifestError(
             f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
-            f"cannot be read: {problem}; so these rows are damaged, or are others by now"
+            f"cannot be read: {problem}; the committed rows are damaged or were replaced"
         )

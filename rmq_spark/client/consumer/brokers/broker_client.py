@@ -430,7 +430,7 @@ class OutageLog:
     """The log of one kind of failing request of a consumer. All methods are thread-safe."""
 
     def __init__(self, what: str) -> None:
-        """Make it; ``what`` names the failure in the log, such as "cannot be pulled"."""
+        """Make it; ``what`` names the request in the log, such as "pulling"."""
         self._what = what
         self._mutex = mutex()
         self._reported: dict[MessageQueue | str, object] = {}
@@ -445,7 +445,7 @@ class OutageLog:
             is_known = self._reported.get(key) == kind
             self._reported[key] = kind
         level = logging.DEBUG if is_known else logging.WARNING
-        _log.log(level, "%s %s: %s", queue, self._what, error)
+        _log.log(level, "%s %s failed, retrying: %s", self._what, queue, error)
 
     def record_success(self, queue: MessageQueue) -> None:
         """Log that an outage is over, if there was one."""
@@ -456,4 +456,4 @@ class OutageLog:
             over = [key for key in keys if self._reported.pop(key, None) is not None]
         for key in over:
             which = queue if key is queue else f"queues of {key}"
-            _log.warning("it is over that %s %s", which, self._what)
+            _log.warning("%s %s recovered", self._what, which)

@@ -57,8 +57,8 @@ class SuspectRecord(RecordError):
         super().__init__(
             f"message at offset {offset} of {queue}",
             at=0,
-            needed="a sound record of that queue",
-            found=Verbatim("another, which is asked for again"),
+            needed="an intact record of that queue",
+            found=Verbatim("another, which is pulled again"),
         )
         self.record = record
 
@@ -155,8 +155,8 @@ def _decode_damaged(  # noqa: C901  # what may be wrong with a record, in one or
             raise SuspectRecord(first, queue, offset)
         if number not in possible and offset in of_others:
             _log.warning(
-                "a message of %s before offset %d is damaged, and its own offset with it: it is "
-                "passed over",
+                "a message of %s before offset %d is damaged, including its own offset: it is "
+                "skipped",
                 *(queue, offset),
             )
             continue

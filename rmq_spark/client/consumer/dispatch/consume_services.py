@@ -103,7 +103,8 @@ class ConsumeMessageConcurrentlyService:
         kept: list[_FailedMessage] = []
         for message, sent in failed:
             if self.retries is None:
-                _log.warning("BROADCASTING: %s failed, and is not tried again", message.message_id)
+                text = "%s failed, and is not redelivered, because the group is in BROADCASTING"
+                _log.warning(text, message.message_id)
             elif request.process_queue.is_waiting(message) and not self.retries.send_back(
                 sent, delay_level
             ):
@@ -143,10 +144,14 @@ class ConsumeMessageConcurrentlyService:
         if cache.is_dropped or not cache.is_waiting(message):
             return
         if self.retries is None:  # nobody would give it again, should the listener not end
-            text = "BROADCASTING: %s takes longer than %d ms, and its offset waits for it"
+            text = "%s takes longer than %d ms, and its offset waits for it, as in BROADCASTING"
             _log.warning(text, message.message_id, timeout_ms)
         elif self.retries.send_back(message, FIRST_DELAY_LEVEL):
-            _log.warning("%s took longer than %d ms", message.message_id, timeout_ms)
+            _log.warning(
+                "%s took longer than %d ms, and was sent back for redelivery",
+                message.message_id,
+                timeout_ms,
+            )
             self.acknowledge(request, (message,))
             return
         cache.start_consuming((message,))
@@ -270,7 +275,7 @@ class ConsumeMessageOrderlyService:
         if isinstance(found, int) and found < 0:
             if found != JAVA_DEFAULT:
                 text = (
-                    "the listener set %s to %s: needed a number from %d on, or None for the "
+                    "the listener set %s to %s: needed a number of %d or more, or None for the "
                     "setting's %d"
                 )
                 _log.error(text, name, excerpt(found), SUSPEND_MS_MIN, self.suspend_ms)

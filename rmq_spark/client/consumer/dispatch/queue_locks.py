@@ -117,6 +117,10 @@ class BrokerQueueLocks:
                 self.persist(own)
                 self.brokers.unlock(own)
         except ClientError as error:
-            _log.warning("queues of %s stay locked for a minute: %s", requests[0].queue, error)
+            _log.warning(
+                "unlocking %s failed, so that it stays locked for a minute: %s",
+                requests[0].queue,
+                error,
+            )
         finally:
             self.on_unlocked(requests)

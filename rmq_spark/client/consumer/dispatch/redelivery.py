@@ -63,14 +63,18 @@ class Redelivery:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
         except Exception as error:  # noqa: BLE001  # as above
             why = _describe_error(error)
-            _log.warning("%s was not taken back (%s); sending it again", message.message_id, why)
+            _log.warning(
+                "sending %s back failed (%s): sending it to the retry topic",
+                message.message_id,
+                why,
+            )
         else:
             return True
         try:
             self._send(message)
         except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
             why = _describe_error(error)
-            _log.warning("%s cannot be sent again now: %s", message.message_id, why)
+            _log.warning("sending %s to the retry topic failed: %s", message.message_id, why)
             return False
         return True
 
@@ -80,11 +84,11 @@ class Redelivery:
             try:
                 self._send(message)
             except MessageIllegal as refused:
-                _log.info("%s is given back as a dead letter: %s", message.message_id, refused)
+                _log.info("%s is sent back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
         except Exception as error:  # noqa: BLE001  # as above
             why = _describe_error(error)
-            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, why)
+            _log.warning("making %s a dead letter failed, retrying: %s", message.message_id, why)
             return False
         return True
 
@@ -176,7 +180,7 @@ class DeadLetterQueue:
         """
         if _message_key(message) not in self._sent:
             letters = dlq_topic(self._group)
-            becomes = f"it goes to {letters}" if self._is_enabled else "it is passed over"
+            becomes = f"it is sent to {letters}" if self._is_enabled else "it is skipped"
             _log.error(
                 "the message at offset %d of %s (%s) cannot be read, and %s: %s",
                 *(message.queue_offset, message.queue, message.message_id, becomes, message.fault),
@@ -199,10 +203,10 @@ class DeadLetterQueue:
             try:
                 self._brokers.send_back(message, DEAD_LETTER, 0)
             except BrokerRefused as error:
-                _log.info("%s is sent to the dead letters: %s", message.message_id, error)
+                _log.info("%s is sent to the dead-letter topic: %s", message.message_id, error)
                 self._brokers.send_dead_letter(message)
         except Exception as error:  # noqa: BLE001  # one that was forgotten would keep its queue's offset for ever
-            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, error)
+            _log.warning("making %s a dead letter failed, retrying: %s", message.message_id, error)
             return False
         while len(self._sent) >= SENT_MAX:
             del self._sent[next(iter(self._sent))]

@@ -119,7 +119,7 @@ def store_offsets(
 
     def persist(queue: MessageQueue) -> None:
         if not is_same_queue(queue):
-            _log.warning("%s is another queue now: no offset is stored for it", queue)
+            _log.warning("%s was recreated: its offset is not stored", queue)
             return
         offset, before = offsets[queue], commit.reset_counts.get(queue, 0)
         while True:

@@ -97,7 +97,11 @@ class LocalFileOffsetStore(OffsetStore):
         if self._get_former_path is not None and not (self._path.exists() or self._backup.exists()):
             former = self._get_former_path()
             if former.exists():
-                _log.warning("offsets are read from %s, and kept in %s now", former, self._path)
+                _log.warning(
+                    "offsets were read from %s, and are stored in %s from now on",
+                    former,
+                    self._path,
+                )
                 kept = self._read(former)
         with self._mutex:
             self._offsets = {**kept.offset_table, **self._offsets}
@@ -119,7 +123,7 @@ class LocalFileOffsetStore(OffsetStore):
             self._is_failing = False
         except OffsetFileFailed as error:
             if not self._is_failing:
-                _log.warning("offsets are not kept for now: %s", error)
+                _log.warning("storing offsets failed, retrying: %s", error)
             self._is_failing = True
 
     def store_offset(
@@ -185,7 +189,7 @@ class LocalFileOffsetStore(OffsetStore):
                 why = why or str(error)
                 continue
             if why:
-                _log.warning("%s is damaged (%s); its backup is taken", self._path, why)
+                _log.warning("%s is damaged (%s): using its backup", self._path, why)
             return content
         if why:
             raise OffsetFileDamaged(str(self._path), why)

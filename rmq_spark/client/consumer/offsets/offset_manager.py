@@ -259,8 +259,8 @@ class OffsetManager:
             self._unsaved_brokers.add(broker)
             _log.log(
                 logging.DEBUG if is_known else logging.WARNING,
-                "the last offsets of %s of %s are not stored, as the client was shut down first: "
-                "their messages since the last stored offsets are delivered again",
+                "the last offsets of %s of %s were not stored, because the client was shut down "
+                "first: their messages since the last stored offsets will be delivered again",
                 format_count(len(fingerprints) - stored, "queue"),
                 broker,
             )
@@ -314,7 +314,7 @@ class OffsetManager:
             try:
                 self._store.persist(queue, offset)
             except ClientError as error:
-                text = "the offset %d that %s was moved to is not stored: %s"
+                text = "storing offset %d, which %s was reset to, failed: %s"
                 _log.warning(text, offset, queue, error)
             self._store.remove_offset(queue)
 

@@ -124,7 +124,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
         self._brokers = brokers
         self._last_stored: dict[MessageQueue, int | None] = {}
         self._is_leaving = False
-        self._outage_log = OutageLog("cannot have its offset stored yet")
+        self._outage_log = OutageLog("storing the offset of")
 
     def load(self) -> None:
         """Do nothing, because the brokers keep the offsets."""
@@ -182,7 +182,12 @@ class RemoteBrokerOffsetStore(OffsetStore):
         before, now = self._last_stored[queue], self._brokers.consumer_offset(queue)
         if now == before:
             return False
-        _log.warning("%s was moved behind this member, from %s to %s", queue, before, now)
+        _log.warning(
+            "the stored offset of %s was changed elsewhere, from %s to %s: it is kept",
+            queue,
+            before,
+            now,
+        )
         return True
 
     def remove_offset(self, queue: MessageQueue) -> None:

@@ -131,7 +131,7 @@ class QueueFingerprint:
         try:
             found = message_at(queue, offset - 1) or message_at(queue, offset)
         except RocketPollError as error:
-            _log.info("%s is not known until messages come: %s", queue, error)
+            _log.info("%s cannot be identified until messages arrive: %s", queue, error)
             return
         if found is not None and self._offset is None:
             self._remember(found)
@@ -216,7 +216,7 @@ class QueueFingerprint:
             return None
         legal = outcome.legal_offset(requested)
         _log.warning(
-            "%s has offsets %d to %d, not %d: going on at %d",
+            "%s has offsets %d to %d, not %d: resuming at %d",
             *(queue, outcome.min_offset, outcome.max_offset, requested, legal),
         )
         return legal
@@ -233,8 +233,8 @@ class QueueFingerprint:
         self._offset = None
         if found != requested:
             _log.warning(
-                "%s may be another one now: going on at offset %d, not %d, by the time of the last "
-                "message that is known",
+                "%s may have been recreated: resuming at offset %d, not %d, by the store time of "
+                "the last known message",
                 *(queue, found, requested),
             )
         return found
@@ -278,7 +278,11 @@ def unchanged_queues(
         try:
             is_known = queues[queue].is_same_queue(queue, message_at)
         except RocketPollError as error:
-            _log.info("no more offsets are stored for now, as %s is in doubt: %s", queue, error)
+            _log.info(
+                "no more offsets are stored for now, because %s cannot be verified: %s",
+                queue,
+                error,
+            )
             return
         if is_known:
             yield queue

@@ -170,9 +170,9 @@ class SubscriptionCheck:
         if is_seen_again and others not in self._warned:
             self._warned.add(others)
             _log.warning(
-                "%s: members subscribe to different topics, this one to %s, another to %s; queues "
-                "are given to members that do not want them, and nobody reads these: have all "
-                "members subscribe to the same topics, or give them groups of their own",
+                "%s: members subscribe to different topics, this one to %s, another to %s, so that "
+                "queues are allocated to members that do not read them. Subscribe all members to "
+                "the same topics, or give them separate groups",
                 *(self._group, ", ".join(sorted(mine)), ", ".join(sorted(others))),
             )
 
@@ -252,9 +252,8 @@ class RebalanceService:
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._rule.strategy, "name", "without a name")
-            _log.exception(
-                "%s keeps queues of %s: the strategy %s failed", member.group, topic, name
-            )
+            text = "%s: the allocation strategy %s failed for %s, so its queues stay as they are"
+            _log.exception(text, member.group, name, topic)
             return True
         self._record_success(topic)
         if share is None or not share.is_registered:  # a broker restarted, or the topic is new
@@ -284,11 +283,11 @@ class RebalanceService:
         if kind in self._failures.values():
             level = logging.DEBUG
         self._failures[topic] = kind
-        text = "%s keeps its queues of %s as they are: %s"
+        text = "%s: rebalancing %s failed, retrying: %s"
         _log.log(level, text, self._member.group, topic, error)
 
     def _record_success(self, topic: str) -> None:
         kind = self._failures.pop(topic, None)
         if kind is not None and kind not in self._failures.values():
             level = logging.INFO if topic.startswith(RETRY_PREFIX) else logging.WARNING
-            _log.log(level, "%s shares out the queues of %s now", self._member.group, topic)
+            _log.log(level, "%s: rebalancing %s recovered", self._member.group, topic)
