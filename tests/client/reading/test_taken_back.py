@@ -184,7 +184,7 @@ def test_a_record_behind_it_that_cannot_be_read_is_named_by_its_own_offset(
     records = {at: bytearray(encode_record(each)) for at, each in there.items() if at <= behind}
     records[behind][4] ^= 1  # the magic
     answer = RawChunk(b"".join(records.values()), None, behind + 1)
-    monkeypatch.setattr(record_chunks, "BulkPull", lambda *_: [answer])
+    monkeypatch.setattr(record_chunks, "BulkPull", lambda **_: [answer])
     monkeypatch.setattr(arrow_reads, "BulkPull", lambda *_: [answer])
     with broker_on(tmp_path, queue_bytes) as broker:
         options = options_for(broker, "T")
