@@ -53,7 +53,7 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logg
     [line] = lines_of(caplog, "rmq_spark.client.consumer")
     assert "offset 7" in line
     assert "id-7" in line
-    assert "it goes to %DLQ%G" in line
+    assert "it is sent to %DLQ%G" in line
 
 
 @pytest.mark.parametrize("why", [GONE, RuntimeError("can't start new thread"), OSError(24, "full")])

@@ -59,38 +59,26 @@ class Redelivery:
 
     def send_back(self, message: MessageExt, delay_level: int) -> bool:
         """Send a message back for redelivery; return whether any broker has accepted it."""
-        try:
+
+        def give_back() -> None:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
-        except Exception as error:  # noqa: BLE001  # as above
-            why = _describe_error(error)
-            _log.warning(
-                "sending %s back failed (%s): sending it to the retry topic",
-                message.message_id,
-                why,
-            )
-        else:
-            return True
-        try:
-            self._send(message)
-        except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
-            why = _describe_error(error)
-            _log.warning("sending %s to the retry topic failed: %s", message.message_id, why)
-            return False
-        return True
+
+        failed = "sending %s back failed (%s): sending it to the retry topic"
+        return _try(message, give_back, failed) or _try(
+            message, lambda: self._send(message), "sending %s to the retry topic failed: %s"
+        )
 
     def send_to_dlq(self, message: MessageExt) -> bool:
         """Make a dead letter of a used-up message; return whether any broker has accepted it."""
-        try:
+
+        def bury() -> None:
             try:
                 self._send(message)
             except MessageIllegal as refused:
                 _log.info("%s is sent back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
-        except Exception as error:  # noqa: BLE001  # as above
-            why = _describe_error(error)
-            _log.warning("making %s a dead letter failed, retrying: %s", message.message_id, why)
-            return False
-        return True
+
+        return _try(message, bury, "making %s a dead letter failed, retrying: %s")
 
     def _send(self, message: MessageExt) -> None:
         queues = self.routes.publish_queues(retry_topic(self.group))
@@ -127,10 +115,16 @@ class Redelivery:
         )
 
 
-def _describe_error(error: Exception) -> str:
-    """Return what an error says, and the name of one that is not ours."""
-    is_ours = isinstance(error, RocketPollError)
-    return str(error) if is_ours else f"{type(error).__name__}: {error}"
+def _try(message: MessageExt, action: Callable[[], object], failed: str) -> bool:
+    """Do something with a message; log why it failed, and return False then."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
+        is_ours = isinstance(error, RocketPollError)
+        why = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        _log.warning(failed, message.message_id, why)
+        return False
+    return True
 
 
 def _recompress(message: MessageExt) -> tuple[int, bytes]:
@@ -199,15 +193,16 @@ class DeadLetterQueue:
     def _try_send(self, message: MessageExt) -> bool:
         if not self._is_enabled or _message_key(message) in self._sent:
             return True
-        try:
+
+        def bury() -> None:
             try:
                 self._brokers.send_back(message, DEAD_LETTER, 0)
             except BrokerRefused as error:
                 _log.info("%s is sent to the dead-letter topic: %s", message.message_id, error)
                 self._brokers.send_dead_letter(message)
-        except Exception as error:  # noqa: BLE001  # one that was forgotten would keep its queue's offset for ever
-            _log.warning("making %s a dead letter failed, retrying: %s", message.message_id, error)
-            return False
+
+        if not _try(message, bury, "making %s a dead letter failed, retrying: %s"):
+            return False  # one that was forgotten would keep its queue's offset for ever
         while len(self._sent) >= SENT_MAX:
             del self._sent[next(iter(self._sent))]
         self._sent[_message_key(message)] = None
