@@ -458,10 +458,10 @@ class PushConsumerImpl(BaseConsumerImpl):
 
         if not cache.acknowledge(messages, publish):
             return False
-        limit = self._push_settings.limits.pull_threshold_for_queue // 2
-        task = request.task
-        if task is not None and task.is_throttled and cache.message_count <= limit:
-            task.resume_throttled()
+        if (task := request.task) is not None and task.is_throttled:
+            limit = self._push_settings.limits.pull_threshold_for_queue // 2
+            if cache.message_count <= limit:
+                task.resume_throttled()
         return True
 
     def _clean_expired(self) -> None:
