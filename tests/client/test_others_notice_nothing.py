@@ -293,7 +293,7 @@ def test_a_strategy_that_fails_for_one_topic_leaves_the_others_their_share(
     with consumer:
         wait_until("a share", lambda: len(consumer.assignment()) == 2, PATIENCE_S)
         assert {queue.topic for queue in consumer.assignment()} == {topic}
-    assert "the strategy FAILS failed" in caplog.text
+    assert "the allocation strategy FAILS failed" in caplog.text
 
 
 # ---- a file that cannot be written

@@ -182,8 +182,8 @@ class PushConsumerImpl(BaseConsumerImpl):
                 suspend_ms=self._push_settings.suspend_current_queue_time_ms,
             )
         found = "neither" if listener is None else "both"
-        need = "a push consumer needs exactly one listener"
-        raise TypeError(f"{need}, found {found}: pass either listener= or orderly_listener=")
+        needed = "either listener= or orderly_listener="
+        raise TypeError(f"a push consumer has one listener: needed {needed}, found {found}")
 
     def _new_redelivery(self, times_max: int) -> Redelivery | None:
         if not self._is_clustering:

@@ -94,7 +94,9 @@ def test_what_is_wrong_is_said(admin, sink, running_broker, tmp_path):
     with pytest.raises(ManifestError, match=f"offset {place} of .*: it is no manifest"):
         bodies(admin)
     admin.create_topic("T_COMMITS", 3)
-    with pytest.raises(ManifestError, match="has 3 queues, and batches are in order in one only"):
+    with pytest.raises(
+        ManifestError, match="has 3 queues, but batches are in order within one only"
+    ):
         bodies(admin)
 
 

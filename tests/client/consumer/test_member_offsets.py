@@ -203,8 +203,8 @@ def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(
     member.broker.is_down = True
     member.lane.run()
     assert member.store.known_offset(QUEUE) is None
-    (said,) = [each for each in caplog.messages if "was moved to" in each]
-    assert said.startswith("the offset 3 that MessageQueue(topic='T'")
+    (said,) = [each for each in caplog.messages if "was reset to" in each]
+    assert said.startswith("storing offset 3, which MessageQueue(topic='T'")
     member.broker.is_down = False
     member.takes_back()
     member.reaches(12)
@@ -276,6 +276,6 @@ def test_offsets_that_a_shutdown_leaves_behind_are_logged_once_with_their_number
             left_to_store.extend(range(STORED + 1))
     said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(said) == 1, said
-    assert re.match(r"the last offsets of (\d+) queues of broker-a are not stored", said[0])
+    assert re.match(r"the last offsets of (\d+) queues of broker-a were not stored", said[0])
     left = int(re.search(r"\d+", said[0])[0])
     assert QUEUES - STORED <= left <= QUEUES - STORED + 1  # with that of the retry topic

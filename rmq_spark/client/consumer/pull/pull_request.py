@@ -117,7 +117,7 @@ class PullRequest:
     """Number of restarts by another subscription; answers to earlier pulls do not count."""
 
     task: PullTask | None = None
-    """What pulls the queue, once it does."""
+    """The task that pulls the queue, once it does."""
 
     def pull_position(self) -> tuple[int, int | None]:
         """Return the epoch for a pull, and the offset to begin at, if it is known."""
