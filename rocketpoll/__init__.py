@@ -18,90 +18,82 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rmq_spark import __version__
-    from rmq_spark.client import (
-        LATEST_MS,
-        Admin,
-        ClientError,
-        ClientInstance,
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.group_offsets import LATEST_MS
+    from rmq_spark.client.admin.lag import Lag
+    from rmq_spark.client.admin.tables import read_committed, read_table
+    from rmq_spark.client.consumer.dispatch.listeners import (
         ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
         ConsumeOrderlyContext,
         ConsumeOrderlyStatus,
-        ConsumerHealth,
-        Credentials,
-        Lag,
-        LitePullConsumer,
-        LitePullSettings,
-        Message,
-        MessageExt,
-        MessageQueue,
-        Producer,
-        ProducerHealth,
-        PullLimits,
-        PushConsumer,
-        PushSettings,
-        SendResult,
-        SendRules,
-        SendStatus,
-        Serializer,
-        TlsSettings,
-        avro,
-        by_sql,
-        by_tag,
-        read_committed,
-        read_table,
     )
+    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+    from rmq_spark.client.consumer.pull.pull_task import PullLimits
+    from rmq_spark.client.consumer.push_consumer import PushConsumer
+    from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+    from rmq_spark.client.errors import ClientError
+    from rmq_spark.client.health import ConsumerHealth, ProducerHealth
+    from rmq_spark.client.instance.instance import ClientInstance
+    from rmq_spark.client.message import Message, MessageExt
+    from rmq_spark.client.producer.prepared_message import SendRules
+    from rmq_spark.client.producer.producer import Producer
+    from rmq_spark.client.results import SendResult, SendStatus
+    from rmq_spark.client.serializers import Serializer, avro
+    from rmq_spark.client.subscriptions import by_sql, by_tag
+    from rmq_spark.client.transport.remoting_client import Credentials
+    from rmq_spark.client.transport.tls.settings import TlsSettings
     from rmq_spark.errors import RocketPollError
     from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+    from rmq_spark.wire.message_queue import MessageQueue
     from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
     from rocketpoll.broker.stream_testing import StreamTestError, stream_test
     from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
 
-_CLIENT: Final = "rmq_spark.client"
 _EMBEDDED: Final = "rocketpoll.broker.embedded"
 _STREAM_TESTING: Final = "rocketpoll.broker.stream_testing"
 _TESTING: Final = "rocketpoll.broker.testing"
 _MODULES: Final = {
-    "LATEST_MS": _CLIENT,
-    "Admin": _CLIENT,
-    "ClientError": _CLIENT,
-    "ClientInstance": _CLIENT,
-    "ConsumeConcurrentlyContext": _CLIENT,
-    "ConsumeConcurrentlyStatus": _CLIENT,
+    "LATEST_MS": "rmq_spark.client.admin.group_offsets",
+    "Admin": "rmq_spark.client.admin.admin",
+    "ClientError": "rmq_spark.client.errors",
+    "ClientInstance": "rmq_spark.client.instance.instance",
+    "ConsumeConcurrentlyContext": "rmq_spark.client.consumer.dispatch.listeners",
+    "ConsumeConcurrentlyStatus": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeFromWhere": "rmq_spark.wire.bodies.clients",
-    "ConsumeOrderlyContext": _CLIENT,
-    "ConsumeOrderlyStatus": _CLIENT,
-    "ConsumerHealth": _CLIENT,
-    "Credentials": _CLIENT,
+    "ConsumeOrderlyContext": "rmq_spark.client.consumer.dispatch.listeners",
+    "ConsumeOrderlyStatus": "rmq_spark.client.consumer.dispatch.listeners",
+    "ConsumerHealth": "rmq_spark.client.health",
+    "Credentials": "rmq_spark.client.transport.remoting_client",
     "EmbeddedBroker": _EMBEDDED,
     "EmbeddedBrokerError": _EMBEDDED,
-    "Lag": _CLIENT,
-    "LitePullConsumer": _CLIENT,
-    "LitePullSettings": _CLIENT,
-    "Message": _CLIENT,
-    "MessageExt": _CLIENT,
+    "Lag": "rmq_spark.client.admin.lag",
+    "LitePullConsumer": "rmq_spark.client.consumer.lite_pull_consumer",
+    "LitePullSettings": "rmq_spark.client.consumer.settings",
+    "Message": "rmq_spark.client.message",
+    "MessageExt": "rmq_spark.client.message",
     "MessageModel": "rmq_spark.wire.bodies.clients",
-    "MessageQueue": _CLIENT,
+    "MessageQueue": "rmq_spark.wire.message_queue",
     "NotInTime": _EMBEDDED,
-    "Producer": _CLIENT,
-    "ProducerHealth": _CLIENT,
-    "PullLimits": _CLIENT,
-    "PushConsumer": _CLIENT,
-    "PushSettings": _CLIENT,
+    "Producer": "rmq_spark.client.producer.producer",
+    "ProducerHealth": "rmq_spark.client.health",
+    "PullLimits": "rmq_spark.client.consumer.pull.pull_task",
+    "PushConsumer": "rmq_spark.client.consumer.push_consumer",
+    "PushSettings": "rmq_spark.client.consumer.settings",
     "RocketPollError": "rmq_spark.errors",
-    "SendResult": _CLIENT,
-    "SendRules": _CLIENT,
-    "SendStatus": _CLIENT,
+    "SendResult": "rmq_spark.client.results",
+    "SendRules": "rmq_spark.client.producer.prepared_message",
+    "SendStatus": "rmq_spark.client.results",
     "StreamTestError": _STREAM_TESTING,
-    "Serializer": _CLIENT,
-    "TlsSettings": _CLIENT,
+    "Serializer": "rmq_spark.client.serializers",
+    "TlsSettings": "rmq_spark.client.transport.tls.settings",
     "__version__": "rmq_spark",
-    "avro": _CLIENT,
-    "by_sql": _CLIENT,
-    "by_tag": _CLIENT,
+    "avro": "rmq_spark.client.serializers",
+    "by_sql": "rmq_spark.client.subscriptions",
+    "by_tag": "rmq_spark.client.subscriptions",
     "collect_stream": _TESTING,
-    "read_committed": _CLIENT,
-    "read_table": _CLIENT,
+    "read_committed": "rmq_spark.client.admin.tables",
+    "read_table": "rmq_spark.client.admin.tables",
     "stream_rows": _TESTING,
     "stream_test": _STREAM_TESTING,
     "wait_until": _TESTING,

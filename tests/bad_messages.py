@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import commits_topic_name
-from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
 from rmq_spark.wire.flags import MessageSysFlag as Flag
 from rmq_spark.wire.headers.send import SendMessageRequestHeader

@@ -96,7 +96,7 @@ class Sink:
 
     @property
     def last(self):
-        last = self.store.staged_batches.last(self.sink)
+        last = self.store.staged_batches.table.last(self.sink)
         return None if last is None else last.batch_id
 
 

@@ -16,11 +16,11 @@ from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 from rmq_spark.wire.record_checksum import with_empty_checksum
 from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
 from rocketpoll.broker.store.append.record_encoding import RecordTemplate, UniformParts, draft_of
+from rocketpoll.broker.store.bulk import lazy_numpy as np
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.files.disk import Disk, LocalDisk
-from rocketpoll.broker.store.index.index_keys import keyed_messages
-from rocketpoll.broker.store.index.index_service import hash_messages
+from rocketpoll.broker.store.index.index_keys import hash_records
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.records.integrity import record_sizes
@@ -184,10 +184,10 @@ def holds_all(store):
     while start < log.written_offset:
         data = log.files.read(start, min(log.files.space_left(start), log.written_offset - start))
         sizes = record_sizes(data)
-        keys += keyed_messages(data, sizes, start)
+        keys.append(hash_records(data, sizes, start))
         start = PhysicalOffset(start + log.files.space_left(start))
     between = range(log.min_offset, log.written_offset)
-    return store._components.index.matches(*hash_messages(keys), between)
+    return store._components.index.matches(*map(np.concatenate, zip(*keys, strict=True)), between)
 
 
 def reads_of(store, monkeypatch):

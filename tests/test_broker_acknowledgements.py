@@ -91,7 +91,7 @@ def _flushes_between(store):
         return appended
 
     store.flush_future = count
-    for name in ("append", "append_many", "reserve_buffered"):
+    for name in ("append", "append_many"):
         setattr(log, name, behind_a_flush(getattr(log, name)))
     return asked
 

@@ -20,8 +20,8 @@ import pytest
 from breadth import spread
 from broker_nursery import ROOT
 
-from rmq_spark.client import Message, Producer, read_table
 from rmq_spark.errors import RocketPollError
+from rocketpoll import Message, Producer, read_table
 
 ENTRIES = {
     "module": ["-m", "rocketpoll.broker"],

@@ -22,8 +22,8 @@ from breadth import spread
 from broker_nursery import ROOT
 from failing_births import BIRTHS, KINDS
 
-from rmq_spark.client import Admin, Message, Producer, read_table
 from rmq_spark.errors import RocketPollError
+from rocketpoll import Admin, Message, Producer, read_table
 from rocketpoll.broker.common import threads
 from rocketpoll.broker.common.threads import DaemonThreadPool, run_in_parallel
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError

@@ -40,7 +40,7 @@ from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.stats import stats_windows
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.append.chunk_appender import ChunkAppender
-from rocketpoll.broker.store.append.record_encoding import UniformBatch
+from rocketpoll.broker.store.append.record_encoding import RecordRun
 
 STEP_SECONDS = 0.002
 TURN_AND_STEP = TURN_SECONDS + STEP_SECONDS + 1e-6
@@ -208,7 +208,7 @@ def test_one_request_for_much_lets_others_in(tmp_path, request_of, monkeypatch):
         slow_down(monkeypatch, tables.groups, "put")
         slow_down(monkeypatch, tables.offsets, "queues")
         slow_down(monkeypatch, fastjson, "dumps")
-        slow_down(monkeypatch, UniformBatch, "encode")
+        slow_down(monkeypatch, RecordRun, "encode")
         slow_down(monkeypatch, query_consume_queue, "decode_record")
         monkeypatch.setattr("rmq_spark.wire.bodies.incremental_codec.VALUES_PER_STEP", 8)
         request = request_of()
@@ -262,8 +262,8 @@ def test_a_long_append_has_a_turn_of_its_own(tmp_path, monkeypatch):
         await client.put("a", topic="Full")
         await client.call(batch_request(*range(12_000), topic="Wide"))  # its tools are loaded
         asyncio.get_running_loop().stand_still()
-        slow_down(monkeypatch, UniformBatch, "encode")
-        slow_down(monkeypatch, ChunkAppender, "_put_batch", seconds=0.017)
+        slow_down(monkeypatch, RecordRun, "encode")
+        slow_down(monkeypatch, ChunkAppender, "_append", seconds=0.017)
         slow_down(monkeypatch, broker.store, "get_message")
         pull = pull_request(0, "Full", subscription="a = 'nothing'", expression_type="SQL92")
         for other in others:

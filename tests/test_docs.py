@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from python_programs import python
 
-from rmq_spark.client import Admin, LitePullSettings, PushSettings, message
 from rmq_spark.client import errors as client_errors
+from rmq_spark.client import message
 from rmq_spark.client.admin import admin
 from rmq_spark.client.api import broker_api
 from rmq_spark.client.instance import instance
@@ -23,7 +23,7 @@ from rmq_spark.client.transport import connection, frame_writer, pending_request
 from rmq_spark.wire import compression, framing, header
 from rmq_spark.wire.bodies import fastjson
 from rmq_spark.wire.chunk import columns
-from rocketpoll import EmbeddedBroker, aio
+from rocketpoll import Admin, EmbeddedBroker, LitePullSettings, PushSettings, aio
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(

@@ -19,14 +19,13 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
-from rmq_spark.client import ClientInstance, Message, Producer, PushConsumer
 from rmq_spark.client.consumer.dispatch.listeners import MessageListenerConcurrently
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll import EmbeddedBroker
+from rocketpoll import ClientInstance, EmbeddedBroker, Message, Producer, PushConsumer
 
 MESSAGES = 500
 WARMING_UP = 50

@@ -11,8 +11,10 @@ import pyarrow as pa
 from benchmarks.broker.arena import Arena
 from benchmarks.broker.figures import Role
 from benchmarks.broker.running import RunningBroker
-from rmq_spark.client import BrokerApi, ClientError, Message, MessageQueue, Producer, RemotingClient
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.extensions import Extension
+from rocketpoll import ClientError, Message, MessageQueue, Producer
 
 BODY_BYTES = 100
 _READY_TRIES = 100

@@ -21,8 +21,14 @@ from benchmarks.client.beside import TOPIC as ROUTED_TOPIC
 from benchmarks.client.beside import BlackHole, NameServer
 from benchmarks.client.stalled import stopped
 from benchmarks.spark.process_tree import embedded_broker
-from rmq_spark.client import (
+from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueStrategy
+from rmq_spark.client.errors import ClientError
+from rmq_spark.client.instance.instance import SHUTDOWN_MS
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import (
     Admin,
+    ConsumeFromWhere,
+    EmbeddedBroker,
     LitePullConsumer,
     LitePullSettings,
     Message,
@@ -30,11 +36,6 @@ from rmq_spark.client import (
     PushConsumer,
     PushSettings,
 )
-from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueStrategy
-from rmq_spark.client.errors import ClientError
-from rmq_spark.client.instance.instance import SHUTDOWN_MS
-from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import ConsumeFromWhere, EmbeddedBroker
 
 ROUNDS = 3
 TOPIC = "ending"

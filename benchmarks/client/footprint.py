@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 _TIMEOUT_SECONDS = 120
 _IMPORTS = (
-    "from rmq_spark.client import LitePullConsumer, Producer, PushConsumer",
+    "from rocketpoll import LitePullConsumer, Producer, PushConsumer",
     "import asyncio",  # the yardstick: what many programs import anyhow, on the same machine
 )
 _IMPORTS_OF_EACH = 9
@@ -19,7 +19,7 @@ _TIMED = "import time; started = time.process_time(); {}; print(time.process_tim
 _CONSUMERS = """
 import sys, time
 from pathlib import Path
-from rmq_spark.client import ClientInstance, LitePullConsumer
+from rocketpoll import ClientInstance, LitePullConsumer
 
 name_server, topic, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 kept = []

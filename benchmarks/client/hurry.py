@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from rmq_spark.client import Message, Producer, SendResult
 from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout, SendFailed
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, Message, Producer, SendResult
 
 SENDS = 400
 AT_A_TIME: Final = 8

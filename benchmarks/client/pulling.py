@@ -7,18 +7,12 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.client.clients import message
-from rmq_spark.client import (
-    BrokerApi,
-    BulkPull,
-    ClientInstance,
-    LitePullConsumer,
-    LitePullSettings,
-    MessageQueue,
-    Producer,
-)
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.reading.bulk_pull import BulkPull
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rocketpoll import ClientInstance, LitePullConsumer, LitePullSettings, MessageQueue, Producer
 
 _POLL_MS = 10_000
 _HOLD_MS = 20_000

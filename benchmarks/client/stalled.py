@@ -28,14 +28,13 @@ from typing import Any
 from benchmarks.client.beside import TOPIC as SLOW_TOPIC
 from benchmarks.client.beside import NameServer
 from benchmarks.spark.process_tree import embedded_broker
-from rmq_spark.client import Message, Producer
 from rmq_spark.client.errors import TooManyPending
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.results import SendResult
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, Message, Producer
 
 SENDS = 1_000
 BODY_BYTES = 1 << 20

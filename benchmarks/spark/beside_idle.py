@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from rmq_spark.client import Message, Producer
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, Message, Producer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,12 +15,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rmq_spark.client import Message, Producer
 from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, Message, Producer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -22,13 +22,12 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from benchmarks.spark.process_tree import embedded_broker, process_cpu_seconds
-from rmq_spark.client import Producer
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.wire.chunk import COLUMNS
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, Producer
 
 _LENGTHS: Final = {
     "100 B": (100, 100),

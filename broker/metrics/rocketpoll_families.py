@@ -227,9 +227,9 @@ class OwnFamilies:
             self._sources.config().store.staged_bytes_max,
         )
         for name, says, value in (
-            ("staged_bytes", "Bytes of rows that are staged.", batches.staged_bytes),
+            ("staged_bytes", "Bytes of rows that are staged.", batches.staging_area.size),
             ("staged_bytes_max", "Bytes that may be staged.", most),
-            ("sinks", "Sinks that have committed staged batches.", len(batches.sinks)),
+            ("sinks", "Sinks that have committed staged batches.", len(batches.table.sinks)),
             ("sinks_max", "Sinks that there may be.", SINKS_MAX),
         ):
             yield _gauge(f"rocketpoll_{name}", says, value)

@@ -4,4 +4,7 @@
 log, `FlushService`, `ReputMessageService` and `Dispatcher` to consume queues and index. A pull
 reads through `MessageReader`. A start recovers the log with `LogRecovery`. All file access goes
 through `Disk`.
+
+Whatever reads files may raise `UnreadableFile`, whatever changes them OSError, and after a failed
+flush `StoreFailed`. Docstrings name these only where they say more, as what is left behind.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from .files.file_pool import FilePool
 from .index.index_service import IndexService
 from .log.commit_log import FILE_CHECK_INTERVAL_MS, CommitLog
 from .queues.queue_table import QueueTable, RecoveredEnds
-from .records.recent_writes import RecentWrites, empty_recent_writes
+from .records.recent_writes import empty_recent_writes
 from .results import PhysicalOffset
 from .staging.commit_table import BatchTable
 from .staging.staging_area import STAGING, StagingArea
@@ -28,46 +27,28 @@ WRITTEN_DIRECTORIES: Final = (COMMIT_LOG, CONSUME_QUEUE, CONFIG)
 """The directories below a store's own that each store has, and writes to."""
 
 
-@dataclass(frozen=True)
 class StoreComponents:
-    """The parts of a store; ``recent_writes`` passes records from the appenders to reput."""
+    """The parts of a store."""
 
-    config: StoreConfig
-    disk: Disk
-    pool: FilePool
-    log: CommitLog
-    queues: QueueTable
-    index: IndexService | None
-    dispatcher: Dispatcher
-    recent_writes: RecentWrites
-    reput: ReputMessageService
-    recovered_ends: RecoveredEnds
-    batch_table: BatchTable
-    staging_area: StagingArea
-    is_sync: bool
-    """True if a message is confirmed when it is on the disk, and not when it is written."""
-    confirm_offset: Callable[[], PhysicalOffset]
-    """A function that returns up to where a crash will not take messages back.
-
-    They are visible up to there, but for those of a commit that is under way, and behind it.
-    """
-
-    @classmethod
-    def build(cls, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> StoreComponents:
+    def __init__(self, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> None:
         """Build the parts, without touching the disk."""
-        root, pool = config.store_path_root_dir, FilePool(disk, config.open_files_max)
-        is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        log = CommitLog(
+        self.config = config
+        self.disk = disk
+        root = config.store_path_root_dir
+        self.pool = pool = FilePool(disk, config.open_files_max)
+        self.is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        """True if a message is confirmed when it is on the disk, and not when it is written."""
+        self.log = CommitLog(
             pool,
             root / COMMIT_LOG,
             config.mapped_file_size_commit_log,
             now_ms,
-            file_check_interval_ms=None if is_sync else FILE_CHECK_INTERVAL_MS,
+            file_check_interval_ms=None if self.is_sync else FILE_CHECK_INTERVAL_MS,
         )
-        queues = QueueTable(pool, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
-        index: IndexService | None = None
+        self.queues = QueueTable(pool, root / CONSUME_QUEUE, config.mapped_file_size_consume_queue)
+        self.index: IndexService | None = None
         if config.message_index_enable:
-            index = IndexService(
+            self.index = IndexService(
                 pool,
                 root / INDEX,
                 now_ms,
@@ -75,38 +56,29 @@ class StoreComponents:
                 index_num=config.max_index_num,
                 hops_max=config.index_hops_max,
             )
-        dispatcher = Dispatcher(config.message_delay_level_ms)
-        fresh = empty_recent_writes()
-
-        def confirm_offset() -> PhysicalOffset:
-            return log.flushed_offset if is_sync else log.written_offset
-
-        reput = ReputMessageService(
-            log=log,
-            queues=queues,
-            index=index,
-            dispatcher=dispatcher,
-            confirm_offset=confirm_offset,
-            recent_writes=fresh,
+        self.dispatcher = Dispatcher(config.message_delay_level_ms)
+        self.recent_writes = empty_recent_writes()
+        """Records that the appenders pass to reput."""
+        self.reput = reput = ReputMessageService(
+            self.log,
+            self.queues,
+            self.index,
+            self.dispatcher,
+            self.confirm_offset,
+            self.recent_writes,
         )
-        return cls(
-            config=config,
-            disk=disk,
-            pool=pool,
-            log=log,
-            queues=queues,
-            index=index,
-            dispatcher=dispatcher,
-            recent_writes=fresh,
-            reput=reput,
-            recovered_ends=RecoveredEnds(lambda: reput.reput_from_offset),
-            batch_table=BatchTable(disk, root / CONFIG, now_ms),
-            staging_area=StagingArea(
-                disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000
-            ),
-            is_sync=is_sync,
-            confirm_offset=confirm_offset,
+        self.recovered_ends = RecoveredEnds(lambda: reput.reput_from_offset)
+        self.batch_table = BatchTable(disk, root / CONFIG, now_ms)
+        self.staging_area = StagingArea(
+            disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000
         )
+
+    def confirm_offset(self) -> PhysicalOffset:
+        """Return up to where a crash will not take messages back.
+
+        They are visible up to there, but for those of a commit that is under way, and behind it.
+        """
+        return self.log.flushed_offset if self.is_sync else self.log.written_offset
 
     @property
     def root(self) -> Path:

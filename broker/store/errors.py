@@ -203,7 +203,6 @@ class Degradations(Generic[Key]):
     """Things of one kind that fail for now, by key."""
 
     def __init__(self) -> None:
-        """Start without failures."""
         self._active: dict[Key, Degradation] = {}
 
     def begin(self, key: Key, what: str, error: BaseException) -> None:
@@ -217,7 +216,6 @@ class Degradations(Generic[Key]):
 
 
 def _log_warning(what: str, *values: str) -> None:
-    with suppress(
-        MemoryError
-    ):  # what has been done is done, whether there is memory for a word on it or not
+    # What has been done is done, whether there is memory for a word on it or not.
+    with suppress(MemoryError):
         _log.warning(what, *values)

@@ -60,7 +60,7 @@ from .results import (
     StoreState,
 )
 from .startup.directory_lock import AbortFile, lock_directory, make_root
-from .startup.opener import ProgressCallback, open_components
+from .startup.opener import ProgressCallback, StoreOpening
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class MessageStore:
         root = config.store_path_root_dir
         below = make_root(disk, root, WRITTEN_DIRECTORIES)
         self._lock = lock_directory(disk, root, below)
-        self._components = parts = StoreComponents.build(config, disk, now_ms)
+        self._components = parts = StoreComponents(config, disk, now_ms)
         self._log, self._queues, self._reput = parts.log, parts.queues, parts.reput
         self._is_sync, self.deleted_topic_files = parts.is_sync, parts.queues.deleted_topic_files
         self._reput_supervisor = ReputSupervisor(parts.reput, self._fail)
@@ -110,19 +110,14 @@ class MessageStore:
         self.proof_files = ProofFiles(disk, root, parts.log.files)
         self.proof_files.discard_leftovers()
         try:
-            self._opening = open_components(
-                parts, self._checkpointer, self._abort_file, on_progress
-            )
+            self._opening = StoreOpening(parts, self._checkpointer, self._abort_file, on_progress)
             self.finish_opening()
         except BaseException:
             self._close_files()
             raise
-        why, runs, size_max = (
-            self.unavailable_reason,
-            parts.recent_writes.runs,
-            config.max_message_size,
-        )
-        self._appender = MessageAppender(self._log, self._queues, size_max, why, runs)
+        why, size_max = self.unavailable_reason, config.max_message_size
+        recent_runs = parts.recent_writes.runs
+        self._appender = MessageAppender(self._log, self._queues, size_max, why, recent_runs)
         self._chunk_appender = ChunkAppender(self._log, self._appender, parts.recent_writes.chunks)
         self.staged_batches = StagedBatches(
             parts, self._appender, why, self.flush_future, self._wake, self._fail
@@ -164,11 +159,7 @@ class MessageStore:
         return not self._opening.is_finished and self._failure is None
 
     def finish_opening(self) -> bool:
-        """Write what must be written before messages are accepted; return False after a shortage.
-
-        Raises:
-            OSError, StoreFailed: The disk has failed.
-        """
+        """Write what must be written before messages are accepted; False after a shortage."""
         if self._opening.is_finished:
             return True
         if self._start_degradation.text is not None:
@@ -347,9 +338,6 @@ class MessageStore:
         """Return messages of a queue from an offset on, by default as many as RocketMQ would.
 
         If ``wants_offsets_only`` accepts the places and sizes of the records, return these instead.
-
-        Raises:
-            UnreadableFile: The disk does not give them.
         """
         where = topic, queue_id, queue_offset
         limits = GetLimits(max(count_max, 1), bytes_max, scan_max)
@@ -376,11 +364,7 @@ class MessageStore:
         return self._time_lookup.earliest_timestamp(topic, queue_id)
 
     def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
-        """Return the record that starts at a physical offset; None if none does.
-
-        Raises:
-            UnreadableFile: The disk does not give it.
-        """
+        """Return the record that starts at a physical offset; None if none does."""
         is_visible = physical_offset < self._reput.visible_offset()
         return self._reader.record_at(physical_offset) if is_visible else None
 
@@ -412,9 +396,6 @@ class MessageStore:
 
         It ends early when the store is closing. After a failed flush, the store accepts no more
         messages.
-
-        Raises:
-            OSError, StoreFailed: The disk has failed.
         """
         return self._save_checkpoint(lambda: self._closing_reason is not None)
 
@@ -536,7 +517,7 @@ class MessageStore:
             failure=str(log.failure) if log.failure else self._failure,
             unwritable_reason=log.unwritable_reason,
             degradation="; ".join(each.text for each in lacks if each.text is not None) or None,
-            recovered_from_crash=self._opening.result.recovered_from_crash,
+            recovered_from_crash=self._opening.recovered_from_crash,
         )
 
     def _fail(self, failure: StoreError, *, is_logged: bool = False) -> None:
@@ -554,9 +535,6 @@ class MessageStore:
 
         Returns:
             What was not saved, which the next start finds as after a crash; None if all was.
-
-        Raises:
-            OSError, StoreFailed: The disk has failed.
         """
         self.write_buffered()
         self.stop_accepting("the store has been shut down")

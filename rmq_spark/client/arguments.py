@@ -37,8 +37,6 @@ INT32_MAX: Final = (1 << 31) - 1
 """Greatest number of most of RocketMQ's fields: queue ids, counts, times to try again."""
 
 _QUEUE_EXAMPLE: Final = 'MessageQueue("orders", "broker-a", 0)'
-_NUMBER: Final = (int,)
-_TIME: Final = (int, float)
 
 
 def wrong_kind(name: str, needed: str, found: str, example: str) -> TypeError:
@@ -108,13 +106,21 @@ def check_flag(name: str, found: object) -> None:
         raise wrong_kind(name, "True or False", f"{type(found).__name__} {excerpt(found)}", "True")
 
 
-def check_number(name: str, found: object, example: int) -> None:
+def check_number(
+    name: str,
+    found: object,
+    example: int,
+    kinds: tuple[type, ...] = (int,),
+    needed: str = "a whole number (int)",
+) -> None:
     """Raise an error if a value is not an int; True and False are not.
 
     Raises:
         TypeError: The message says what was found, and shows an example.
     """
-    _check_number(name, found, _NUMBER, "a whole number (int)", example)
+    check_kind(name, found, kinds, needed, str(example))
+    if isinstance(found, bool):
+        raise wrong_kind(name, needed, repr(found), str(example))
 
 
 def check_range(name: str, found: int, minimum: int = 1, maximum: int | None = None) -> None:
@@ -137,7 +143,7 @@ def check_time_ms(name: str, found: float) -> None:
         MessageRejected: It is negative, or longer than any wait can be.
         TypeError: The message says what was found, and shows an example.
     """
-    _check_number(name, found, _TIME, "a number of milliseconds", 3_000)
+    check_number(name, found, 3_000, (int, float), "a number of milliseconds")
     if not 0 <= found <= MILLISECONDS_MAX:  # nan is neither
         raise MessageRejected(name, f"milliseconds, 0 to {MILLISECONDS_MAX}", found)
 
@@ -170,14 +176,6 @@ def check_timestamp_ms(name: str, found: int) -> int:
     if found > TIMESTAMP_MAX:
         raise MessageRejected(name, f"milliseconds since 1970, at most {TIMESTAMP_MAX}", found)
     return found
-
-
-def _check_number(
-    name: str, found: object, kinds: tuple[type, ...], needed: str, example: int
-) -> None:
-    check_kind(name, found, kinds, needed, str(example))
-    if isinstance(found, bool):
-        raise wrong_kind(name, needed, repr(found), str(example))
 
 
 def check_offset(name: str, found: int) -> None:
@@ -318,6 +316,8 @@ def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[
         TypeError: The message names the call, and the parameter that was probably meant.
     """
     parameters = inspect.signature(method).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
     for name in keywords:
         if name not in parameters:
             meant = nearest_name(name, parameters)

@@ -85,7 +85,7 @@ class TlsFailed(ConnectionFailed):
     """A server answers at an address, but the TLS handshake with it fails."""
 
     def __str__(self) -> str:
-        return f"no TLS with {sanitize(self.address)}: {self.why}"
+        return f"the TLS handshake with {sanitize(self.address)} failed: {self.why}"
 
 
 class NoNameServer(ConnectionFailed):
@@ -104,7 +104,8 @@ class NoNameServer(ConnectionFailed):
     def __str__(self) -> str:
         if not self.tries:
             return (
-                "no name server was given: pass its address, as localhost:9876, or set NAMESRV_ADDR"
+                "no name server was given. Pass its address, as in localhost:9876, or set "
+                "NAMESRV_ADDR"
             )
         return f"no name server answers: {self.why}"
 
@@ -143,7 +144,7 @@ class RequestTimeout(ClientError, page=_CONNECTION_PAGE):
 
     def __str__(self) -> str:
         name = request_name(self.request_code)
-        return f"{self.address} has not answered {name} within {self.timeout_ms} ms"
+        return f"{self.address} did not answer {name} within {self.timeout_ms} ms"
 
 
 class ProtocolError(ClientError, page=_CONNECTION_PAGE):
@@ -160,7 +161,7 @@ class ProtocolError(ClientError, page=_CONNECTION_PAGE):
         self.why = why
 
     def __str__(self) -> str:
-        return f"{self.address} does not answer as a broker does: {self.why}"
+        return f"{self.address} does not answer like a broker: {self.why}"
 
 
 class MessageUnreadable(ProtocolError, page="troubleshooting.md#bytes-that-cannot-be-read"):
@@ -211,7 +212,7 @@ class BrokerNotFound(ClientError, page=_TOPICS_PAGE):
 
     def __str__(self) -> str:
         which = f"broker {sanitize(self.broker_name)}" if self.broker_name else "any broker"
-        return f"no way to {which}: {self.why}"
+        return f"cannot reach {which}: {self.why}"
 
 
 class BrokerRefused(ClientError, page="troubleshooting.md#refused-by-a-broker"):
@@ -365,11 +366,12 @@ class TooManyPending(ClientError):
     def __str__(self) -> str:
         if self.callbacks:
             return (
-                f"callbacks of earlier sends wait to run, {self.callbacks} of them: have them do "
-                "less, or hand it to threads of your own, or raise pending_max"
+                f"too many callbacks of sends are queued: {self.callbacks} (pending_max). Make "
+                "callbacks faster, move the work to your own threads, or raise pending_max"
             )
         return (
-            f"sends wait for their answers already, {self.sends} with {self.size} bytes; wait for "
+            f"too many sends wait for their responses: {self.sends} with {self.size} bytes. Wait "
+            "for "
             "some of them, or raise pending_max or pending_bytes_max"
         )
 
@@ -403,7 +405,7 @@ class OffsetMoved(ClientError):
     def __str__(self) -> str:
         return (
             f"{self.queue} does not hold offset {self.queue_offset}: it has those from "
-            f"{self.min_offset} to before {self.max_offset}; go on at {self.next_begin_offset}"
+            f"{self.min_offset} to before {self.max_offset}. Resume at {self.next_begin_offset}"
         )
 
 
@@ -414,7 +416,7 @@ class NotAssigned(ClientError):
         super().__init__(queue)
 
     def __str__(self) -> str:
-        return f"{sanitize(str(self.args[0]))} is not assigned to this consumer: see assignment()"
+        return f"{sanitize(str(self.args[0]))} is not assigned to this consumer. See assignment()"
 
 
 class OffsetOutOfRange(ClientError):
@@ -432,7 +434,7 @@ class SubscriptionConflict(ClientError, page=_TOPICS_PAGE):
     """A consumer was both subscribed to topics and assigned queues: make another consumer."""
 
     def __str__(self) -> str:
-        return "a consumer either subscribes to topics or is assigned queues: make another consumer"
+        return "a consumer either subscribes to topics or is assigned queues. Make another consumer"
 
 
 class TlsRejected(ClientError):
@@ -464,8 +466,8 @@ class OffsetFileDamaged(ClientError):
     def __str__(self) -> str:
         path, why = self.args
         return (
-            f"{path} and its backup hold no offsets: {why}; mend one of them, or delete both to "
-            "start anew"
+            f"{path} and its backup hold no offsets: {why}. Repair one of them, or delete both to "
+            "start without offsets"
         )
 
 
@@ -477,9 +479,7 @@ class OffsetFileFailed(ClientError):
 
     def __str__(self) -> str:
         path, doing, why = self.args
-        return (
-            f"{path} cannot be {doing}: {why}; check that its directory is there and may be written"
-        )
+        return f"{path} cannot be {doing}: {why}. Check that its directory exists and is writable"
 
 
 class ManifestError(ClientError, page="troubleshooting.md#spark"):
@@ -510,7 +510,7 @@ class ThreadNotStarted(ClientError, RuntimeError):
 
     def __str__(self) -> str:
         return (
-            f"no thread can be started ({self.reason}). Raise the process's limit of threads "
+            f"cannot start a thread ({self.reason}). Raise the process's limit of threads "
             "(ulimit -u, or pids.max of its cgroup), or end some"
         )
 
@@ -520,6 +520,10 @@ class ClientShutDown(ClientError):
 
     def __init__(self, what: str = "the client was shut down") -> None:
         super().__init__(what)
+
+
+UNREACHABLE_ERRORS: Final = (*CONNECTION_FAULTS, BrokerNotFound)
+"""Errors after which another broker may do better, or the same one later."""
 
 
 def request_name(code: int) -> str:

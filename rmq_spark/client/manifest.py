@@ -187,7 +187,7 @@ class CommitManifest:
                 raise ManifestError(f"its part at offset {at} is gone")
             document = _decode_document(part_bodies[at])
             if "part" not in document:
-                raise ManifestError(f"there is no part of it at offset {at}, as it says")
+                raise ManifestError(f"the message at offset {at} is not its part")
             spans += _spans_from_rows(self.topic, document["part"])
         found = CommitManifest(self.topic, self.id, (*spans, *self.spans), origin=self.origin)
         if self.stated != (found.row_count, _spans_crc(found.spans)):
@@ -218,7 +218,7 @@ def decode_manifest(body: bytes) -> CommitManifest | None:
         and _is_count(batch_id, document.get("rows"), document.get("crc"), *parts)
     )
     if not is_right:
-        raise ManifestError(f"it is no manifest: {excerpt(body)}")
+        raise ManifestError(f"it is not a manifest: {excerpt(body)}")
     manifest = CommitManifest(
         str(topic),
         ManifestId(query_id, str(write_name), int(batch_id or 0), str(run_id)),
@@ -291,7 +291,7 @@ class CommitState:
             }
             return cls(queries, tuple(map(str, document.get("writes", ()))))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ManifestError(f"it tells of no commits: {excerpt(document)}") from error
+            raise ManifestError(f"it is not a state of commits: {excerpt(document)}") from error
 
 
 def manifest_bytes_needed(topic: str, write_name: str = "") -> int:
@@ -331,13 +331,13 @@ def _decode_document(body: bytes) -> dict[str, Any]:
         check_nesting(body, "a manifest", BodyError)
         found = orjson.loads(body)
     except (BodyError, ValueError) as error:
-        raise ManifestError(f"it is no manifest, but {excerpt(body)}") from error
+        raise ManifestError(f"it is not a manifest, but {excerpt(body)}") from error
     if not isinstance(found, dict) or not _is_count(found.get("v")):
-        raise ManifestError(f"it is no manifest, but {excerpt(body)}")
+        raise ManifestError(f"it is not a manifest, but {excerpt(body)}")
     if found["v"] > VERSION:
         raise ManifestError(
-            f"it is of version {found['v']}, and this release of rocketpoll reads {VERSION}: "
-            "read with the release that has written it, or a newer one",
+            f"it is of version {found['v']}, and this release of rocketpoll reads {VERSION}. Read "
+            "it with the release that wrote it, or a newer one",
             found["v"],
         )
     return found
@@ -359,7 +359,7 @@ def _spans_from_rows(topic: str, rows: Any) -> list[CommittedSpan]:
             and _is_count(*row[1:])
             and row[1] <= INT32_MAX
         ):
-            raise ManifestError(f"it has what is no span: {excerpt(row)}")
+            raise ManifestError(f"one of its spans is malformed: {excerpt(row)}")
         spans.append(CommittedSpan(MessageQueue(topic, row[0], row[1]), *row[2:]))
     return spans
 

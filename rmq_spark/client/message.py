@@ -169,9 +169,10 @@ class Message:
         if self.tags:
             properties[TAGS] = self.tags
         if self.keys:
-            properties[KEYS] = (
-                self.keys if isinstance(self.keys, str) else self._joined_keys(self.keys)
-            )
+            keys = (self.keys,) if isinstance(self.keys, str) else self.keys
+            for key in keys:
+                check_text("one of keys", key, "order-42")
+            properties[KEYS] = KEY_SEPARATOR.join(keys)
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)
         if self.sharding_key:
@@ -200,24 +201,19 @@ class Message:
             )
         return text
 
-    def _joined_keys(self, keys: Sequence[str]) -> str:
-        for key in keys:
-            check_text("one of keys", key, "order-42")
-        return KEY_SEPARATOR.join(keys)
-
 
 def _size_hint(body_bytes_max: int) -> str:
     """Return what to do about a body over a limit, to append to what an error needed."""
     split = "split it, or send a reference to a file"
     if body_bytes_max >= PLAIN_BYTES_MAX:
-        return f" before compression, which consumers inflate it to ({split})"
+        return f" before compression, the most that consumers inflate ({split})"
     return f" before compression ({split}; where brokers take more, raise max_message_bytes)"
 
 
 BUFFERS: Final = (bytes, bytearray, memoryview)
 """The types of bodies that are sent as they are."""
 
-_TOPIC_NEEDED: Final = "a text (str), and the body behind it"
+_TOPIC_NEEDED: Final = "a text (str), followed by the body"
 _TOPIC_EXAMPLE: Final = "Message('orders', b'body')"
 
 _FIELD_CHECKS: Final = (
@@ -359,12 +355,7 @@ def to_message(
 ) -> MessageExt:
     """Return the message that a stored record holds.
 
-    Args:
-        stored: The decoded record.
-        broker_name: Name of the broker that it was read from.
-        max_body_bytes: Most bytes that a compressed body may inflate to.
-        with_fault: Whether to return a message whose body cannot be decompressed, with its
-            ``fault``; otherwise that is an error.
+    With ``with_fault``, a message whose body cannot be decompressed is returned with its ``fault``.
 
     Raises:
         BodyError: The body was compressed, and cannot be decompressed.
@@ -466,12 +457,8 @@ def decode_messages(
 ) -> Iterator[MessageExt]:
     """Yield the messages of records that lie back to back, of any queues.
 
-    Args:
-        records: The stored records.
-        broker_name: Name of the broker that they were read from.
-        max_body_bytes: Most bytes that a compressed body may inflate to.
-        with_faults: Whether to yield a message that cannot be read as well, with its ``fault``, and
-            continue with the next; otherwise it ends the iteration with an error.
+    With ``with_faults``, a message that cannot be read is yielded with its ``fault``; otherwise it
+    ends the iteration with an error.
 
     Raises:
         RecordError: The bytes are not records, or a record is damaged; with faults, only if the

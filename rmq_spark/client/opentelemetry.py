@@ -103,7 +103,7 @@ def context_of(message: Message | MessageExt) -> Context:
 def _log_errors(
     method: Callable[Concatenate[_Self, _Arguments], _Result],
 ) -> Callable[Concatenate[_Self, _Arguments], _Result | None]:
-    """Make a method log its first error, and return None instead of raising."""
+    """Make a method return None instead of raising; of all, the first error is logged."""
 
     @wraps(method)
     def harmless(
@@ -112,40 +112,27 @@ def _log_errors(
         try:
             return method(self, *args, **kwargs)
         except Exception:  # noqa: BLE001  # a send or a listener is at stake, whatever a provider raises
-            _once_logger.log()
+            if not _Telemetry.has_failed:
+                _Telemetry.has_failed = True
+                text = (
+                    "OpenTelemetry failed; messages continue without it, and later failures are "
+                    "not logged"
+                )
+                _log.exception(text)
             return None
 
     return harmless
 
 
-class _OnceLogger:
-    """Logs the first failure only, because each send may cause one."""
-
-    def __init__(self) -> None:
-        self._has_logged = False
-
-    def reset(self) -> None:
-        """Log the next failure again."""
-        self._has_logged = False
-
-    def log(self) -> None:
-        """Log the error that is being handled, unless one was logged before."""
-        if not self._has_logged:
-            self._has_logged = True
-            text = "OpenTelemetry failed; messages go on without it, and later failures unsaid"
-            _log.exception(text)
-
-
-_once_logger = _OnceLogger()
-
-
 class _Telemetry:
     """The observer that makes spans and counts; it holds the process's instruments."""
+
+    has_failed = False
 
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
     ) -> None:
-        _once_logger.reset()  # what fails from now on is news
+        _Telemetry.has_failed = False  # what fails from now on is news
         self.tracer = trace.get_tracer("rocketpoll", __version__, tracer_provider, _SCHEMA)
         meter = metrics.get_meter("rocketpoll", __version__, meter_provider, _SCHEMA)
         self.sent_messages = meter.create_counter(

@@ -161,13 +161,13 @@ class Avro:
             found = self._library.schemaless_reader(stream, written_by, self._schema)
         except self._library.read.SchemaResolutionError as error:
             raise ValueError(
-                f"a record of its schema cannot be one of this ({_reason(error)})"
+                f"a record of the writer's schema does not fit this schema ({_reason(error)})"
             ) from error
         except (EOFError, LookupError, TypeError, OverflowError) as error:
-            raise ValueError(f"it is no record of the schema ({error!r})") from error
+            raise ValueError(f"it is not a record of the schema ({error!r})") from error
         left = len(body) - len(self._header) - stream.tell()
         if left:
-            raise ValueError(f"{left} bytes are behind the record")
+            raise ValueError(f"{left} bytes follow the record")
         return found
 
     def _fetch_schema(self, header: bytes, schema_of: Callable[[bytes], Mapping[str, Any]]) -> Any:
@@ -288,7 +288,7 @@ def _to_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, (set, frozenset)):
         return list(value)
-    raise TypeError(f"needed a model or what JSON has, found {type(value).__name__}")
+    raise TypeError(f"needed a model or a type of JSON, found {type(value).__name__}")
 
 
 def _to_packable(value: Any) -> Any:

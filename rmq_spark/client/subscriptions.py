@@ -129,8 +129,8 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
 @lru_cache(maxsize=1024)  # by which it is once
 def _warn_once(tag: str) -> None:
     _log.warning(
-        "the subscription has one tag %s: if several are meant, separate them by ||, as "
-        '"paid || refunded"; if it is a condition, give by_sql("size > 3")',
+        "the subscription has one tag %s. If several are meant, separate them by ||, as in "
+        '"paid || refunded"; if it is a condition, use by_sql("size > 3")',
         excerpt(tag),
     )
 

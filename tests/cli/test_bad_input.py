@@ -183,7 +183,7 @@ def test_a_name_server_without_brokers(called, failed, verb):
         said = failed(verb, "--namesrv", server.address)
     if verb not in HELPLESS:
         assert said == (
-            "no way to any broker: the cluster has no master that the name servers know; "
+            "cannot reach any broker: the cluster has no master that the name servers know; "
             "start one that registers there, or see rocketpoll cluster info"
         )
 
@@ -198,8 +198,8 @@ def test_a_topic_that_is_not_there(cluster, failed, verb):
     )
 
 
-READ = "no broker lets it be read; let it be (perm 6)"
-WRITTEN = "no broker with a master lets it be written; let it be (perm 6)"
+READ = "no broker allows reading it. Set its perm to 6"
+WRITTEN = "no broker with a master allows writing to it. Set its perm to 6"
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ from broker_kinds import wait_until
 from console_stage import served
 from name_servers import JoiningNameServer
 
-from rmq_spark.client import LitePullConsumer, Message
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, LitePullConsumer, Message
 
 GROUP, TOPIC = "billing", "orders"
 A, B = "broker-a", "broker-b"

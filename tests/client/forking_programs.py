@@ -21,9 +21,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from rmq_spark.client import (
+from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.consumer.base_consumer_impl import ServiceState
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.transport.pending_requests import ForkSafeFuture
+from rmq_spark.client.transport.remoting_client import RemotingClient
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rocketpoll import (
     Admin,
-    BulkPull,
     ClientError,
     ClientInstance,
     LitePullConsumer,
@@ -31,15 +36,9 @@ from rmq_spark.client import (
     Message,
     MessageQueue,
     Producer,
-    PullRules,
     PushConsumer,
     PushSettings,
-    RemotingClient,
 )
-from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.consumer.base_consumer_impl import ServiceState
-from rmq_spark.client.transport.pending_requests import ForkSafeFuture
-from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 BROKER, TOPIC, GROUP = sys.argv[3:]
@@ -123,7 +122,7 @@ def producer_started_before(address):
     producer = Producer("P", address)
     producer.start()
     producer.send(Message(TOPIC, b"before"), QUEUE)
-    own = producer.instance.connections._pool.get(BROKER).connection
+    own = producer.instance.connections.get(BROKER).connection
 
     def work():
         sent = send_all(producer, os.getpid())
@@ -135,7 +134,7 @@ def producer_started_before(address):
     found = {"sent": send_all(producer, os.getpid()), "client": producer.instance.client_id}
     said = [child.said() for child in children]
     producer.send(Message(TOPIC, b"behind"), QUEUE)
-    is_kept = producer.instance.connections._pool.get(BROKER).connection is own
+    is_kept = producer.instance.connections.get(BROKER).connection is own
     producer.shutdown()
     return {"parent": found, "children": said, "connection is kept": is_kept}
 

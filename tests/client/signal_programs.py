@@ -17,7 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from rmq_spark.client import (
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rocketpoll import (
     LitePullConsumer,
     LitePullSettings,
     Message,
@@ -25,7 +26,6 @@ from rmq_spark.client import (
     PushConsumer,
     PushSettings,
 )
-from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 NOTICED_SECONDS = 0.2

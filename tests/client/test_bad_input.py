@@ -337,7 +337,9 @@ def test_what_is_not_permitted_is_said_to_be(running_broker, api, stack):
         api.admin.create_topic(running_broker.address, config)
     instance = instance_of(stack, running_broker.address)
     producer = producer_of(stack, instance)
-    with pytest.raises(TopicNotUsable, match="Reading: no broker with a master lets it be written"):
+    with pytest.raises(
+        TopicNotUsable, match="Reading: no broker with a master allows writing to it"
+    ):
         producer.send(Message("Reading", b"x"))
     queue = MessageQueue("Writing", "broker-a", 0)
     assert producer.send(Message("Writing", b"x")).queue.topic == "Writing"

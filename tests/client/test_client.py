@@ -1,10 +1,8 @@
 import pickle
 
-import pytest
 from python_programs import ROOT, python_program
 
-from rmq_spark import client
-from rmq_spark.client import Message
+from rocketpoll import Message
 
 SELDOM_NEEDED = {
     "numpy",
@@ -20,7 +18,6 @@ SELDOM_NEEDED = {
     "rmq_spark.client.api.admin_api",
     "rmq_spark.client.producer.tables.arrow_sender",
     "rmq_spark.client.reading.bulk_pull",
-    "rmq_spark.client.api.name_server_api",
     "rmq_spark.client.transport.tls.settings",
     "rmq_spark.client.consumer.offsets.local_offset_store",
     "rmq_spark.wire.signature",
@@ -36,22 +33,11 @@ SELDOM_NEEDED = {
 }
 
 
-def test_all_public_names_are_there_and_listed_once():
-    assert sorted(client._MODULES) == sorted(client.__all__) == dir(client)
-    for name in client.__all__:
-        assert getattr(client, name) is not None
-
-
-def test_a_name_that_is_not_there_is_an_error():
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        client.Nothing  # noqa: B018  # looking is what raises
-
-
 def test_whoever_sends_and_consumes_loads_nothing_that_only_others_need():
     program = f"""
         import sys
         before = set(sys.modules)  # what this environment's own start-up has loaded
-        from rmq_spark.client import LitePullConsumer, Producer, PushConsumer
+        from rocketpoll import LitePullConsumer, Producer, PushConsumer
         print(*sorted({SELDOM_NEEDED!r} & (set(sys.modules) - before)))
     """
     done = python_program(program, cwd=ROOT)
@@ -63,7 +49,7 @@ def test_whoever_takes_messages_one_by_one_loads_no_arrays(rocketpoll_broker, ro
     program = f"""
         import sys
         before = set(sys.modules)
-        from rmq_spark.client import LitePullConsumer
+        from rocketpoll import LitePullConsumer
         with LitePullConsumer("G", "{rocketpoll_broker.address}") as consumer:
             consumer.assign(consumer.fetch_message_queues("{rocketpoll_topic}"))
             for queue in consumer.assignment():

@@ -79,7 +79,7 @@ def test_the_tree_in_the_docstring_is_the_tree():
 def test_they_name_the_request_the_place_and_what_to_do():
     assert (
         str(RequestTimeout("h:1", 310, 3_000))
-        == "h:1 has not answered SEND_MESSAGE_V2 within 3000 ms"
+        == "h:1 did not answer SEND_MESSAGE_V2 within 3000 ms"
     )
     assert (
         str(refusal(17, None, "h:1", 99_999))
@@ -100,8 +100,8 @@ def test_a_send_that_failed_tells_what_became_of_each_try():
 
 
 def test_of_sends_and_callbacks_that_wait_the_number_is_told():
-    assert "already, 1 with 7 bytes" in str(TooManyPending(1, 7))
-    assert "wait to run, 1 of them" in str(TooManyPending(1, 7, 1))
+    assert "responses: 1 with 7 bytes" in str(TooManyPending(1, 7))
+    assert "queued: 1 " in str(TooManyPending(1, 7, 1))
 
 
 def test_no_error_repeats_megabytes_of_what_was_wrong():

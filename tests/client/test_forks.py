@@ -16,18 +16,12 @@ import pytest
 from breadth import spread
 from python_programs import last_line_of
 
-from rmq_spark.client import (
-    Admin,
-    ClientInstance,
-    LitePullConsumer,
-    Producer,
-    PushConsumer,
-    RemotingClient,
-)
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.reading.bulk_pull import BulkPull
+from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import Admin, ClientInstance, LitePullConsumer, Producer, PushConsumer
 
 PROGRAMS = Path(__file__).with_name("forking_programs.py")
 PATIENCE_S = 90

@@ -51,12 +51,12 @@ def sockets():
     return sum(link.startswith("socket:") for link in links)
 
 before = send("before")
-own = producer.instance.connections._pool.get(address).connection
+own = producer.instance.connections.get(address).connection
 left = [sockets(), in_child(sockets)]
 child = in_child(lambda: send("child"))
 behind = send("behind")
 say(sent=[before, child, behind], left=left,
-    is_kept=producer.instance.connections._pool.get(address).connection is own)
+    is_kept=producer.instance.connections.get(address).connection is own)
 producer.shutdown()
 """
 

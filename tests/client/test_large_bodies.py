@@ -11,7 +11,7 @@ from bad_messages import ZLIB
 from source_parts import options_for, schema_of
 
 from rmq_spark.cli.main import main
-from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.errors import BodyTooLarge
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.plan.offset_ranges import OffsetRange

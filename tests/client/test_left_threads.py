@@ -5,8 +5,8 @@ import threading
 import pytest
 from left_threads import none_left, threads_of_clients
 
-from rmq_spark.client import ClientInstance
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
+from rocketpoll import ClientInstance
 
 
 def test_a_client_that_nobody_ends_is_found_by_the_names_of_its_threads():

@@ -75,24 +75,27 @@ def test_a_part_that_is_gone_or_another_is_found_out():
         found.join_parts({at: body for at, body in parts.items() if at != 41})
     with pytest.raises(ManifestError, match="their sum differs"):
         found.join_parts({**parts, 41: parts[40]})
-    with pytest.raises(ManifestError, match="there is no part of it at offset 40"):
+    with pytest.raises(ManifestError, match="the message at offset 40"):
         found.join_parts({**parts, 40: last})
 
 
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"hello", "it is no manifest, but b'hello'"),
-        (b"[1]", "it is no manifest"),
-        (b'{"v": true}', "it is no manifest"),
-        (b'{"v": 1}', "it is no manifest: b'"),
+        (b"hello", "it is not a manifest, but b'hello'"),
+        (b"[1]", "it is not a manifest"),
+        (b'{"v": true}', "it is not a manifest"),
+        (b'{"v": 1}', "it is not a manifest: b'"),
         (b'{"v": 2, "what": "ever"}', "it is of version 2, and this release of rocketpoll reads 1"),
-        (written(manifest(), 9_999)[1].replace(b"[[", b'[["x"],['), "what is no span"),
+        (written(manifest(), 9_999)[1].replace(b"[[", b'[["x"],['), "is malformed"),
         (written(manifest(), 9_999)[1].replace(b'"rows":1', b'"rows":2'), "their sum differs"),
-        (written(manifest(), 9_999)[1].replace(b'"batch":3', b'"batch":-3'), "it is no manifest"),
-        (written(manifest(), 9_999)[1][:-1] + b',"parts":5}', "it is no manifest"),
-        (written(manifest(), 9_999)[1].replace(b",0,0,1,7", b",0,%d,1,7" % 2**63), "is no span"),
-        (written(manifest(), 9_999)[1].replace(b",0,0,1,7", b",%d,0,1,7" % 2**31), "is no span"),
+        (
+            written(manifest(), 9_999)[1].replace(b'"batch":3', b'"batch":-3'),
+            "it is not a manifest",
+        ),
+        (written(manifest(), 9_999)[1][:-1] + b',"parts":5}', "it is not a manifest"),
+        (written(manifest(), 9_999)[1].replace(b",0,0,1,7", b",0,%d,1,7" % 2**63), "is malformed"),
+        (written(manifest(), 9_999)[1].replace(b",0,0,1,7", b",%d,0,1,7" % 2**31), "is malformed"),
     ],
 )
 def test_what_is_no_manifest_says_why(body, problem):
@@ -119,7 +122,7 @@ def test_whatever_a_field_holds_it_is_a_manifest_or_said_to_be_none(field, value
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"v":' * 100_000, b'{"v":1,"part":' * 100_000])
 def test_what_is_nested_without_end_is_no_manifest(body):
-    with pytest.raises(ManifestError, match="it is no manifest, but"):
+    with pytest.raises(ManifestError, match="it is not a manifest, but"):
         decode_manifest(body)
 
 
@@ -164,7 +167,7 @@ def test_where_a_reader_stops_and_goes_on_makes_no_difference(ids, cut):
 
 def test_a_state_that_is_none_is_refused():
     for document in (None, {}, {"queries": {"q": []}}, {"queries": {"q": ["x"]}}, {"queries": 3}):
-        with pytest.raises(ManifestError, match="it tells of no commits"):
+        with pytest.raises(ManifestError, match="it is not a state of commits"):
             CommitState.from_json(document)
 
 

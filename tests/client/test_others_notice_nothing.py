@@ -61,7 +61,7 @@ def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stor
         producer = Producer("P", instance=instance)
         with producer:
             producer.send(Message(topic, b"first"), queue)
-            own = instance.connections._pool.get(cluster.address)
+            own = instance.connections.get(cluster.address)
             for number in range(20):
                 futures = [
                     producer.send_async(Message(topic, b"%d" % n), queue, 20_000) for n in range(50)
@@ -69,7 +69,7 @@ def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stor
                 with suppress(ClientError):
                     producer.send(Message(topic, b"hurry"), timeout_ms=1)
                 assert [future.result(20) for future in futures], number
-            assert instance.connections._pool.get(cluster.address) == own
+            assert instance.connections.get(cluster.address) == own
     stored = Counter(bodies_of(cluster, queue))
     assert [stored[b"%d" % n] for n in range(50)] == [20] * 50
 
@@ -179,7 +179,7 @@ def test_a_host_that_has_vanished_is_passed_over_by_sends_once_that_is_known(two
         found = {producer.send(Message(topic, b"x")).queue.broker_name for _ in range(3)}
         assert found == {"broker-a"}
         hole = producer.instance.routes.master_address("a-gone")
-        lines = producer.instance.connections._pool
+        lines = producer.instance.connections
         lines._silent[hole] = float("inf")  # as it is when dialling has failed
         reached = []
         reach = producer.instance.connections.connect

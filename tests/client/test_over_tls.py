@@ -138,13 +138,13 @@ def test_a_shutdown_ends_whoever_waits(broker, cluster, reads_itself):
 
 def test_who_has_no_certificate_is_told_that_one_is_wanted(terminator):
     instance = ClientInstance(terminator.address, tls=TRUSTING)
-    with pytest.raises(NoNameServer, match="does it want a certificate from this client"):
+    with pytest.raises(NoNameServer, match="Does it require a certificate from this client"):
         instance.name_servers.admin.topics()
     instance.shutdown()
 
 
 def test_who_speaks_no_tls_is_told_that_it_may_be_wanted(terminator):
     instance = ClientInstance(terminator.address)
-    with pytest.raises(NoNameServer, match="does it want TLS"):
+    with pytest.raises(NoNameServer, match="Does it require TLS"):
         instance.name_servers.admin.topics()
     instance.shutdown()

@@ -21,8 +21,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rmq_spark.client import Message, Producer
 from rmq_spark.errors import RocketPollError
+from rocketpoll import Message, Producer
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 from rocketpoll.broker.testing import wait_until
 

@@ -16,8 +16,8 @@ import pytest
 from breadth import spread
 from python_programs import python_program, started_python_program
 
-from rmq_spark.client import Admin, LitePullConsumer, Message
 from rmq_spark.client.errors import ClientError, SendFailed
+from rocketpoll import Admin, LitePullConsumer, Message
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 from rocketpoll.broker.settings.settings import ConfigError
@@ -308,7 +308,7 @@ def test_a_fork_can_use_it_and_cannot_end_it(mode, how, tmp_path):
 KEPT_OPEN = """
     import os, sys, time
     from rocketpoll.broker.embedded import EmbeddedBroker
-    from rmq_spark.client import LitePullConsumer, Message
+    from rocketpoll import LitePullConsumer, Message
 
     broker = EmbeddedBroker(own_process=sys.argv[1] == "process").start()
     broker.send("orders", "one")

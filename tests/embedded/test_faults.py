@@ -12,7 +12,6 @@ from datetime import timedelta
 
 import pytest
 
-from rmq_spark.client import LitePullConsumer, Message
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
@@ -20,6 +19,7 @@ from rmq_spark.client.errors import (
     ConnectionFailed,
     SendFailed,
 )
+from rocketpoll import LitePullConsumer, Message
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
 from rocketpoll.broker.testing import wait_until
 
@@ -122,7 +122,7 @@ def _holds(line):
 
 def test_a_connection_is_cut_in_the_middle_of_an_answer(broker, topic, api):
     with broker.cut_after(50):
-        with pytest.raises(ConnectionClosed, match="in the middle of an answer, 50 bytes into it"):
+        with pytest.raises(ConnectionClosed, match="in the middle of a response, 50 bytes into it"):
             api.admin.broker_config(broker.address)
         with pytest.raises(ConnectionClosed):
             api.admin.broker_config(broker.address)

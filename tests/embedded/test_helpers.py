@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmq_spark.client import LitePullConsumer, Message
 from rmq_spark.client.errors import MessageRejected, RouteNotFound
+from rocketpoll import LitePullConsumer, Message
 from rocketpoll.broker.embedded import EmbeddedBroker, NotInTime
 from rocketpoll.broker.testing import wait_until
 

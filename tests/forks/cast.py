@@ -12,9 +12,11 @@ import os
 import time
 from collections import Counter
 
-from rmq_spark.client import (
+from rmq_spark.client.message import decode_messages
+from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+from rocketpoll import (
     Admin,
-    BulkPull,
     ClientError,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
@@ -23,12 +25,9 @@ from rmq_spark.client import (
     Message,
     MessageQueue,
     Producer,
-    PullRules,
     PushConsumer,
     PushSettings,
 )
-from rmq_spark.client.message import decode_messages
-from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 BROKER_NAME = "broker-a"

@@ -26,17 +26,11 @@ from forks.judge import judge
 from forks.notes import NotedErrors, Notes
 from forks.ways import CHILD_SECONDS, COPIES, ENDS, NESTED, PROCESSES, end, wait_for, watch_child
 
-from rmq_spark.client import (
-    Admin,
-    BrokerApi,
-    BulkPull,
-    ClientError,
-    ClientInstance,
-    Message,
-    Producer,
-    RemotingClient,
-)
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.message import decode_messages
+from rmq_spark.client.reading.bulk_pull import BulkPull
+from rmq_spark.client.transport.remoting_client import RemotingClient
+from rocketpoll import Admin, ClientError, ClientInstance, Message, Producer
 
 PATIENCE_SECONDS = 30
 STATES = ("made", "running", "running", "running", "starting", "ending", "ended")
@@ -463,7 +457,7 @@ class Story:
 
 def _connections_of(role):
     with suppress(AttributeError):
-        return role.instance().connections._pool.connections()
+        return role.instance().connections.connections()
     return ()
 
 

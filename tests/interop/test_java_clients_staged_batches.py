@@ -18,8 +18,7 @@ from java_clients import bodies_of, numbered, queue
 from staged_rows import RemoteSink, Sink, roll_back_between
 from stores_in_turn import now_ms
 
-from rmq_spark.client import Admin
-from rocketpoll import read_table
+from rocketpoll import Admin, read_table
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.message_store import MessageStore
 

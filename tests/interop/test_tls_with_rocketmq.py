@@ -115,7 +115,7 @@ def test_who_is_not_let_in_is_told_why(rocketmq):
         return "it is let in"
 
     if mode == "enforcing":
-        assert "does it want TLS?" in why_not(None)
+        assert "Does it require TLS?" in why_not(None)
         assert "certificate" in why_not(TRUSTING)
     else:
         assert why_not(None) == "it is let in"

@@ -18,9 +18,9 @@ from rocketmq_peer import free_port
 from scrapes import samples_of
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
-from rmq_spark.client import Admin
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.message import Message
+from rocketpoll import Admin
 
 OF_OUR_CLIENTS = {"language": "python", "version": "v4_9_8", "consume_mode": "push"}
 

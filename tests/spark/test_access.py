@@ -75,17 +75,17 @@ def test_a_client_without_checks_is_made_and_warns(caplog):
         ),
         (
             {"tls": "true", "tlsKeyFile": certificate("client.key")},
-            "tlsCertFile: it is needed as well as its",
+            "tlsCertFile: it is required together with its",
         ),
-        ({"tls": "true", "tlsCertFile": CERTIFICATE}, "tlsKeyFile: it is needed: "),
-        ({"tls": "true", **LOCKED}, "tlsKeyPassword: it is needed: the key in "),
+        ({"tls": "true", "tlsCertFile": CERTIFICATE}, "tlsKeyFile: it is required, as "),
+        ({"tls": "true", **LOCKED}, "tlsKeyPassword: it is required, as the key in "),
         (
             {"tls": "true", **LOCKED, "tlsKeyPassword": "s3cr3t"},
-            "tlsKeyPassword: it does not open the key",
+            "tlsKeyPassword: it does not decrypt the key",
         ),
         (
             {"tls": "true", "tlsServerName": "."},
-            "tlsServerName: no certificate can bear the name '.'",
+            "tlsServerName: no certificate can have the name '.'",
         ),
     ],
 )

@@ -2,7 +2,7 @@ import pytest
 from client_clusters import FakeCluster
 from source_parts import options_for, queue_of
 
-from rmq_spark.client.api.name_server_api import NameServerApi
+from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.spark.brokers.addresses import BrokerAddresses, instance_for
 from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
@@ -27,7 +27,7 @@ def test_a_broker_to_which_no_route_leads_is_found_among_all(rocketpoll_broker, 
 
 def test_one_that_nobody_knows_is_not_found(rocketpoll_topic, addresses):
     with pytest.raises(
-        BrokerNotFound, match="no way to broker gone: no name server knows a broker"
+        BrokerNotFound, match="cannot reach broker gone: no name server knows a broker"
     ):
         addresses.resolve(MessageQueue(rocketpoll_topic, "gone", 0))
 

@@ -17,7 +17,7 @@ from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.preflight import check_with_brokers
 
-NO_WAY = "no way to broker b: no name server knows a broker of that name"
+NO_WAY = "cannot reach broker b: no name server knows a broker of that name"
 A_ALONE = json.dumps({"T": {"a": [0]}})
 
 

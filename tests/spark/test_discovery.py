@@ -2,7 +2,7 @@ import pytest
 from name_servers import JoiningNameServer
 from source_parts import queue_of, queues_of
 
-from rmq_spark.client.api.name_server_api import NameServerApi
+from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.instance.routes import TopicRoute
 from rmq_spark.spark.errors import OptionError

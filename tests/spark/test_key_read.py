@@ -5,12 +5,11 @@ from types import SimpleNamespace
 import pytest
 from source_parts import Clock, options_for, queues_of, schema_of, send
 
-from rmq_spark.client import Message
 from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.read import key_reader
 from rmq_spark.spark.schemas.columns import arrow_schema_of
-from rocketpoll import EmbeddedBroker
+from rocketpoll import EmbeddedBroker, Message
 
 SCHEMA = arrow_schema_of(schema_of("body binary, keys string"))
 

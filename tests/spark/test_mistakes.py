@@ -120,16 +120,16 @@ _READ = [
     (
         {"namesrvAddr": "http://localhost:9876"},
         (
-            "namesrvAddr: needed host:port without a scheme (http://), as name servers are spoken "
-            "to in RocketMQ's own protocol: write localhost:9876, with the name server's port, as "
+            "namesrvAddr: needed host:port without a scheme (http://), because name servers speak "
+            "RocketMQ's own protocol. Write localhost:9876, with the name server's port, as in "
             "localhost:9876, found 'http://localhost:9876'"
         ),
     ),
     (
         {"namesrvAddr": "rocketmq://mq:9876/"},
         (
-            "namesrvAddr: needed host:port without a scheme (rocketmq://), as name servers are "
-            "spoken to in RocketMQ's own protocol: write mq:9876, with the name server's port, as "
+            "namesrvAddr: needed host:port without a scheme (rocketmq://), because name servers "
+            "speak RocketMQ's own protocol. Write mq:9876, with the name server's port, as in "
             "localhost:9876, found 'rocketmq://mq:9876/'"
         ),
     ),
@@ -147,7 +147,7 @@ _READ = [
         {"tls": "true", "tlsCaFile": "/no/such.pem"},
         (
             "tlsCaFile: /no/such.pem cannot be read: No such file or directory; needed a PEM file "
-            "of this machine: correct the path, or put the file there"
+            "on this machine. Correct the path, or put the file there"
         ),
     ),
     (

@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from rmq_spark.client.producer.queue_selector import queue_for_key
+from rmq_spark.client.producer.topic_sender import queue_for_key
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.write.routing import RowRouter
 from rmq_spark.wire.message_queue import MessageQueue

@@ -285,7 +285,8 @@ def test_a_topic_that_nobody_makes_is_an_error_at_once():
             on_wait=lambda: pytest.fail("waited"),
         )
     assert (
-        "no route to topic orders: there is none, and no broker makes topics by itself" in problem
+        "no route to topic orders: it does not exist, and no broker creates topics automatically"
+        in problem
     )
     assert "create the topic, as with mqadmin updateTopic" in problem
 

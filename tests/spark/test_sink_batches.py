@@ -206,6 +206,6 @@ def test_a_topic_that_may_not_be_written_is_said_to_be_so(sink):
     with pytest.raises(AnalysisException) as raised:
         sink.write(sink.spark.sql("select 'a' as body"), topic=topic)
     assert complaint(raised) == (
-        f"OptionError: option topic: no route to topic {topic}: no broker with a master lets it be "
-        "written; let it be (perm 6), or see that its masters run"
+        f"OptionError: option topic: no route to topic {topic}: no broker with a master allows "
+        "writing to it. Set its perm to 6, or start its masters"
     )

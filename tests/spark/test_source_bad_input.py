@@ -270,7 +270,7 @@ class TestAddresses:
             with pytest.raises(PySparkException) as raised:
                 source.load(namesrvAddr=address, topic="T", requestTimeoutMs=200)
         assert complaint(raised) == (
-            f"OptionError: option namesrvAddr: no name server answers: {address} has not answered "
+            f"OptionError: option namesrvAddr: no name server answers: {address} did not answer "
             "GET_ROUTEINFO_BY_TOPIC within 200 ms"
         )
 

@@ -78,14 +78,14 @@ def test_a_stream_that_runs_and_its_tasks_need_the_files_no_more(source, tls):
             {"tlsCaFile": "/no/ca.pem"},
             "option tlsCaFile: /no/ca.pem cannot be read: No such file or directory; needed a PEM",
         ),
-        ({"tlsKeyPassword": "sesame"}, "option tlsKeyPassword: it does not open the key in "),
+        ({"tlsKeyPassword": "sesame"}, "option tlsKeyPassword: it does not decrypt the key in "),
         (
             {"tlsCaFile": certificate("other-ca.pem")},
-            "the CA file has to hold the authority that has signed it",
+            "Put the authority that signed it into the CA file",
         ),
         (
             {"tlsServerName": "brokers.example"},
-            "dial a name that it bears, or give one as server name",
+            "Connect to a name that it has, or set one as server name",
         ),
         ({"tls": "false"}, "option tlsCaFile: it means nothing without tls=true"),
     ],
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_said_at_load(source, tls, given, said):
 def test_who_comes_without_tls_is_told_so(source):
     with pytest.raises(PySparkException) as raised:
         source.load(topic="T")
-    assert "does it want TLS?" in complaint(raised)
+    assert "Does it require TLS?" in complaint(raised)
 
 
 def test_neither_password_nor_key_is_ever_shown(source, tls, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from forgetful_pairs import A0, B0, B1, forgetful_pair, places
 from source_parts import options_for, schema_of
 
-from rmq_spark.client.api.name_server_api import NameServerApi
+from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.errors import DataLoss, OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS

@@ -10,7 +10,7 @@ import pytest
 from middle_boxes import Nat
 from source_parts import Clock, options_for, queue_of, schema_of, send
 
-from rmq_spark.client.api.name_server_api import NameServerApi
+from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.reading import readable_chunks
 from rmq_spark.client.reading.log_files import LogFiles
 from rmq_spark.spark.brokers import retry_timer

@@ -27,9 +27,9 @@ OPTIONS = {
 TEXT = certificate("make.sh")
 CA = {"ca_file": certificate("ca.pem")}
 CLIENT = {"cert_file": certificate("client.crt"), "key_file": certificate("client.key")}
-PEM = "it has to be a text file with -----BEGIN {} in it (PEM); keytool and openssl make one"
-NO_FILE = "needed a PEM file of this machine: correct the path, or put the file there"
-AGAIN = "needed PEM that OpenSSL reads, as openssl x509 writes it: copy it once more"
+PEM = "it must be a text file that contains -----BEGIN {} (PEM). Make one with keytool or openssl"
+NO_FILE = "needed a PEM file on this machine. Correct the path, or put the file there"
+AGAIN = "needed PEM that OpenSSL reads, as openssl x509 writes it. Copy the file again"
 
 FILES = [
     ({"ca_file": "/no/ca.pem"}, "/no/ca.pem cannot be read: No such file or directory; " + NO_FILE),
@@ -61,7 +61,7 @@ FILES = [
         {"key_file": certificate("server.key"), "cert_file": CLIENT["cert_file"]},
         (
             f"{certificate('server.key')} is not the key of the certificate in "
-            f"{CLIENT['cert_file']}: needed the one that this was made with"
+            f"{CLIENT['cert_file']}. Use the one that it was made with"
         ),
     ),
     (
@@ -70,9 +70,9 @@ FILES = [
             "cert_file": CLIENT["cert_file"],
             "key_file": certificate("locked.key"),
         },
-        "locked: give the key's own password",
+        "encryption. Pass the key's own password",
     ),
-    ({"server_name": "."}, "no certificate can bear the name '.'"),
+    ({"server_name": "."}, "no certificate can have the name '.'"),
 ]
 """Settings, the first of which is to blame, and what is said of it."""
 
@@ -81,7 +81,7 @@ TLS_OPTIONS = (
     "tlsKeyFile for who asks; tls=false for none)"
 )
 OFFERED = " (options: tls=true, and tlsCaFile for the authority to trust)"
-UNTRUSTED = "the CA file has to hold the authority that has signed it"
+UNTRUSTED = "Put the authority that signed it into the CA file"
 ANSWERS = [
     ("server.pem", {"ca_file": certificate("other-ca.pem")}, UNTRUSTED, TLS_OPTIONS),
     ("server.pem", {}, UNTRUSTED, TLS_OPTIONS),
@@ -89,24 +89,24 @@ ANSWERS = [
         "server.pem",
         {**CA, "server_name": "brokers.example"},
         (
-            "is not valid for 'brokers.example'): dial a name that it bears, or give one as server "
-            "name"
+            "is not valid for 'brokers.example'). Connect to a name that it has, or set one as "
+            "server name"
         ),
         TLS_OPTIONS,
     ),
     (
         "expired.pem",
         CA,
-        "(certificate has expired): the broker needs a new one, if this clock is right",
+        "(certificate has expired). Renew it at the broker, or correct this machine's clock",
         TLS_OPTIONS,
     ),
-    ("server.pem", None, "does it want TLS? If so, turn TLS on here", OFFERED),
+    ("server.pem", None, "Does it require TLS? If so, turn TLS on here", OFFERED),
     (
         None,
         CA,
         (
-            "it ended the handshake without a word, as one without TLS does: turn TLS on there, or "
-            "leave it out here"
+            "it closed the connection during the handshake, as a server without TLS does. Turn "
+            "TLS on there, or off here"
         ),
         TLS_OPTIONS,
     ),

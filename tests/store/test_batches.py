@@ -468,7 +468,7 @@ def test_who_commits_again_hears_the_same_and_nothing_comes_twice(store):
     attempt = sink.stage(0, CHUNKS)
     first = sink.commit(0, attempt)
     assert sink.commit(0, attempt) == first
-    assert store.staged_batches.is_committed(sink.sink, 0, sink.owner)
+    assert store.staged_batches.table.is_committed(sink.sink, 0, sink.owner)
     assert rows_seen(store) == ROWS
 
 
@@ -625,7 +625,7 @@ def test_a_sink_that_was_forgotten_commits_again_from_the_first_batch(store):
     sink.commit(40, sink.stage(40, CHUNKS[:1]))
     sink.stage(41, CHUNKS[1:])
     assert result_of(store.staged_batches.forget_sink(sink.sink, at_once))
-    assert (sink.last, store.staged_batches.staged_bytes) == (None, 0)
+    assert (sink.last, store.staged_batches.staging_area.size) == (None, 0)
     assert not result_of(store.staged_batches.forget_sink(sink.sink, at_once))
     sink.commit(0, sink.stage(0, CHUNKS[1:]))
     assert rows_seen(store) == ROWS
@@ -785,7 +785,7 @@ def test_a_sink_that_can_stage_nothing_cannot_commit_nothing_either(store, name,
     with pytest.raises(BatchRefused, match=r"cannot be called|needed is a batch") as refused:
         Sink(store, name).commit(batch_id)
     assert len(str(refused.value)) < 300
-    assert dict(store.staged_batches.sinks) == {}
+    assert dict(store.staged_batches.table.sinks) == {}
 
 
 def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_path):

@@ -9,7 +9,7 @@ from logged_lines import lines_of
 from stores import LOG_FILE_BYTES, encoded, message
 
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
-from rocketpoll.broker.store.append.record_encoding import RecordTemplate, draft_of
+from rocketpoll.broker.store.append.record_encoding import draft_of
 from rocketpoll.broker.store.errors import StoreFailed, TransientFailure
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FilePool
@@ -331,70 +331,6 @@ def test_two_flushes_at_once_both_wait_for_the_disk(tmp_path, clock):
         thread.join(10)
     assert disk.finished == ["disk", "second"]
     assert log.flushed_offset == log.written_offset
-
-
-def test_what_waits_takes_its_place_and_is_written_by_one_write_or_not_at_all(tmp_path, clock):
-    disk = FaultyDisk(LocalDisk())
-    log = log_on(tmp_path, clock, disk)
-
-    def no_room():
-        raise BufferError
-
-    def later(body):
-        draft = draft_of(message(body))
-        template = RecordTemplate(draft)
-        size = template.fixed_bytes + len(draft.body) + len(draft.properties)
-        place = log.reserve_buffered(size, no_room)
-        log.append_buffered(place, size, template.seal, 0, draft.body, draft.properties, 5, 0)
-        return Appended(place, place + size, log.buffered_timestamp)
-
-    first, second = later("one"), later("two")
-    assert (first.physical_offset, second.physical_offset) == (0, first.end_offset)
-    assert (log.written_offset, log.end_offset) == (0, second.end_offset)
-    assert disk.operations == []
-    with pytest.raises(RuntimeError, match="must be written first"):
-        append(log, "another way")
-    log.write_buffered()
-    assert (log.written_offset, log.end_offset) == (second.end_offset, second.end_offset)
-    assert decode_record(log.read(second.physical_offset, 200)).body == b"two"
-
-    assert later("x" * 3000).physical_offset == second.end_offset
-    with pytest.raises(BufferError):
-        later("y" * 3000)  # it would begin another file
-    disk.plan = (Fault(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, prefix=90),)
-    with pytest.raises(TransientFailure):
-        log.write_buffered()
-    disk.plan = ()
-    assert log.end_offset == log.written_offset == second.end_offset
-    third = append(log, "three")
-    assert third.physical_offset == second.end_offset
-    assert not any(log.read(third.end_offset, 500))
-
-
-def test_a_record_that_cannot_be_sealed_leaves_its_time_to_no_other(tmp_path, clock):
-    log = log_on(tmp_path, clock)
-
-    def fail(*_):
-        raise ValueError("no such number")
-
-    with pytest.raises(ValueError, match="no such number"):
-        log.append_buffered(log.reserve_buffered(100, log.write_buffered), 100, fail)
-    clock.now_ms = 9_000
-    draft = draft_of(message("one"))
-    template = RecordTemplate(draft)
-    size = template.fixed_bytes + len(draft.body) + len(draft.properties)
-    log.append_buffered(
-        log.reserve_buffered(size, log.write_buffered),
-        size,
-        template.seal,
-        0,
-        draft.body,
-        draft.properties,
-        5,
-        0,
-    )
-    log.write_buffered()
-    assert decode_record(log.read(0, 500)).store_timestamp == log.buffered_timestamp == 9_000
 
 
 def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_path, clock):

@@ -16,7 +16,6 @@ from rocketpoll.broker.store.queues.entry_check import (
     EntryCheck,
     WrongEntry,
     first_wrong,
-    first_wrong_of_few,
     matches_entry,
     run_ends_match,
 )
@@ -45,7 +44,7 @@ def runs(draw):
 
 def both(pieces, places, sizes, offsets):
     """What is found in the one way, and in the other."""
-    few = first_wrong_of_few(pieces, places, sizes, offsets)
+    few = first_wrong(pieces, places, sizes, offsets)
     return few, first_wrong(pieces, np.array(places), np.array(sizes), offsets)
 
 

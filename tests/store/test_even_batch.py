@@ -18,8 +18,8 @@ from rmq_spark.wire.message_batch import (
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.store.append.record_encoding import (
     FixedSizeBatch,
+    RecordRun,
     RecordTemplate,
-    UniformBatch,
     UniformParts,
     draft_of,
     properties_of_batch,
@@ -77,7 +77,8 @@ def test_records_made_by_columns_are_those_of_each_message_by_itself(
     place = tuple(abs(number) >> 1 for number in place)
     template = RecordTemplate(draft_of(common))
     even = even_of(template, each, ending, born_timestamp)
-    uniform = UniformBatch(template, as_parts(each, ending), born_timestamp)
+    uniform = RecordRun.uniform(template, as_parts(each, ending), born_timestamp)
+    uniform.next_offsets = {template.queue: place[0]}
     assert (even.size, even.sizes) == (uniform.size, uniform.sizes)
     assert even.encode(*place) == uniform.encode(*place)
 

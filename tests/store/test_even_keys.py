@@ -17,7 +17,7 @@ from rocketpoll.broker.store.append.record_encoding import (
     properties_of_batch,
 )
 from rocketpoll.broker.store.bulk.index_hash import hash_keys
-from rocketpoll.broker.store.dispatch.precomputed_dispatch import hash_fixed_size, keys_of_runs
+from rocketpoll.broker.store.index.index_keys import hash_fixed_size, hash_runs
 from rocketpoll.broker.store.records.fields import pattern_of, property_of
 from rocketpoll.broker.store.records.recent_writes import FixedSizeRun
 
@@ -93,17 +93,17 @@ def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
         rows_at(300, [b"k\x01v"]),
         rows_at(400, [b"UNIQ_KEY\x01d"], topic="U"),
     ]
-    hashes, places, times = keys_of_runs(batches)
+    hashes, places, times = hash_runs(batches)
     keys = [("T", "a"), ("T", "b"), ("T", "c"), ("U", "d")]
     assert hashes.tolist() == [hash_keys(topic, key, None)[0] for topic, key in keys]
     assert places.tolist() == [0, 100, 200, 400]
     assert times.tolist() == [0, 0, 200, 400]
-    assert [part.dtype for part in keys_of_runs(batches[2:3])] == [np.int32, np.int64, np.int64]
+    assert [part.dtype for part in hash_runs(batches[2:3])] == [np.int32, np.int64, np.int64]
 
 
 @pytest.mark.parametrize("ending", [b"KEYS\x01k\x02", b"\x02UNIQ_KEY\x01k\x02"])
 def test_keys_that_a_batch_has_for_all_of_its_messages_are_looked_for(ending):
-    assert keys_of_runs([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)]) is None
+    assert hash_runs([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)]) is None
 
 
 def test_the_keys_of_a_batch_are_not_read_from_the_log(tmp_path):

@@ -50,7 +50,7 @@ def append(file, *keys):
 
 
 def found(file, key_hash, window=ALWAYS, max_num=64, **kwargs):
-    return file.query(key_hash, *window, max_num, **kwargs)
+    return file.walk(key_hash, *window, max_num, **{"hops_max": INDEX_HOPS_MAX, **kwargs})[0]
 
 
 def write_entry(file, number, key_hash, physical_offset, time_diff, previous, sizes=SIZES):

@@ -21,7 +21,8 @@ from rocketpoll.broker.store.errors import ForeignFile, StoreClosed
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FilePool
 from rocketpoll.broker.store.index.index_file import IndexSizes
-from rocketpoll.broker.store.index.index_service import NOTHING_INDEXED, IndexService, KeyedMessage
+from rocketpoll.broker.store.index.index_keys import KeyColumns, hash_columns
+from rocketpoll.broker.store.index.index_service import NOTHING_INDEXED, IndexService
 
 SLOTS, ENTRIES = 7, 9  # eight keys in each file
 FILE_BYTES = IndexSizes(SLOTS, ENTRIES).file_bytes
@@ -49,21 +50,15 @@ def dispatch(service, *messages):
     topics, keys, unique_keys, places, times, flags = (
         zip(*messages, strict=True) if messages else [()] * 6
     )
-    return service.dispatch(
-        topics=pa.array(topics, pa.string()),
-        keys=pa.array(keys, pa.string()),
-        unique_keys=pa.array(unique_keys, pa.string()),
-        physical_offsets=np.array(places, np.int64),
-        store_timestamps=np.array(times, np.int64),
-        sys_flags=np.array(flags, np.int32),
+    columns = KeyColumns(
+        pa.array(topics, pa.string()),
+        pa.array(unique_keys, pa.string()),
+        pa.array(keys, pa.string()),
+        np.array(places, np.int64),
+        np.array(times, np.int64),
+        np.array(flags, np.int32),
     )
-
-
-def dispatch_few(service, *messages):
-    return service.dispatch_few(
-        KeyedMessage(topic, unique_key, keys, place, time, flag)
-        for topic, keys, unique_key, place, time, flag in messages
-    )
+    return service.add(*hash_columns(columns))
 
 
 def found(service, key, topic="orders", begin=0, end=EVER, max_num=64):
@@ -405,7 +400,7 @@ def test_it_answers_like_a_dictionary_of_all_messages_whatever_is_restarted(scri
                     physical_offset, timestamp = physical_offset + bytes_on, timestamp + ms_on
                     batch.append((topic, words, unique_key, physical_offset, timestamp, flag))
                 log += batch
-                (dispatch if len(batch) % 2 else dispatch_few)(service, *batch)
+                dispatch(service, *batch)
         model = defaultdict(list)
         for topic, words, unique_key, place, _, flag in log:
             own = ([unique_key] if unique_key else []) + [

@@ -5,8 +5,12 @@ from stores import encoded, message, open_store
 
 from rmq_spark.wire.chunk import RecordChunk, encode_chunk
 from rocketpoll.broker.store.index import index_keys
-from rocketpoll.broker.store.index.index_keys import KeyedChunk, key_columns, keyed_messages
-from rocketpoll.broker.store.index.index_service import hash_columns, hash_messages
+from rocketpoll.broker.store.index.index_keys import (
+    KeyedChunk,
+    hash_columns,
+    hash_records,
+    key_columns,
+)
 
 
 @pytest.mark.parametrize("tags", [None, "A"])
@@ -19,14 +23,12 @@ def test_many_are_known_by_the_keys_that_each_has_by_itself(tags):
         for number, each in enumerate(keys)
     ]
     data, sizes = b"".join(records), [len(each) for each in records]
-    few = hash_messages(keyed_messages(data, sizes, 7_000))
+    few = hash_records(data, sizes, 7_000)
     chunk = RecordChunk(bytearray(data), sizes)
-    many = hash_columns(**key_columns(chunk, 7_000))
+    many = hash_columns(key_columns(chunk, 7_000))
     assert [column.tolist() for column in many] == [column.tolist() for column in few]
     taken = KeyedChunk(chunk, 7_000)
-    assert [column.tolist() for column in hash_columns(**taken.next_columns(99))] == [
-        column.tolist() for column in few
-    ]
+    assert [each.tolist() for each in taken.next_keys(99)] == [each.tolist() for each in few]
     assert taken.start_offset == taken.end_offset == 7_000 + len(data)
 
 
@@ -36,10 +38,10 @@ def test_some_are_taken_at_a_time_by_their_keys():
     sizes = [len(each) for each in records]
     taken, found = KeyedChunk(RecordChunk(b"".join(records), sizes), 7_000), []
     while taken.start_offset < taken.end_offset:
-        start, columns = taken.start_offset, taken.next_columns(2)
-        found.append(len(columns["physical_offsets"]))
-        assert columns["physical_offsets"][0] == start
-    assert found == [2, 1, 1, 3]
+        start, (_, places, _) = taken.start_offset, taken.next_keys(2)
+        found.append(len(places))
+        assert all(start <= place < taken.start_offset for place in places)
+    assert found == [1, 2, 3, 1]
     assert taken.end_offset == 7_000 + sum(sizes)
 
 

@@ -26,7 +26,7 @@ def names(files):
 
 
 def reopened(files):
-    again = MappedFileQueue(FileGroup(FilePool(LocalDisk())), files._directory, SIZE)
+    again = MappedFileQueue(FileGroup(FilePool(LocalDisk())), files.directory, SIZE)
     again.load()
     return again
 
@@ -129,7 +129,7 @@ def test_a_file_without_bytes_is_what_a_power_loss_left_and_gets_its_size(files,
     """R13: whichever it is."""
     for each in (0, 100, 200):
         files.write(each, b"abc")
-    (files._directory / f"{offset:020d}").write_bytes(b"")
+    (files.directory / f"{offset:020d}").write_bytes(b"")
     again = reopened(files)
     assert len(names(again)) == 3
     assert bytes(again.read(offset, SIZE)) == bytes(SIZE)
@@ -183,10 +183,10 @@ def test_what_a_failed_attempt_has_left_of_a_file_is_in_nobodys_way(files):
 def test_no_start_that_ends_while_it_gives_files_their_size_leaves_a_gap(files, number):
     for each in (0, 100, 200):
         files.write(each, b"abc")
-    (files._directory / f"{100:020d}").write_bytes(b"")
+    (files.directory / f"{100:020d}").write_bytes(b"")
     disk = FaultyDisk(LocalDisk(), [Fault(number), Fault(number + 1)])
     with suppress(OSError):
-        MappedFileQueue(FileGroup(FilePool(disk)), files._directory, SIZE).load()
+        MappedFileQueue(FileGroup(FilePool(disk)), files.directory, SIZE).load()
     assert len(names(reopened(files))) == 3
 
 
@@ -202,7 +202,7 @@ def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing
         sizes[f"{100 * lost:020d}"] = 0
     else:
         del sizes[f"{100 * lost:020d}"]
-    again = MappedFileQueue(FileGroup(FilePool(LocalDisk())), files._directory, SIZE)
+    again = MappedFileQueue(FileGroup(FilePool(LocalDisk())), files.directory, SIZE)
     left = again.adopt(sizes)
     first = 1 if lost == 0 and not is_empty else 0  # nobody knows that there was one before
     assert names(again) == [f"{100 * number:020d}" for number in range(first, max(lost, 3 * first))]
@@ -226,7 +226,7 @@ def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing
 )
 def test_a_file_that_cannot_be_ours_is_named_and_left_alone(files, name, size, message):
     files.write(0, b"abc")
-    path = files._directory / name
+    path = files.directory / name
     if size is None:
         path.mkdir()
     else:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 
+import pytest
 from memory_faults import MemoryFault
 from stores import crash, message, open_store, read_all
 
@@ -167,8 +168,8 @@ def test_whatever_line_lacks_memory_who_puts_is_told_the_truth_and_the_next_one_
         lack_at(tmp_path / str(number), number)
 
 
-def test_so_it_is_for_each_line_that_writes_what_was_put_to_be_written_later(tmp_path):
+@pytest.mark.parametrize("within", ["_write_buffered", "_append_run", "results"])
+def test_so_it_is_for_each_line_that_writes_what_was_put_to_be_written_later(tmp_path, within):
     """Once it is written, nothing may fail: chance finds these few lines among hundreds seldom."""
-    within = "_write_buffered"
     for number in lines_of_work(tmp_path / "all", within).first_and_last_of_each():
         lack_at(tmp_path / str(number), number, within)

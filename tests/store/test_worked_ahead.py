@@ -66,7 +66,8 @@ def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
     with store._reput.caught_up():
         assert holds_all(store)
     assert not places_of_rows(store).intersection(read)
-    assert store._reput._precomputed.entries.size == store._reput._precomputed.keys.size == 0
+    assert not store._reput._precomputed.entries
+    assert not store._reput._precomputed.keys
     store.shutdown()
 
 
@@ -171,7 +172,7 @@ def test_rows_that_are_taken_back_are_forgotten(tmp_path):
     ahead, known = store._reput._precomputed, []
 
     def admit(_):
-        known.append((ahead.entries.size > 0, ahead.keys.size > 0))
+        known.append((len(ahead.entries) > 0, len(ahead.keys) > 0))
         if len(known) > 4:
             raise BatchRefused("gone")
 
@@ -180,7 +181,7 @@ def test_rows_that_are_taken_back_are_forgotten(tmp_path):
     with pytest.raises(BatchRefused):
         sink.commit(0, attempt, admit=admit)
     assert known[-1] == (True, True)
-    assert (ahead.entries.size, ahead.keys.size, ahead.step()) == (0, 0, False)
+    assert (len(ahead.entries), len(ahead.keys), ahead.step()) == (0, 0, False)
     assert bodies(store) == []
     assert store.query_message("T", "k1", 100, 0, 1 << 62) == []
     sink.commit(0, attempt)

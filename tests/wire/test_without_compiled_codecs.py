@@ -57,7 +57,7 @@ except HeaderError as error:
 
 def test_messages_are_sent_and_read_without_any_of_them(tmp_path):
     program = f"""{WITHOUT}
-from rmq_spark.client import Message, Producer
+from rocketpoll import Message, Producer
 
 with Producer("P", sys.argv[1]) as producer:
     for body in (b"one", b"two"):

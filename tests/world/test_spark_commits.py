@@ -14,7 +14,7 @@ from world.spark.rarities import is_exactly_once
 from world.spark.world import SparkWorld
 from world.trials import assert_all_end_well
 
-from rocketpoll.broker.store.batch_commit import batch_recovery
+from rocketpoll.broker.store.batch_commit import rollback
 
 SEEDS = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_SEEDS", "40")) // 10
 FIRST = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_FIRST", "0"))
@@ -42,6 +42,6 @@ def test_the_stories_have_every_trouble_both_ways():
 
 def test_a_batch_that_a_broker_was_killed_amid_and_that_is_seen_is_found_out(monkeypatch):
     """The proof proves itself; `make seeded` has more."""
-    monkeypatch.setattr(batch_recovery, "rollback_rows", lambda *_: None)
+    monkeypatch.setattr(rollback, "rollback_rows", lambda *_: None)
     failure = failure_of(draw(11), SparkWorld)
     assert "onlooker sees" in str(failure.error)

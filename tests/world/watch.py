@@ -293,7 +293,7 @@ def _left_by_connections(controller):
         "sends that wait for the disk": processors.acknowledger.queue().size,
         "parked sends": processors.pending_sends._count + processors.pending_sends._bytes,
         "bytes of awaited answers": processors.pending_replies.bytes,
-        "commits": int(controller.store.staged_batches._under_way is not None),
+        "commits": int(controller.store.staged_batches.under_way is not None),
     }
 
 

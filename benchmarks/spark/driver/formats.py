@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from benchmarks.spark.driver import ready_made
-from rmq_spark.client import Message, Producer
+from rocketpoll import Message, Producer
 
 Send = Callable[[bytes], object]
 

@@ -119,7 +119,7 @@ class StagedBatchesProcessor:
     def last(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer which batch a sink has committed last."""
         header: LastBatchRequestHeader = header_of(request)
-        last = self._batches.last(header.sink)
+        last = self._batches.table.last(header.sink)
         if last is None:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(header.sink))
         return success_response(request, body=last)
@@ -131,11 +131,11 @@ class StagedBatchesProcessor:
 
     def sinks(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Return the last batch that each sink has committed."""
-        sinks = {sink: _state_of(last) for sink, last in self._batches.sinks.items()}
+        sinks = {sink: _state_of(last) for sink, last in self._batches.table.sinks.items()}
         return success_response(request, body=SinksBody(sinks=sinks))
 
     def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> ResponseSteps:
-        is_committed = self._batches.is_committed(header.sink, header.batch_id, header.owner)
+        is_committed = self._batches.table.is_committed(header.sink, header.batch_id, header.owner)
         if not is_committed:
             yield from bulk_tools.load_in_steps()
             from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records

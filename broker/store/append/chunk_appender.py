@@ -20,20 +20,19 @@ from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..errors import StoreFailed, TransientFailure
-from ..log.commit_log import AppendedRange, CommitLog, EncodedRecords
+from ..log.commit_log import CommitLog, EncodedRecords
 from ..records.fields import NO_MARK, TRANSACTION_MASK, mark_rows, topic_fault
 from ..records.recent_writes import RecentChunk, RecentWriteQueue
 from ..results import (
     FIRST_IN_QUEUE,
     LOG_START,
-    PhysicalOffset,
     PutMessageResult,
     PutMessageStatus,
     QueueOffset,
 )
 from ..steps import ResultT, Steps
 from .message_appender import MessageAppender, illegal_result, unavailable_result
-from .record_encoding import RecordTemplate, UniformBatch, UniformParts
+from .record_encoding import RecordRun, RecordTemplate, UniformParts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
     from rmq_spark.wire.chunk.checksums import ChecksumWriter
 
-
-# ---- LargeBatch: very many messages of one template that go into the log together, prepared in
-# steps.
 
 _PART_RECORDS = 4_096
 """Records of one part, whose bytes stay in the processor's cache while they get their places."""
@@ -58,57 +54,17 @@ class RecordPart(NamedTuple):
     sealing: ChecksumWriter
 
 
-class LargeBatch:
-    """Very many messages of one template, prepared in steps for one append."""
-
-    def __init__(self, template: RecordTemplate, born_timestamp: int) -> None:
-        """Begin an empty batch of messages with a common birth timestamp."""
-        self.queue = template.queue
-        self.sizes: list[int] = []
-        """The sizes of the records, in bytes."""
-        self.size = 0
-        """The size of all records together, in bytes."""
-        self.body_bytes_max = self.properties_bytes_max = 0
-        self._template = template
-        self._born_timestamp = born_timestamp
-        self._parts: list[_PartBuilder] = []
-
-    def add(self, parts: UniformParts) -> None:
-        """Add some messages, at least one; raise RecordError if one cannot be stored."""
-        batch = UniformBatch(self._template, parts, self._born_timestamp)
-        if not self._parts or len(self._parts[-1].sizes) + len(batch.sizes) > _PART_RECORDS:
-            self._parts.append(_PartBuilder(bytearray(), [], []))
-        begun = self._parts[-1]
-        begun.records.extend(batch.encode(FIRST_IN_QUEUE, LOG_START, 0))
-        begun.sizes.extend(batch.sizes)
-        begun.body_crcs.extend(map(crc32, parts.bodies))
-        self.sizes += batch.sizes
-        self.size += batch.size
-        self.body_bytes_max = max(self.body_bytes_max, *map(len, parts.bodies))
-        self.properties_bytes_max = max(self.properties_bytes_max, *map(len, parts.properties))
-
-    def build(self) -> Steps[list[RecordPart]]:
-        """Return, in steps, all records without their positions, and what completes them.
-
-        Raises:
-            OSError, ImportError, MemoryError, RuntimeError: The tools for that cannot be loaded.
-        """
-        yield from bulk_tools.load_in_steps()
-        parts = []
-        for begun in self._parts:
-            chunk = bulk_tools.RecordChunk(begun.records, begun.sizes)
-            chunk.body_crcs = np.array(begun.body_crcs, np.uint32)
-            parts.append(make_part(chunk))
-            yield None
-        return parts
-
-
 class _PartBuilder(NamedTuple):
-    """A part under construction."""
+    """A part of a large batch, under construction: records without their positions."""
 
     records: bytearray
     sizes: list[int]
     body_crcs: list[int]
+
+    def build(self) -> RecordPart:
+        chunk = bulk_tools.RecordChunk(self.records, self.sizes)
+        chunk.body_crcs = np.array(self.body_crcs, np.uint32)
+        return make_part(chunk)
 
 
 def make_part(chunk: RecordChunk) -> RecordPart:
@@ -118,6 +74,8 @@ def make_part(chunk: RecordChunk) -> RecordPart:
     )
 
 
+_Rows: TypeAlias = tuple[RecordPart, int, int]
+"""Rows of a part: the first, and the end."""
 Sizes: TypeAlias = "npt.ArrayLike"
 """The sizes of records that lie back to back."""
 
@@ -176,7 +134,6 @@ class ChunkAppender:
         appender: MessageAppender,
         recent_writes: RecentWriteQueue[RecentChunk],
     ) -> None:
-        """Prepare; ``appender`` is the only other writer, ``recent_writes`` gets all writes."""
         self._log = log
         self._appender = appender
         self._recent_writes = recent_writes
@@ -199,7 +156,7 @@ class ChunkAppender:
     def put_checked(self, checked: CheckedChunk) -> PutMessageResult:
         """Append what `checked` has returned, once."""
         return self._appender.append_in_order(
-            checked.queue, partial(self._append, checked.parts), checked.rows
+            checked.queue, partial(self._append, self._pieces(checked.parts)), checked.rows
         )
 
     def check(
@@ -258,11 +215,7 @@ class ChunkAppender:
         return None
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:
-        """Return what is wrong with records that come for the first time, or None.
-
-        Raises:
-            RecordError: One is damaged.
-        """
+        """Return what is wrong with records that come for the first time, or None."""
         chunk.check_crcs()
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return "half messages cannot come in a chunk"
@@ -282,86 +235,79 @@ class ChunkAppender:
 
         The last step is ``admit`` and the append.
         """
-        batch = LargeBatch(template, born_timestamp)
+        builders: list[_PartBuilder] = []
+        sizes: list[int] = []
+        body_bytes_max = properties_bytes_max = 0
         try:
             for each in parts:
-                batch.add(each)
+                run = RecordRun.uniform(template, each, born_timestamp)
+                run.next_offsets = {template.queue: FIRST_IN_QUEUE}
+                if not builders or len(builders[-1].sizes) + len(run.sizes) > _PART_RECORDS:
+                    builders.append(_PartBuilder(bytearray(), [], []))
+                part = builders[-1]
+                part.records.extend(run.encode(FIRST_IN_QUEUE, LOG_START, 0))
+                part.sizes.extend(run.sizes)
+                part.body_crcs.extend(map(crc32, each.bodies))
+                sizes += run.sizes
+                body_bytes_max = max(body_bytes_max, run.body_bytes_max)
+                properties_bytes_max = max(properties_bytes_max, run.properties_bytes_max)
                 yield None
         except RecordError as error:
             return illegal_result(str(error)), []
-        ready = yield from batch.build()
+        yield from bulk_tools.load_in_steps()
+        ready: list[RecordPart] = []
+        for part in builders:
+            ready.append(part.build())
+            yield None
         yield FULL_TURN
         admit()
-        return self._put_batch(batch, ready), batch.sizes
-
-    def _put_batch(self, batch: LargeBatch, parts: Sequence[RecordPart]) -> PutMessageResult:
-        fault = self._appender.put_fault(
-            batch.queue, batch.body_bytes_max, batch.properties_bytes_max
-        )
-        fault = fault or self._appender.size_fault(batch.size, batch.sizes)
+        appender, queue = self._appender, template.queue
+        fault = appender.put_fault(queue, body_bytes_max, properties_bytes_max)
+        fault = fault or appender.size_fault(sum(sizes), sizes)
         if fault is not None:
-            return fault
+            return fault, sizes
+        whole = [[(part, 0, len(part.chunk)) for part in ready]]
+        return appender.append_in_order(queue, partial(self._append, whole), len(sizes)), sizes
 
-        def append(queue_offset: QueueOffset) -> PutMessageResult:
+    def _append(
+        self, writes: Iterable[Sequence[_Rows]], queue_offset: QueueOffset
+    ) -> PutMessageResult:
+        """Append records with offsets in their order; each write is done as a whole or not."""
+        first: PutMessageResult | None = None
+        done = 0
+        for rows in writes:
             many: list[EncodedRecords] = []
-            count = 0
-            for part in parts:
-                many.append(_rows_of(part, 0, len(part.chunk), queue_offset + count))
-                count += len(part.chunk)
+            for part, start, end in rows:
+                many.append(_rows_of(part, start, end, queue_offset + done))
+                done += end - start
             try:
                 position, end_offset, timestamp = self._log.append_many(many)
             except (TransientFailure, StoreFailed) as error:
-                return unavailable_result(error)
-            place = position
-            for part, records in zip(parts, many, strict=True):
-                self._add_recent(part, records, place, timestamp)
-                place += len(records.data)
-            return PutMessageResult(
-                PutMessageStatus.PUT_OK, position, queue_offset, end_offset, timestamp, count
+                return first or unavailable_result(error)
+            first = PutMessageResult(
+                PutMessageStatus.PUT_OK,
+                first.physical_offset if first else position,
+                queue_offset,
+                end_offset,
+                timestamp,
+                done,
             )
+            for (part, start, end), records in zip(rows, many, strict=True):
+                if end - start == len(part.chunk):  # one in two files is read from the log
+                    part.chunk.set_stored(records.queue_offsets, timestamp)
+                    recent = RecentChunk(part.chunk, position, position + len(records.data))
+                    self._recent_writes.add(recent)
+                position += len(records.data)
+        return first or illegal_result("the chunk is empty")
 
-        return self._appender.append_in_order(batch.queue, append, len(batch.sizes))
-
-    def _append(self, parts: Sequence[RecordPart], queue_offset: QueueOffset) -> PutMessageResult:
-        """Append records with offsets in their order, in as few pieces as the files allow."""
-        first: PutMessageResult | None = None
-        done = 0
+    def _pieces(self, parts: Sequence[RecordPart]) -> Iterator[Sequence[_Rows]]:
+        """Yield records in as few pieces as the files of the log allow, one after the other."""
         for part in parts:
             row = 0
             while row < len(part.chunk):
                 end = row + self._count_fitting(part.chunk.sizes[row:])
-                try:
-                    position, end_offset, timestamp = self._append_rows(
-                        part, row, end, queue_offset + done
-                    )
-                except (TransientFailure, StoreFailed) as error:
-                    return first or unavailable_result(error)
-                done += end - row
+                yield [(part, row, end)]
                 row = end
-                first = PutMessageResult(
-                    PutMessageStatus.PUT_OK,
-                    first.physical_offset if first else position,
-                    queue_offset,
-                    end_offset,
-                    timestamp,
-                    done,
-                )
-        return first or illegal_result("the chunk is empty")
-
-    def _append_rows(
-        self, part: RecordPart, first: int, end: int, queue_offset: QueueOffset
-    ) -> AppendedRange:
-        records = _rows_of(part, first, end, queue_offset)
-        position, end_offset, timestamp = self._log.append_many([records])
-        if end - first == len(part.chunk):  # one in two files is read from the log
-            self._add_recent(part, records, position, timestamp)
-        return position, end_offset, timestamp
-
-    def _add_recent(
-        self, part: RecordPart, records: EncodedRecords, position: PhysicalOffset, timestamp: int
-    ) -> None:
-        part.chunk.set_stored(records.queue_offsets, timestamp)
-        self._recent_writes.add(RecentChunk(part.chunk, position, position + len(records.data)))
 
     def _count_fitting(self, sizes: npt.NDArray[np.int64]) -> int:
         """Return how many of the next records fit into the current file, else into a new one."""

@@ -3,14 +3,13 @@
 One lock orders all appends, so that queue offsets follow each other as the records do. It covers
 what depends on the position, and one write. Callers wait for a flush themselves.
 
-A caller with many single messages uses `put_buffered`: each message gets its position at once, and
-one system call writes them all. The buffer is also written before any other append, and before a
-file ends. If that write fails, none of the messages is in the log, and others get their offsets.
+A caller with many single messages uses `put_buffered`: one system call writes them all as a run.
+The buffer is also written before any other append, and before a file ends. If that write fails,
+none of the messages is in the log, and others get their offsets.
 """
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +28,7 @@ from ..errors import StoreFailed, TransientFailure, describe_error
 from ..log.commit_log import BLANK_BYTES, CommitLog, Draft
 from ..queues.queue_table import QueueTable
 from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK, topic_fault
-from ..records.recent_writes import FixedSizeRun, RecentRecord, RecentRun, RecentWriteQueue
+from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWriteQueue
 from ..results import (
     FIRST_IN_QUEUE,
     PhysicalOffset,
@@ -42,23 +41,28 @@ from .record_encoding import (
     RecordDraft,
     RecordRun,
     RecordTemplate,
-    UniformBatch,
     UniformParts,
     draft_of,
     terminated_properties,
 )
 
+BUFFERED_BYTES_MAX: Final = 1 << 14
+"""The maximum of bytes that wait to be written together: some fifty messages share one write.
+
+What is kept of each until then stays in the processor's cache. With sixteen times as much, sends
+cost a fifth more.
+"""
 DEAD_LETTER_BYTES: Final = LONG_TOPIC_CHARACTERS_MAX + 1 + layout.HOST_V6_BYTES
 """The most by which a record grows when it becomes a dead letter: by the name of that topic, whose
 length takes another byte, and by the address of the broker."""
 
 _PUT_OK = PutMessageStatus.PUT_OK
+_LONGS = range(-(1 << 63), 1 << 63)
 # The checksum is a property, too, and may need a separator before it.
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
 
 
 _new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResult] = tuple.__new__
-_new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
 
 
 class TopicEnds(NamedTuple):
@@ -95,10 +99,12 @@ class MessageAppender:
         self._recent_writes = recent_writes
         self._lock = threading.Lock()
         self._next_offsets: dict[QueueKey, QueueOffset] = {}
-        self._buffered: list[RecentRecord] = []
-        """The records that have their places and are not written yet."""
-        self._buffered_results: list[PutMessageResult] = []
-        """The known results of all that was put later since the last `write_buffered`."""
+        self._buffered: list[tuple[RecordTemplate, int, Buffer, bytes, int]] = []
+        """Messages that are not written yet: template, flag, body, properties, birth."""
+        self._buffer_room = 0
+        """The bytes of records that may be buffered with these, to be written to the same file."""
+        self._unreported: list[RecordRun] = []
+        """The runs of buffered messages whose results nobody has asked for yet."""
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append a message that was stored before, elsewhere in the log.
@@ -131,9 +137,10 @@ class MessageAppender:
     def put_buffered(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Buffer one message for the next `write_buffered`. Return None, or why it was refused.
+        """Keep one message for the next `write_buffered`. Return None, or why it was refused.
 
-        It may be written earlier. All calls have to come from one thread.
+        It may be written earlier, and must not change until then. All calls have to come from one
+        thread.
         """
         queue = template.queue
         if (
@@ -148,38 +155,20 @@ class MessageAppender:
         size = template.fixed_bytes + len(body) + len(properties)
         if size > self.record_room:
             return self._too_long(size, self.record_room)
+        if born_timestamp not in _LONGS:
+            common = replace(template.common, born_timestamp=born_timestamp)
+            return illegal_result(str(common.fault()))
         with self._lock:
             refusal = self._refusal_reason()
             if refusal is not None:
                 return unavailable_result(refusal)
-            try:
-                position = self._log.reserve_buffered(size, self._write_buffered)
-            except StoreFailed as error:
-                return unavailable_result(error)
-            queue_offset = self.next_offset(queue)
-            self._buffered.append(
-                _new_recent_record(RecentRecord, (queue, queue_offset, position, size, properties))
-            )
-            try:
-                self._next_offsets[queue] = queue_offset + 1
-                self._log.append_buffered(
-                    position,
-                    size,
-                    template.seal,
-                    template.flag,
-                    body,
-                    properties,
-                    born_timestamp,
-                    queue_offset,
-                )
-            except BaseException as error:  # memory may be lacking for any of it
-                self._buffered.pop()
-                self._next_offsets[queue] = queue_offset
-                if not isinstance(error, struct.error):
-                    raise
-                return illegal_result(
-                    str(replace(template.common, born_timestamp=born_timestamp).fault())
-                )
+            if size > self._buffer_room:
+                self._write_buffered()
+                room = self._log.room_in_file()
+                room = room if size <= room else self.file_room
+                self._buffer_room = min(room, BUFFERED_BYTES_MAX)
+            self._buffered.append((template, template.flag, body, properties, born_timestamp))
+            self._buffer_room -= size
         return None
 
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
@@ -196,66 +185,71 @@ class MessageAppender:
             return None
         with self._lock:
             self._write_buffered()
-            next_offsets, log = self._next_offsets, self._log
-            if not next_offsets.keys() >= run.queues or run.size > log.room_in_file():
+            if not self._next_offsets.keys() >= run.queues or run.size > self._log.room_in_file():
                 return None
-            refusal = self._refusal_reason()
-            if refusal is not None:
-                return unavailable_result(refusal)
-            log_end = log.written_offset
-            try:
-                run.next_offsets = {queue: next_offsets[queue] for queue in run.queues}
-                place, end, timestamp = log.append(run, FIRST_IN_QUEUE)
-            except Exception as error:
-                if log.written_offset != log_end:
-                    raise
-                return unavailable_result(describe_error(error))
-            finally:
-                if log.written_offset != log_end:
-                    next_offsets.update(run.next_offsets)
-            self._recent_writes.add(run.recent)
-        return PutMessageResult(_PUT_OK, place, FIRST_IN_QUEUE, end, timestamp, len(run.sizes))
+            return self._put_run(run)
+
+    def _put_run(self, run: RecordRun) -> PutMessageResult:
+        """Append a run, and return the result of its first message, under the lock."""
+        refusal = self._refusal_reason()
+        if refusal is not None:
+            return unavailable_result(refusal)
+        self._append_run(run)
+        if run.refusal is not None:
+            return run.refusal
+        records, timestamp, end = run.recent
+        _, queue_offset, place, _, _ = records[0]
+        return PutMessageResult(_PUT_OK, place, queue_offset, end, timestamp, len(records))
+
+    def _append_run(self, run: RecordRun) -> None:
+        """Append a run, all or none; note its `refusal` if it was not written, for any reason."""
+        next_offsets, log = self._next_offsets, self._log
+        log_end = log.written_offset
+        try:
+            run.next_offsets = {queue: self.next_offset(queue) for queue in run.queues}
+            next_offsets.update(run.next_offsets)  # which makes room for what follows the write
+            log.append(run, FIRST_IN_QUEUE)
+        except Exception as error:
+            if log.written_offset != log_end:
+                raise
+            is_illegal = isinstance(error, RecordError)
+            run.refusal = (illegal_result if is_illegal else unavailable_result)(
+                describe_error(error)
+            )
+            return
+        finally:
+            if log.written_offset != log_end:  # from here on, no memory is needed
+                run.refusal = None
+                for queue in run.next_offsets:
+                    next_offsets[queue] = run.next_offsets[queue]
+        self._recent_writes.add(run.recent)
 
     def write_buffered(self) -> bool:
-        """Write the messages that were put later. Return whether there are new `results`."""
-        if not self._buffered and not self._buffered_results:
+        """Write the buffered messages. Return whether there are new `results`."""
+        if not self._buffered and not self._unreported:
             return False
         with self._lock:
             self._write_buffered()
         return True
 
     def results(self) -> Sequence[PutMessageResult]:
-        """Return the results of all messages that were put later, since the last call."""
+        """Return the results of all messages that were buffered, since the last call.
+
+        They are made here, so that a shortage of memory cannot lose them.
+        """
         with self._lock:
-            results, self._buffered_results = self._buffered_results, []
+            results = [each for run in self._unreported for each in _results_of(run)]
+            self._unreported = []
         return results
 
     def _write_buffered(self) -> None:
-        """Write all buffered messages, or none; then their offsets are free again.
-
-        The results are ready before the write, so that a shortage of memory cannot lose them.
-        """
+        """Write all buffered messages, or none."""
         if not self._buffered:
             return
-        later, self._buffered = self._buffered, []
-        try:
-            timestamp = self._log.buffered_timestamp
-            run = RecentRun(later, timestamp, self._log.end_offset)
-            results = self._buffered_results + [
-                _new_result(
-                    PutMessageResult, (_PUT_OK, at, queue_offset, at + size, timestamp, 1, None)
-                )
-                for _, queue_offset, at, size, _ in later
-            ]
-            self._log.write_buffered()
-        except Exception as error:  # noqa: BLE001  # whatever it is, none of them may be left without a word
-            self._log.discard_buffered()
-            for queue, queue_offset, _, _, _ in reversed(later):
-                self._next_offsets[queue] = queue_offset
-            self._buffered_results += [unavailable_result(describe_error(error))] * len(later)
-            return
-        self._buffered_results = results
-        self._recent_writes.add(run)
+        templates, *parts, born_timestamps = zip(*self._buffered, strict=True)
+        run = RecordRun(templates, UniformParts(*parts), born_timestamps)
+        self._unreported, self._buffered, self._buffer_room = [*self._unreported, run], [], 0
+        self._append_run(run)
 
     def put_uniform(
         self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
@@ -267,18 +261,14 @@ class MessageAppender:
         fault = self.put_fault(template.queue, *longest)
         if fault is not None:
             return fault, []
-        batch = UniformBatch(template, parts, born_timestamp)
-        fault = self.size_fault(batch.size, batch.sizes)
+        run = RecordRun.uniform(template, parts, born_timestamp)
+        fault = self.size_fault(run.size, run.sizes)
         if fault is not None:
             return fault, []
-        try:
-            result = self._append(batch, template.queue, len(batch.sizes), len(batch.sizes))
-        except RecordError as error:
-            return illegal_result(str(error)), []
-        if result.status is _PUT_OK:
-            records = batch.recent_records(result.queue_offset, result.physical_offset)
-            self._recent_writes.add(RecentRun(records, result.store_timestamp, result.end_offset))
-        return result, batch.sizes
+        with self._lock:
+            self._write_buffered()
+            result = self._put_run(run)
+        return result, run.sizes
 
     def put_fixed_size(self, batch: FixedSizeBatch) -> PutMessageResult:
         """Append the messages of a batch that are all of one shape, all or none."""
@@ -423,6 +413,17 @@ class MessageAppender:
                 remark=f"properties of {properties_bytes} bytes are over {_PROPERTIES_BYTES_MAX}",
             )
         return None
+
+
+def _results_of(run: RecordRun) -> list[PutMessageResult]:
+    """Return the result of each message of a run that was appended, or refused."""
+    if run.refusal is not None:
+        return [run.refusal] * len(run.sizes)
+    records, timestamp, _ = run.recent
+    return [
+        _new_result(PutMessageResult, (_PUT_OK, at, queue_offset, at + size, timestamp, 1, None))
+        for _, queue_offset, at, size, _ in records
+    ]
 
 
 def illegal_result(remark: str) -> PutMessageResult:

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from itertools import accumulate, repeat
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -33,9 +32,9 @@ from rmq_spark.wire.record_checksum import (
 )
 
 from ..bulk import lazy_numpy as np
-from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK
+from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK, head_struct
 from ..records.recent_writes import FixedSizeRun, RecentRecord, RecentRun
-from ..results import LOG_START, PhysicalOffset, QueueOffset
+from ..results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,15 +46,8 @@ _ends_with_separator = methodcaller("endswith", _SEPARATOR)
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">b"), layout.MAGIC_V2: struct.Struct(">h")}
 
 
-def _before_body(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
-    hosts = (("born_host", f"{born_host_bytes}s"),), (("store_host", f"{store_host_bytes}s"),)
-    return struct.Struct(
-        layout.struct_format(layout.HEAD, hosts[0], layout.STORE_TIMESTAMP, hosts[1], layout.TAIL)
-    )
-
-
 _HEADS = {
-    (born_host_bytes, store_host_bytes, sys_flag): _before_body(born_host_bytes, store_host_bytes)
+    (born_host_bytes, store_host_bytes, sys_flag): head_struct(sys_flag)
     for born_host_bytes, born_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x10))
     for store_host_bytes, store_flag in ((layout.HOST_V4_BYTES, 0), (layout.HOST_V6_BYTES, 0x20))
     for sys_flag in (born_flag | store_flag,)
@@ -268,49 +260,6 @@ def _make_seal(
     return seal
 
 
-class UniformBatch:
-    """Messages of one template that go into the log back to back, with successive queue offsets."""
-
-    def __init__(self, template: RecordTemplate, parts: UniformParts, born_timestamp: int) -> None:
-        """Take the parts of at least one message."""
-        self._template = template
-        self._parts = parts._replace(properties=terminate_all(parts.properties))
-        self._born_timestamp = born_timestamp
-        fixed_bytes = template.fixed_bytes
-        lengths = zip(map(len, parts.bodies), map(len, self._parts.properties), strict=True)
-        self.sizes = [fixed_bytes + body + properties for body, properties in lengths]
-        self.size = sum(self.sizes)
-
-    def encode(
-        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
-    ) -> bytes:
-        """Return all records, given the first's position; raise RecordError if one is invalid."""
-        seal, born_timestamp = self._template.seal, self._born_timestamp
-        pieces: list[bytes] = []
-        try:
-            for size, flag, body, properties in zip(self.sizes, *self._parts, strict=True):
-                place = queue_offset, physical_offset, store_timestamp
-                pieces += seal(size, flag, body, properties, born_timestamp, *place)
-                queue_offset += 1
-                physical_offset += size
-        except struct.error as error:
-            common = self._template.common
-            raise replace(
-                common, flag=flag, body=body, properties=properties, born_timestamp=born_timestamp
-            ).fault() from error
-        return b"".join(pieces)
-
-    def recent_records(
-        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset
-    ) -> list[RecentRecord]:
-        """Return what reput needs to know of the records, given the position of the first."""
-        queue, sizes = self._template.queue, self.sizes
-        offsets = range(queue_offset, queue_offset + len(sizes))
-        places = accumulate(sizes[:-1], initial=physical_offset)
-        fields = zip(repeat(queue), offsets, places, sizes, self._parts.properties, strict=False)
-        return list(map(RecentRecord._make, fields))
-
-
 # ---- FixedSizeBatch: messages of a batch that are all as long as the first, made into records by
 # columns.
 
@@ -444,6 +393,9 @@ def _digits_by_byte() -> Any:
 # write.
 
 _new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
+_NOT_WRITTEN = PutMessageResult(
+    PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="the machine is short of memory"
+)
 
 
 class RecordRun:
@@ -452,65 +404,90 @@ class RecordRun:
     def __init__(
         self,
         templates: Sequence[RecordTemplate],
-        bodies: Sequence[Buffer],
-        properties: Sequence[bytes],
+        parts: UniformParts,
         born_timestamps: Sequence[int],
     ) -> None:
         """Take the parts of at least one message; properties must end with their separator."""
         self._templates = templates
-        self._bodies = bodies
-        self._properties = properties
+        self._parts = parts
         self._born_timestamps = born_timestamps
         self.sizes = [
             template.fixed_bytes + len(body) + len(text)
-            for template, body, text in zip(templates, bodies, properties, strict=True)
+            for template, body, text in zip(templates, parts.bodies, parts.properties, strict=True)
         ]
         self.size = sum(self.sizes)
-        self.body_bytes_max = max(map(len, bodies))
-        self.properties_bytes_max = max(map(len, properties))
         self.next_offsets: dict[QueueKey, QueueOffset] = {}
         """The next offset of each queue: to be set before `encode`, which counts on from there."""
         self.recent = RecentRun((), 0, LOG_START)
         """The records that `encode` has made, for reput and for who answers."""
+        self.refusal: PutMessageResult | None = _NOT_WRITTEN
+        """The result of each message while the run is not in the log."""
+
+    @classmethod
+    def uniform(
+        cls, template: RecordTemplate, parts: UniformParts, born_timestamp: int
+    ) -> RecordRun:
+        """Return the run of messages of one template, born at the same time."""
+        parts = parts._replace(properties=terminate_all(parts.properties))
+        count = len(parts.bodies)
+        return cls([template] * count, parts, [born_timestamp] * count)
 
     @property
     def queues(self) -> set[QueueKey]:
         """The queues that get messages."""
         return {template.queue for template in self._templates}
 
+    @property
+    def body_bytes_max(self) -> int:
+        """The size of the longest body."""
+        return max(map(len, self._parts.bodies))
+
+    @property
+    def properties_bytes_max(self) -> int:
+        """The size of the longest properties."""
+        return max(map(len, self._parts.properties))
+
     def encode(
         self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
-        """Return all records, given the first one's position and their common time."""
+        """Return all records, given the first one's position and their common time.
+
+        Raises:
+            RecordError: A message cannot be stored.
+        """
         next_offsets = self.next_offsets
         pieces: list[bytes] = []
         records: list[RecentRecord] = []
-        for template, body, properties, born_timestamp, size in zip(
-            self._templates,
-            self._bodies,
-            self._properties,
-            self._born_timestamps,
-            self.sizes,
-            strict=True,
-        ):
-            queue = template.queue
-            queue_offset = next_offsets[queue]
-            next_offsets[queue] = queue_offset + 1
-            pieces += template.seal(
-                size,
-                template.flag,
-                body,
-                properties,
-                born_timestamp,
-                queue_offset,
-                physical_offset,
-                store_timestamp,
-            )
-            records.append(
-                _new_recent_record(
-                    RecentRecord, (queue, queue_offset, physical_offset, size, properties)
+        try:
+            for size, template, flag, body, properties, born_timestamp in zip(
+                self.sizes, self._templates, *self._parts, self._born_timestamps, strict=True
+            ):
+                queue = template.queue
+                queue_offset = next_offsets[queue]
+                next_offsets[queue] = queue_offset + 1
+                pieces += template.seal(
+                    size,
+                    flag,
+                    body,
+                    properties,
+                    born_timestamp,
+                    queue_offset,
+                    physical_offset,
+                    store_timestamp,
                 )
-            )
-            physical_offset += size
+                records.append(
+                    _new_recent_record(
+                        RecentRecord, (queue, queue_offset, physical_offset, size, properties)
+                    )
+                )
+                physical_offset += size
+        except struct.error as error:
+            raise replace(
+                template.common,
+                flag=flag,
+                body=body,
+                properties=properties,
+                born_timestamp=born_timestamp,
+            ).fault() from error
         self.recent = RecentRun(records, store_timestamp, physical_offset)
         return b"".join(pieces)

@@ -22,7 +22,7 @@ Everything here is called on one thread; jobs that wait for the disk run in anot
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -132,19 +132,18 @@ class StagedBatches:
         ``fail`` gets a failure that only a restart can solve.
         """
         self._log, self._reput = components.log, components.reput
-        self._table, self._staging_area, self._queues = (
-            components.batch_table,
-            components.staging_area,
-            components.queues,
-        )
-        self._dispatcher = components.dispatcher
+        self.table = components.batch_table
+        """The last batches of all sinks."""
+        self.staging_area = components.staging_area
+        self._queues, self._dispatcher = components.queues, components.dispatcher
         self._appender = appender
         self._chunk_appender = ChunkAppender(
             components.log, appender, components.recent_writes.uncommitted
         )
         self._refusal_reason, self._flush_future = refusal_reason, flush_future
         self._wake, self._fail = wake, fail
-        self._under_way: Future[None] | None = None
+        self.under_way: Future[None] | None = None
+        """The end of the commit or other change of a sink that is under way; None without any."""
         self.commits = 0
         """The number of batches that were committed."""
         self.aborts = 0
@@ -165,36 +164,9 @@ class StagedBatches:
         queue = self._queues.get(topic, queue_id)
         return set() if queue is None else queue.rolled_back_offsets(start, count)
 
-    def last(self, sink: str) -> CommittedBatch | None:
-        """Return the last batch that a sink has committed, or None."""
-        return self._table.last(sink)
-
-    @property
-    def sinks(self) -> Mapping[str, CommittedBatch]:
-        """The last batches of all sinks, by the sink's name."""
-        return self._table.sinks
-
-    @property
-    def under_way(self) -> Future[None] | None:
-        """The end of the commit or other change of a sink that is under way; None without any."""
-        return self._under_way
-
-    @property
-    def staged_bytes(self) -> int:
-        """The number of bytes that are staged now."""
-        return self._staging_area.size
-
     def stuck_reason(self) -> str | None:
         """Return why a batch that cannot be committed cannot be rolled back yet either, or None."""
         return self.degradation.text if self._is_rolling_back else None
-
-    def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
-        """Return whether a batch is the last that its sink has committed.
-
-        Raises:
-            BatchRefused: The sink is another's, or has committed a later batch.
-        """
-        return self._table.is_committed(sink, batch_id, owner)
 
     def stage(
         self,
@@ -213,7 +185,7 @@ class StagedBatches:
         name.check()
         checked = yield from self._check(records, sizes)
         yield from run_in_thread(
-            partial(self._staging_area.put, name, checked.rows, bytes(sized_records)), executor
+            partial(self.staging_area.put, name, checked.rows, bytes(sized_records)), executor
         )
 
     def commit(
@@ -239,29 +211,29 @@ class StagedBatches:
         check_batch_name(sink, batch_id)
         yield from self._acquire_turn()
         try:
-            if self.is_committed(sink, batch_id, owner):
+            if self.table.is_committed(sink, batch_id, owner):
                 return self._last_committed(sink)
             refusal = self._refusal_reason()  # what a start has not finished yet, too
             if refusal is not None:
                 raise StoreError(refusal)
             if attempts:
                 yield from bulk_tools.load_in_steps()
-            check = partial(self._staging_area.check_attempts, sink, batch_id, attempts)
+            check = partial(self.staging_area.check_attempts, sink, batch_id, attempts)
             found = yield from run_in_thread(check, executor)
             if found:
                 begins_at = self._appender.written_end_offset()
                 batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=begins_at)
-                yield from run_in_thread(partial(self._table.begin, batch, len(found)), executor)
+                yield from run_in_thread(partial(self.table.begin, batch, len(found)), executor)
                 self._suspended_since = self._clock()
                 self._reput.suspend_from(self._appender.written_end_offset())
                 rows = sum(each.rows for each in attempts)
                 yield from self._copy_and_commit(batch, owner, rows, found, admit, executor, pause)
             else:
                 empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0)
-                yield from run_in_thread(partial(self._table.commit, sink, empty), executor)
+                yield from run_in_thread(partial(self.table.commit, sink, empty), executor)
             self.commits += 1
             # Nobody waits for that; what the disk refuses goes with a later batch, or by its age.
-            executor(partial(self._staging_area.forget, sink, last=batch_id), _ignore_result)
+            executor(partial(self.staging_area.forget, sink, last=batch_id), _ignore_result)
             return self._last_committed(sink)
         finally:
             self._release_turn()
@@ -282,11 +254,11 @@ class StagedBatches:
         """
         yield from self._acquire_turn()
         try:
-            last = self._table.last(sink)
+            last = self.table.last(sink)
             if last is None or last.owner != owner or last.batch_id < batch_id:
-                self.is_committed(sink, batch_id, owner)  # raises if the sink is another's
+                self.table.is_committed(sink, batch_id, owner)  # raises if the sink is another's
                 forget = partial(
-                    self._staging_area.forget,
+                    self.staging_area.forget,
                     sink,
                     first=batch_id,
                     last=batch_id,
@@ -303,39 +275,34 @@ class StagedBatches:
         A sink of this name can then commit all of its batches again.
 
         Raises:
-            OSError: The disk refuses.
             StoreError: A batch can be neither committed nor rolled back now.
         """
         yield from self._acquire_turn()
         try:
-            is_known, has_any = self._table.last(sink) is not None, self._staging_area.has_any(sink)
+            is_known, has_any = self.table.last(sink) is not None, self.staging_area.has_any(sink)
             if is_known:
-                yield from run_in_thread(partial(self._table.forget, sink), executor)
+                yield from run_in_thread(partial(self.table.forget, sink), executor)
             if has_any:
-                yield from run_in_thread(partial(self._staging_area.forget, sink), executor)
+                yield from run_in_thread(partial(self.staging_area.forget, sink), executor)
             return is_known or has_any
         finally:
             self._release_turn()
-
-    def forget_old(self) -> None:
-        """Delete what was staged a day ago, or earlier; callable from any thread."""
-        self._staging_area.forget_old()
 
     def _acquire_turn(self) -> Steps[None]:
         why_stuck = self.stuck_reason()
         if why_stuck is not None:  # that may take hours, for which nobody waits
             raise StoreError(why_stuck)
-        while self._under_way is not None:
-            yield self._under_way
-        self._under_way = Future()
+        while self.under_way is not None:
+            yield self.under_way
+        self.under_way = Future()
 
     def _release_turn(self) -> None:
-        under_way, self._under_way = self._under_way, None
+        under_way, self.under_way = self.under_way, None
         if under_way is not None:
             under_way.set_result(None)
 
     def _last_committed(self, sink: str) -> CommittedBatch:
-        last = self._table.last(sink)
+        last = self.table.last(sink)
         if last is None:
             raise BatchRefused(f"sink {sink} has committed nothing")
         return last
@@ -360,7 +327,7 @@ class StagedBatches:
                 rows=rows,
                 spans=merge_spans([each.span for each in put]),
             )
-            finish = partial(self._table.commit, batch.sink, committed)
+            finish = partial(self.table.commit, batch.sink, committed)
             yield from self._retry_until_durable(finish, executor, pause, COMMIT_ATTEMPTS_MAX)
         except StoreFailed:
             raise
@@ -376,11 +343,7 @@ class StagedBatches:
         executor: JobExecutor,
         pause: Callable[[], Future[None]],
     ) -> Steps[None]:
-        """Roll back a batch that cannot be committed, and let others continue.
-
-        Raises:
-            StoreFailed: A flush has failed.
-        """
+        """Roll back a batch that cannot be committed, and let others continue."""
         self._is_rolling_back = True
         self._reput.discard_pending()
         try:
@@ -389,9 +352,8 @@ class StagedBatches:
             self._is_rolling_back = False
         self.rollbacks += 1
         for each in reversed(copied):
-            if not self._is_topic_deleted(
-                each
-            ):  # else the offsets are those of another topic by now
+            # Else the offsets are those of another topic by now.
+            if not self._is_topic_deleted(each):
                 span = each.span
                 queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
                 self._appender.reclaim_offsets(queue, first, first + span.count)
@@ -455,7 +417,7 @@ class StagedBatches:
         """Return the records of a staged chunk, ready to be appended; in any thread."""
         from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
 
-        sizes, records = decode_sized_chunk(self._staging_area.read(name))
+        sizes, records = decode_sized_chunk(self.staging_area.read(name))
         return run_steps(self._check(records, sizes, are_known=True))
 
     def _check(
@@ -472,7 +434,7 @@ class StagedBatches:
     def _rollback(self, batch: OpenBatch) -> None:
         rollback_rows(self._log, batch.log_offset, batch.mark)
         self._log.flush()
-        self._table.rollback()
+        self.table.rollback()
 
     def _retry_until_durable(
         self,

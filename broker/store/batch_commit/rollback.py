@@ -3,10 +3,17 @@
 The rows become what RocketMQ has for this, messages of a transaction that was rolled back. No
 consume queue gets them, neither here nor in RocketMQ, nor when queues are rebuilt from the log.
 Other records between them stay unchanged. Rolling back again does no harm.
+
+A start checks with them whether the table of batches is current, and how an open commit ends:
+the table decides which batches are committed. The log shows which commits have begun: it has their
+rows, each with a mark, past the offset that the table had noted. A table that does not know of them
+is an older copy, with which sinks would commit batches twice. Some commits leave no rows and go
+unnoticed: those without rows, and those of forgotten sinks.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,17 +22,20 @@ from rmq_spark.wire import record_layout as layout
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
+from ..components import StoreComponents
 from ..log.commit_log import CommitLog
 from ..log.recovery import next_record_after
+from ..queues.manifest import MANIFEST, StoreManifest
 from ..records.fields import TRANSACTION_MASK
-from ..records.integrity import RecordCheck, record_sizes
-from ..results import PhysicalOffset
+from ..records.integrity import RecordCheck
+from ..results import LOG_START, PhysicalOffset
 
 if TYPE_CHECKING:
     import numpy
 
     from rmq_spark.wire.chunk import RecordChunk
 
+_log = logging.getLogger(__name__)
 _PIECE_BYTES = 4 << 20
 _PIECE_RECORDS = 8_192
 
@@ -39,22 +49,13 @@ class _Rows(NamedTuple):
 
 
 def rollback_rows(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
-    """Mark all rows of a commit past a log position; nothing is flushed.
-
-    Raises:
-        OSError: The disk refuses. It may be done again.
-        UnreadableFile: The disk does not give what lies there.
-    """
+    """Mark all rows of a commit past a log position; nothing is flushed."""
     for found in _rows_after(log, start, mark):
         _rollback_in(log, found)
 
 
 def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffset | None:
-    """Return the position of the first row of a commit past a place that is not rolled back.
-
-    Raises:
-        UnreadableFile: The disk does not give what lies there.
-    """
+    """Return the position of the first row of a commit past a place that is not rolled back."""
     for position, chunk, rows in _rows_after(log, start, mark):
         kept = rows[chunk.sys_flag[rows] & TRANSACTION_MASK != TRANSACTION_MASK]
         if len(kept):
@@ -63,11 +64,7 @@ def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffse
 
 
 def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffset] | None:
-    """Return the highest mark of any row past a log position, and the first position that has it.
-
-    Raises:
-        UnreadableFile: The disk does not give what lies there.
-    """
+    """Return the highest mark of any row past a log position, and where it is found first."""
     newest, place = 0, start
     for position, chunk in _chunks_after(log, start):
         marks = np.where(
@@ -103,16 +100,11 @@ def _chunks_after(
 
 def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) -> RecordChunk | None:
     """Return good contiguous records from a position on, or None if there is none."""
-    stop = min(log.written_offset - position, log.files.space_left(position), _PIECE_BYTES)
-    data = log.files.read_available(position, stop)
-    sizes = record_sizes(data, _PIECE_RECORDS)
-    if not sizes:  # one that is longer, perhaps
-        data = log.read_record(position)
-        sizes = [len(data)] if len(data) >= layout.RECORD_BYTES_MIN else []
-    good, _ = check.check_columns(data, sizes, position) if sizes else (0, ())
-    if not good:
-        return None
     try:
+        data, sizes = log.read_records(position, log.written_offset, _PIECE_BYTES, _PIECE_RECORDS)
+        good, _ = check.check_columns(data, sizes, position) if sizes else (0, ())
+        if not good:
+            return None
         return bulk_tools.RecordChunk(bytearray(data[: sum(sizes[:good])]), sizes[:good])
     except RecordError:
         return None
@@ -129,3 +121,58 @@ def _rollback_in(log: CommitLog, found: _Rows) -> None:
         sealing.write(first, last + 1)
         start, end = int(chunk.starts[first]), int(chunk.ends[last])
         log.files.write(position + start, bytes(chunk.data[start:end]))
+
+
+# ---- What a start does about the commits of staged batches.
+
+
+def check_batches(
+    components: StoreComponents,
+    manifest: StoreManifest,
+    max_referenced_offset: PhysicalOffset,
+    *,
+    is_newest: bool,
+) -> None:
+    """Refuse a table that does not know of the newest commit, or how it ended.
+
+    ``max_referenced_offset`` is the highest physical offset that queue entries lead to;
+    ``is_newest`` tells whether the manifest is the one that was saved last. Nothing past the first
+    row of a commit is dispatched to queues before the table knows how the commit ended.
+
+    Raises:
+        DamagedTable: The table is of an older copy, or its last entry is lost.
+    """
+    table, log = components.batch_table, components.log
+    under_way = table.under_way
+    carried_to = max(max_referenced_offset, manifest.safe_offset or LOG_START)
+    if under_way is not None and carried_to > under_way.log_offset:
+        first = first_row(log, under_way.log_offset, under_way.mark)
+        if first is not None and first < carried_to:
+            raise table.lost_entry_error(first)
+    known = table.newest_mark
+    if known is None:  # of an earlier release, or new
+        return
+    start = PhysicalOffset(known - 1)
+    if is_newest:
+        table.check_newest(manifest.newest_mark or 0, MANIFEST)
+        start = max(start, manifest.safe_offset or LOG_START)
+    found = newest_row(log, start)
+    if found is not None:
+        mark, place = found
+        table.check_newest(mark, f"the row at {place} of the commit log")
+
+
+def rollback_open_batch(components: StoreComponents) -> None:
+    """Roll back the rows of a commit that was under way: nobody was told that it succeeded."""
+    under_way = components.batch_table.under_way
+    if under_way is not None:
+        _log.warning(
+            "batch %d of sink %s was being committed when the broker ended: nothing of it is "
+            "seen, and its sink may commit it again",
+            under_way.batch_id,
+            under_way.sink,
+        )
+        rollback_rows(components.log, under_way.log_offset, under_way.mark)
+        components.log.files.flush()
+        components.batch_table.rollback()
+        components.reput.resume_dispatch()

@@ -11,7 +11,7 @@ If a queue cannot be written now, `add` may be called with the same entries agai
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
@@ -23,34 +23,26 @@ CODES_MAX: Final = 4_096
 """The most different tags codes that are remembered of a queue; with more, it may be any."""
 
 
-class PublishedQueue(NamedTuple):
-    """A queue with new entries, and their different tags codes; None if these are too many."""
+class HiddenTail:
+    """The entries past the end of a queue."""
 
-    key: QueueKey
-    queue: ConsumeQueue
-    tags_codes: Collection[int] | None
-    last_physical_offset: PhysicalOffset
-    """The place of the record of the last entry."""
+    __slots__ = ("end", "key", "last_physical_offset", "queue", "tags_codes")
 
-
-class _HiddenTail:
-    """The entries past the end of a queue: where they end, their tags codes, the last position."""
-
-    __slots__ = ("codes", "end", "last_physical_offset", "queue")
-
-    def __init__(self, queue: ConsumeQueue) -> None:
+    def __init__(self, key: QueueKey, queue: ConsumeQueue) -> None:
+        self.key = key
         self.queue = queue
         self.end = queue.max_offset
-        self.codes: set[int] | None = set()
+        self.tags_codes: set[int] | None = set()
+        """Their different tags codes; None if these are too many."""
         self.last_physical_offset = LOG_START
+        """The place of the record of the last entry."""
 
 
 class HiddenEntries:
     """The entries that are written and not published yet."""
 
     def __init__(self) -> None:
-        """Begin without any."""
-        self._tails: dict[QueueKey, _HiddenTail] = {}
+        self._tails: dict[QueueKey, HiddenTail] = {}
 
     def has_any_of(self, key: QueueKey) -> bool:
         """Return whether there are entries of a queue."""
@@ -77,24 +69,21 @@ class HiddenEntries:
         behind = self._tails.get(key)
         if behind is None:
             queue.skip_to(queue_offset, blank_offset, rolled_back)
-            behind = self._tails[key] = _HiddenTail(queue)
+            behind = self._tails[key] = HiddenTail(key, queue)
         if queue_offset > behind.end:
             blanks = blank_entries(range(behind.end, queue_offset), blank_offset, rolled_back)
             behind.end = queue.write_hidden(behind.end, behind.end, blanks)
         behind.end = queue.write_hidden(behind.end, queue_offset, entries)
         behind.last_physical_offset = last_physical_offset(entries)
-        if behind.codes is not None:
-            behind.codes.update(tags_codes)
-            if len(behind.codes) > CODES_MAX:
-                behind.codes = None
+        if behind.tags_codes is not None:
+            behind.tags_codes.update(tags_codes)
+            if len(behind.tags_codes) > CODES_MAX:
+                behind.tags_codes = None
 
-    def publish(self) -> list[PublishedQueue]:
-        """Have all that was added be seen, and forget it; return the queues that it is in."""
-        shown = [
-            PublishedQueue(key, each.queue, each.codes, each.last_physical_offset)
-            for key, each in self._tails.items()
-        ]
-        for each in self._tails.values():  # from here on, nothing can fail
+    def publish(self) -> list[HiddenTail]:
+        """Have all that was added be seen, and forget it; return it by queue."""
+        shown = list(self._tails.values())
+        for each in shown:  # from here on, nothing can fail
             each.queue.max_offset = each.end
         self._tails = {}
         return shown

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
-from rmq_spark.wire.record import decode_blank
 
 from ..bulk import bulk_tools
 from ..errors import (
@@ -37,19 +36,19 @@ from ..errors import (
     is_resource_shortage,
     is_retryable,
 )
-from ..index.index_keys import KeyedChunk, keyed_messages
+from ..index.index_keys import HashedKeys, KeyedChunk, hash_records, hash_runs
 from ..index.index_service import IndexService
-from ..log.commit_log import BLANK_BYTES, CommitLog
+from ..log.commit_log import CommitLog
 from ..log.recovery import next_record_after
 from ..queues.consume_queue import ConsumeQueue, first_physical_offset, last_physical_offset
 from ..queues.queue_table import QueueTable
 from ..records.fields import read_fields
-from ..records.integrity import RecordCheck, limit_records, limit_to_valid, record_sizes
+from ..records.integrity import RecordCheck, limit_records, limit_to_valid
 from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWrites, UnindexedRuns
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
 from .hidden_entries import HiddenEntries
-from .precomputed_dispatch import PrecomputedDispatch, keys_of_runs, with_tags_codes
+from .precomputed_dispatch import PrecomputedDispatch, with_tags_codes
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
@@ -64,7 +63,6 @@ class RecreatedTopics:
     """The recreated topics of which only the log shows that they were deleted and created again."""
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher) -> None:
-        """Know of none yet."""
         self._commit_log = log
         self._dispatcher = dispatcher
         self.topics: set[str] = set()
@@ -418,68 +416,53 @@ class ReputMessageService:
     def _catch_up_index(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
         if self._index is None:
             self.index_from_offset = self.reput_from_offset
+            return True
         while self.index_from_offset < self.reput_from_offset:
             try:
-                self._index_once()
+                self._index_once(self._index)
             except RecordError as error:
                 self._add_hole(self.index_from_offset, self.reput_from_offset, error)
             if should_stop():
                 return False
         return True
 
-    def _index_once(self) -> None:
-        start = self.index_from_offset
-        ahead = self._precomputed.keys.pop_at(start, self.reput_from_offset)
-        if ahead is not None and self._index is not None and start >= self._log.min_offset:
-            self._index.add(*ahead.keys)
-            self.index_from_offset = ahead.end_offset
-            return
-        carried, self._dispatched_chunk = (
-            self._dispatched_chunk,
-            None,
-        )  # where this fails, nothing waits for it
-        end = self._index_batches(
-            start, self._precomputed.keys.next_start(start, self.reput_from_offset)
-        )
-        if carried is not None and start < carried.start_offset:
-            end = min(end, carried.start_offset)
-        if carried is not None and self._is_next(carried, end):
-            self._index_some(carried, _DISPATCHED_KEYS_MAX)
-        elif end > start:
-            self._index_read(start, end)
-        here = self.index_from_offset
-        if carried is not None and here <= carried.start_offset < carried.end_offset:
-            self._dispatched_chunk = carried
+    def _index_once(self, index: IndexService) -> None:
+        chunk, self._dispatched_chunk = self._dispatched_chunk, None  # if this fails, it is read
+        keys, end = self._next_keys(self.index_from_offset, self.reput_from_offset, chunk)
+        index.add(*keys)
+        self.index_from_offset = end
+        if chunk is not None and end <= chunk.start_offset < chunk.end_offset:
+            self._dispatched_chunk = chunk
 
-    def _is_next(self, chunk: KeyedChunk, end: PhysicalOffset) -> bool:
-        """Return whether the index has reached what was dispatched next, and all that is queued."""
-        start = self.index_from_offset
-        return chunk.start_offset == start >= self._log.min_offset and chunk.end_offset <= end
-
-    def _index_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
-        """Give the index what lies between two places of the log, or the first of it."""
-        data, sizes, next_offset = self._next_records(start, end, INDEX_RECORDS_MAX)
+    def _next_keys(
+        self, start: PhysicalOffset, limit: PhysicalOffset, chunk: KeyedChunk | None
+    ) -> tuple[HashedKeys, PhysicalOffset]:
+        """Return the next keys, from memory or else from the log, and where their records end."""
+        is_kept = start >= self._log.min_offset
+        ahead = self._precomputed.keys.pop_at(start, limit)
+        if ahead is not None and is_kept:
+            return ahead.keys, ahead.end_offset
+        limit = self._precomputed.keys.next_start(start, limit)
+        runs = self._unindexed_runs.next_contiguous(start, limit) if is_kept else ()
+        if runs and runs[0].start_offset > start:
+            limit = runs[0].start_offset
+        elif runs:
+            keys = hash_runs(runs)
+            if keys is not None:
+                return keys, runs[-1].end_offset
+            self._unindexed_runs.discard(runs)
+        if chunk is not None and start < chunk.start_offset:
+            limit = min(limit, chunk.start_offset)
+        is_next = chunk is not None and start == chunk.start_offset and chunk.end_offset <= limit
+        if chunk is not None and is_next and is_kept:
+            return chunk.next_keys(_DISPATCHED_KEYS_MAX), chunk.start_offset
+        data, sizes, next_offset = self._next_records(start, limit, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
         if len(sizes) <= min(FEW, few) or not bulk_tools.are_loaded():
             sizes, next_offset = limit_records(sizes, max(few, 1), start, next_offset)
-            self._index_few(data, sizes, start, next_offset)
-        else:
-            self._index_some(KeyedChunk(_chunk(data, sizes), start), _READ_KEYS_MAX)
-
-    def _index_batches(self, start: PhysicalOffset, end: PhysicalOffset) -> PhysicalOffset:
-        """Give the index what is known of batches; return up to where it has to read the log."""
-        stretch = self._unindexed_runs.next_contiguous(start, end)
-        if not stretch or self._index is None or start < self._log.min_offset:
-            return end
-        if stretch[0].start_offset > start:
-            return stretch[0].start_offset
-        keys = keys_of_runs(stretch)
-        if keys is None:
-            self._unindexed_runs.discard(stretch)
-            return end
-        self._index.add(*keys)
-        self.index_from_offset = stretch[-1].end_offset
-        return start
+            return hash_records(data, sizes, start), next_offset
+        many = KeyedChunk(_chunk(data, sizes), start)
+        return many.next_keys(_READ_KEYS_MAX), many.start_offset
 
     def _add_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
         """Pass over the first inconsistent record between two places, unless it is given now."""
@@ -500,18 +483,6 @@ class ReputMessageService:
         self.holes = (*self.holes, hole)
         _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
 
-    def _index_few(
-        self, data: Buffer, sizes: Sequence[int], start: PhysicalOffset, next_offset: PhysicalOffset
-    ) -> None:
-        if self._index is not None:
-            self._index.dispatch_few(keyed_messages(data, sizes, start))
-        self.index_from_offset = next_offset
-
-    def _index_some(self, records: KeyedChunk, keys_max: int) -> None:
-        if self._index is not None:
-            self._index.dispatch(**records.next_columns(keys_max))
-        self.index_from_offset = records.start_offset
-
     def _next_records(
         self, start: PhysicalOffset, end: PhysicalOffset, count_max: int | None = None
     ) -> tuple[Buffer, list[int], PhysicalOffset]:
@@ -525,7 +496,9 @@ class ReputMessageService:
             if start < hole_start:
                 stop = min(stop, hole_start)
         try:
-            data, sizes = self._read(start, stop, count_max or RUN_RECORDS_MAX)
+            data, sizes = self._log.read_records(
+                start, stop, RUN_BYTES_MAX, count_max or RUN_RECORDS_MAX
+            )
         except UnreadableFile as error:
             if start >= self._recovered_end or is_resource_shortage(error):
                 raise  # it is there, or is looked for again: nothing is passed over
@@ -534,24 +507,6 @@ class ReputMessageService:
         if sizes:
             return data, sizes, start + sum(sizes)
         return data, sizes, min(start + self._log.files.space_left(start), end)
-
-    def _read(
-        self, start: PhysicalOffset, stop: PhysicalOffset, count_max: int
-    ) -> tuple[Buffer, list[int]]:
-        """Read records that lie between two places of one file; none where a blank lies."""
-        data = self._log.files.read_available(start, min(stop - start, RUN_BYTES_MAX))
-        sizes = record_sizes(data, count_max)
-        if sizes:
-            return data, sizes
-        if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
-            data = self._log.read_record(start)
-            if 0 < len(data) <= stop - start:
-                return data, [len(data)]
-        if decode_blank(data) is None:
-            raise RecordError(
-                "log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES])
-            )
-        return data, []
 
 
 def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:

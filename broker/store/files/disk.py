@@ -290,7 +290,7 @@ class LocalDisk:
         found: list[list[dict[str, int | None]]] = [[] for _ in parts]
 
         def look(number: int) -> None:
-            found[number] = _list_directories(parts[number])
+            found[number] = list(map(_list_directory, parts[number]))
 
         run_in_parallel(
             [partial(look, each) for each in range(len(parts))], _LISTING_THREADS_MAX, "LookInto"
@@ -382,10 +382,6 @@ def _flush_names(descriptor: int, path: Path) -> None:
                 "a power loss is left to it",
                 path,
             )
-
-
-def _list_directories(paths: Sequence[Path]) -> list[dict[str, int | None]]:
-    return [_list_directory(path) for path in paths]
 
 
 def _list_directory(directory: Path) -> dict[str, int | None]:

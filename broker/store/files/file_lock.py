@@ -34,11 +34,8 @@ _DirectoryIdentity = tuple[int, int, int]
 """A directory that a process has locked: the process, and the directory's device and number."""
 
 _guard = threading.Lock()
-_locked_files: set[tuple[int, int, int, str]] = (
-    set()
-)  # process; the directory's device and number; name
-
-
+_locked_files: set[tuple[int, int, int, str]] = set()
+"""Files by the process, their directory's device and number, and their names."""
 _locked_directories: dict[_DirectoryIdentity, tuple[int, int]] = {}
 """The descriptors of locked directories, and the number of locks in each."""
 
@@ -110,9 +107,8 @@ class FileLock:
         for directory in directories:
             with suppress(FileNotFoundError, NotADirectoryError):
                 identity = _identity_of(directory)
-                if (
-                    identity in _locked_directories
-                ):  # no two stores of one process may share it either
+                # No two stores of one process may share it either.
+                if identity in _locked_directories:
                     raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(directory))
                 _lock_directory(directory, identity)
                 self._locked_identities.append(identity)

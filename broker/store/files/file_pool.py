@@ -47,7 +47,6 @@ class PooledFile:
     def __init__(
         self, group: FileGroup, directory: Path, name: str, open_file: DiskFile | None = None
     ) -> None:
-        """Take a file that exists, without touching the disk."""
         self.group = group
         self.directory = directory
         self.name = name
@@ -62,11 +61,7 @@ class PooledFile:
         return self.directory / self.name
 
     def read(self, position: int, size: int) -> Buffer:
-        """Read this number of bytes from a position on.
-
-        Raises:
-            UnreadableFile: The disk does not give them.
-        """
+        """Read this number of bytes from a position on."""
         try:
             file = self.open_file
             if file is None:
@@ -80,12 +75,7 @@ class PooledFile:
             ) from error
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of the data there, or raise OSError with some of it written.
-
-        Raises:
-            OSError: The disk does not take it.
-            StoreFailed: A flush of its group has failed.
-        """
+        """Write all of the data there, or raise OSError with some of it written."""
         group = self.group
         # Mark the file before, as a write that fails may have written a part; and again behind it,
         # as a flush that ran meanwhile took the mark and perhaps not the data.
@@ -97,11 +87,7 @@ class PooledFile:
             group.mark_unflushed(self)
 
     def next_data(self, position: int) -> int | None:
-        """Return where the next byte may lie that was ever written, or None.
-
-        Raises:
-            UnreadableFile: The disk does not tell.
-        """
+        """Return where the next byte may lie that was ever written, or None."""
         try:
             return (self.open_file or self.group.ensure_open(self)).next_data(position)
         except OSError as error:
@@ -185,19 +171,14 @@ class FileGroup:
         Returns:
             False if ``should_stop`` has said that this is to end early: any part of it may be
             missing.
-
-        Raises:
-            OSError: A directory cannot be opened for that, or its flush has failed.
-            StoreFailed: The disk has failed.
         """
 
         def unless_over(flush: Callable[[], None]) -> None:
             if not should_stop():
                 flush()
 
-        with (
-            self._flush_lock
-        ):  # else a second flush would find nothing to do, and return before the first
+        # Else a second flush would find nothing to do, and return before the first.
+        with self._flush_lock:
             with self.lock:
                 self._check_failure()
                 directories, files = tuple(self._directories), tuple(self.unflushed)
@@ -209,11 +190,7 @@ class FileGroup:
             return not should_stop()
 
     def flush_names(self, directory: Path) -> None:
-        """Return when the names in a directory are on the disk, if they have changed.
-
-        Raises:
-            OSError: The directory cannot be opened for that, or its flush has failed.
-        """
+        """Return when the names in a directory are on the disk, if they have changed."""
         with self.lock:
             number = self._directories.get(directory)
         if number is None:
@@ -230,11 +207,7 @@ class FileGroup:
                 del self._directories[directory]
 
     def flush_file(self, file: PooledFile) -> None:
-        """Return when all earlier writes to a file are on the disk; it may be closed then.
-
-        Raises:
-            StoreFailed: The disk has failed.
-        """
+        """Return when all earlier writes to a file are on the disk; it may be closed then."""
         with self.lock:
             self._check_failure()
             open_file = file.open_file

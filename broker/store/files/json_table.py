@@ -66,33 +66,21 @@ class JsonTable(Generic[Body]):
 
     def __init__(self, disk: Disk, path: Path, body_type: type[Body]) -> None:
         self._disk = disk
-        self._path = path
+        self.path = path
+        """The file; its backup is beside it as ``<name>.bak``."""
         self._body_type = body_type
         self._temporary = path.with_name(f"{path.name}.tmp")
         self._backup = path.with_name(f"{path.name}.bak")
         self._lock = threading.RLock()
         self._is_loaded = False
-        self._loaded_from: Path | None = None
-        self._quarantined: QuarantinedFile | None = None
+        self.loaded_from: Path | None = None
+        """The file or its backup, whichever the last load has read; None if neither was there."""
+        self.quarantined: QuarantinedFile | None = None
+        """The damaged file that the last load has replaced by its backup, or None."""
         self.has_checksum = False
         """True if the table that was last loaded had a checksum."""
         self.was_replaced = False
         """True if a load finds the table of the last save, unless the power fails."""
-
-    @property
-    def path(self) -> Path:
-        """The file; its backup is beside it as ``<name>.bak``."""
-        return self._path
-
-    @property
-    def loaded_from(self) -> Path | None:
-        """The file or its backup, whichever the last load has read; None if neither was there."""
-        return self._loaded_from
-
-    @property
-    def quarantined(self) -> QuarantinedFile | None:
-        """The damaged file that the last load has replaced by its backup, or None."""
-        return self._quarantined
 
     def load(self, default: Body) -> Body:
         """Return the table as it was last saved, or the default if there is no file yet.
@@ -101,28 +89,27 @@ class JsonTable(Generic[Body]):
 
         Raises:
             DamagedTable: There are files, and none of them can be read. Nothing was changed.
-            OSError: The disk refuses.
         """
         with self._lock:
             value, source, damage = self._load_any()
             if not self._is_loaded and source is not None:
                 self._warn_of_unknown(source)
-            self._quarantined = self._quarantine(damage) if damage else None
+            self.quarantined = self._quarantine(damage) if damage else None
             if value is None:
                 value = default
             else:
-                self._disk.flush_directory(self._path.parent)
-            self._loaded_from = source
+                self._disk.flush_directory(self.path.parent)
+            self.loaded_from = source
             self._is_loaded = True
             return value
 
     def warn_of_damage(self) -> None:
         """Warn if the last load read the backup of a damaged file."""
-        damaged = self._quarantined
+        damaged = self.quarantined
         if damaged is not None:
             _log.warning(
                 "%s was damaged (%s) and is now %s; its backup, perhaps a save older, was read",
-                self._path,
+                self.path,
                 damaged.reason,
                 damaged.path.name,
             )
@@ -146,7 +133,6 @@ class JsonTable(Generic[Body]):
         Raises:
             BodyError: The value could not be read back. Nothing was changed.
             DamagedTable: As in `load`.
-            OSError: The disk refuses.
         """
         data = encode_body(value)
         decode_body(self._body_type, data)
@@ -155,19 +141,18 @@ class JsonTable(Generic[Body]):
                 self.load(value)
             self.was_replaced = False
             self._disk.write_whole(self._temporary, with_checksum(data))
-            with suppress(
-                FileNotFoundError
-            ):  # the first save, or after a crash between the renames
-                self._disk.rename(self._path, self._backup)
-            self._disk.rename(self._temporary, self._path)
+            # It is missing at the first save, or after a crash between the renames.
+            with suppress(FileNotFoundError):
+                self._disk.rename(self.path, self._backup)
+            self._disk.rename(self._temporary, self.path)
             self.was_replaced = True
-            self._disk.flush_directory(self._path.parent)
+            self._disk.flush_directory(self.path.parent)
 
     def _load_any(self) -> tuple[Body | None, Path | None, str]:
         """Return the table and its file, or None twice; and what is wrong with another file."""
-        value, damage = self._read(self._path)
+        value, damage = self._read(self.path)
         if value is not None:
-            return value, self._path, ""
+            return value, self.path, ""
         value, backup_damage = self._read(self._backup)
         if value is None and (damage or backup_damage):
             raise self._damaged_error(damage, backup_damage)
@@ -205,21 +190,21 @@ class JsonTable(Generic[Body]):
 
     def _quarantine(self, damage: str) -> QuarantinedFile:
         """Rename the damaged file to an unused name: earlier quarantined files stay, too."""
-        taken = self._disk.names(self._path.parent)
-        name = f"{self._path.name}.corrupt"
+        taken = self._disk.names(self.path.parent)
+        name = f"{self.path.name}.corrupt"
         number = 1
         while name in taken:
             number += 1
-            name = f"{self._path.name}.corrupt-{number}"
-        path = self._path.with_name(name)
-        self._disk.rename(self._path, path)
+            name = f"{self.path.name}.corrupt-{number}"
+        path = self.path.with_name(name)
+        self._disk.rename(self.path, path)
         return QuarantinedFile(path, damage)
 
     def _damaged_error(self, damage: str, backup_damage: str) -> DamagedTable:
         return DamagedTable(
-            f"{self._path} cannot be read ({damage or 'it is missing'}), nor can its backup "
+            f"{self.path} cannot be read ({damage or 'it is missing'}), nor can its backup "
             f"{self._backup} ({backup_damage or 'it is missing'}). Nothing was changed. To mend "
-            f"it, put a good copy at {self._path}; or, to start with an empty table, move both "
+            f"it, put a good copy at {self.path}; or, to start with an empty table, move both "
             "files away"
         )
 

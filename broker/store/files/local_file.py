@@ -117,7 +117,8 @@ class LocalFile:
         try:
             if size is not None:
                 os.ftruncate(self._descriptor, size)
-            self._size = os.fstat(self._descriptor).st_size
+            self.size = os.fstat(self._descriptor).st_size
+            """The size when the file was opened, in bytes."""
         except OSError as error:
             self.close()
             error.filename = str(path)
@@ -126,11 +127,6 @@ class LocalFile:
     def __del__(self) -> None:
         """Close the file like Python's own files do, as after a start that failed."""
         self.close()
-
-    @property
-    def size(self) -> int:
-        """The size when the file was opened, in bytes."""
-        return self._size
 
     def read(self, position: int, size: int) -> Buffer:
         """Read this number of bytes from a position on, or raise OSError."""
@@ -215,12 +211,9 @@ class LocalFile:
             return None
         if self._map is None:
             try:
-                self._map = FileMap(self._descriptor, self._size)
-            except (
-                OSError,
-                ImportError,
-                MemoryError,
-            ):  # too many maps, or files: without one, it is read
+                self._map = FileMap(self._descriptor, self.size)
+            # Too many maps, or files: without one, it is read.
+            except (OSError, ImportError, MemoryError):
                 return None
         return self._map.resident_view(position, size)
 
@@ -231,7 +224,7 @@ class LocalFile:
             if not more:
                 end = position + len(data)
                 raise OSError(
-                    errno.EIO, f"the file ends at {end} instead of {self._size} bytes or later"
+                    errno.EIO, f"the file ends at {end} instead of {self.size} bytes or later"
                 )
             data += more
         return data

@@ -42,7 +42,7 @@ class MappedFile(NamedTuple):
 class MappedFileQueue:
     """The files of one directory. One writer; any number of readers, in any thread."""
 
-    __slots__ = ("_directory", "_file_size", "_files", "_group", "_may_miss_files")
+    __slots__ = ("_group", "_may_miss_files", "directory", "file_size", "files")
 
     def __init__(
         self, group: FileGroup, directory: Path, file_size: int, *, may_miss_files: bool = False
@@ -53,37 +53,24 @@ class MappedFileQueue:
         so creating the next one does not wait for the first.
         """
         self._group = group
-        self._directory = directory
-        self._file_size = file_size
-        self._may_miss_files = may_miss_files
-        self._files: tuple[MappedFile, ...] = ()  # replaced whole, so that readers see one state
-
-    @property
-    def directory(self) -> Path:
-        """The directory of the files."""
-        return self._directory
-
-    @property
-    def file_size(self) -> int:
+        self.directory = directory
+        self.file_size = file_size
         """The size of each file, in bytes."""
-        return self._file_size
-
-    @property
-    def files(self) -> tuple[MappedFile, ...]:
-        """The files that exist, in order."""
-        return self._files
+        self._may_miss_files = may_miss_files
+        self.files: tuple[MappedFile, ...] = ()
+        """The files that exist, in order; replaced whole, so that readers see one state."""
 
     @property
     def first_offset(self) -> int:
         """The first offset that there is a file for; 0 without any."""
-        files = self._files
+        files = self.files
         return files[0].from_offset if files else 0
 
     @property
     def end_offset(self) -> int:
         """The offset past the last file; 0 without any."""
-        files = self._files
-        return files[-1].from_offset + self._file_size if files else 0
+        files = self.files
+        return files[-1].from_offset + self.file_size if files else 0
 
     def load(self) -> None:
         """Find the files of the directory; refuse foreign ones before any is touched.
@@ -95,18 +82,18 @@ class MappedFileQueue:
             ForeignFile: A name or a size does not belong here.
             MissingFile: A file that should lie between two others is missing.
         """
-        disk, directory = self._group.disk, self._directory
+        disk, directory = self._group.disk, self.directory
         (sizes,) = disk.list_directories([directory])
         sizes = _store_files(sizes)
         empty = [name for name, size in sizes.items() if size == 0]
-        behind = self.adopt({**sizes, **dict.fromkeys(empty, self._file_size)})
+        behind = self.adopt({**sizes, **dict.fromkeys(empty, self.file_size)})
         if behind:
             raise MissingFile(
                 f"{directory} lacks the file {self.end_offset:0{FILE_NAME_DIGITS}d} before "
                 f"{behind[0]}: " + self._repair_hint(self.path_at(self.end_offset))
             )
         for name in empty:  # in place: a crash must not find one missing between two
-            disk.open(directory / name).write(bytes(1), self._file_size - 1)
+            disk.open(directory / name).write(bytes(1), self.file_size - 1)
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
         """Use the files of the directory by names and sizes, without reading any.
@@ -124,13 +111,13 @@ class MappedFileQueue:
         for name, size in sizes.items():
             self._check(name, sizes)
             from_offset = int(name)
-            follows = not taken or from_offset == taken[-1].from_offset + self._file_size
+            follows = not taken or from_offset == taken[-1].from_offset + self.file_size
             if size and follows and not left:
-                file = PooledFile(self._group, self._directory, name)
+                file = PooledFile(self._group, self.directory, name)
                 taken.append(MappedFile(from_offset, file))
             else:
                 left.append(name)
-        self._files = tuple(taken)
+        self.files = tuple(taken)
         return left
 
     def _check(self, name: str, sizes: Mapping[str, int | None]) -> None:
@@ -141,29 +128,29 @@ class MappedFileQueue:
                 "away"
             )
         elif size is None:
-            fault = f"is a directory: a file of {self._file_size} bytes should be there"
-        elif size not in (self._file_size, 0):
+            fault = f"is a directory: a file of {self.file_size} bytes should be there"
+        elif size not in (self.file_size, 0):
             fault = (
-                f"has {size} bytes, but the store is set to files of {self._file_size}: "
+                f"has {size} bytes, but the store is set to files of {self.file_size}: "
                 "start with the size that it was written with"
             )
             others = [each for other, each in sizes.items() if each and other != name]
             is_odd = not others or others != [size] * len(others)
-            if size < self._file_size and is_odd and not self._may_miss_files:
-                fault += f"; if it was cut, {self._repair_hint(self._directory / name)}"
-        elif int(name) % self._file_size and not self._may_miss_files:
+            if size < self.file_size and is_odd and not self._may_miss_files:
+                fault += f"; if it was cut, {self._repair_hint(self.directory / name)}"
+        elif int(name) % self.file_size and not self._may_miss_files:
             fault = (
                 "is no file of this store: its name should be the place of its first byte, a "
-                f"multiple of {self._file_size}. Move it away, if nobody has renamed it by mistake"
+                f"multiple of {self.file_size}. Move it away, if nobody has renamed it by mistake"
             )
         else:
             return
-        raise ForeignFile(f"{self._directory / name} {fault}")
+        raise ForeignFile(f"{self.directory / name} {fault}")
 
     def _repair_hint(self, path: Path) -> str:
         return (
             "put it back from a copy; or do without what is lost, which is named and passed over "
-            f"then: truncate -s {self._file_size} {shlex.quote(str(path))}"
+            f"then: truncate -s {self.file_size} {shlex.quote(str(path))}"
         )
 
     def data_loss_hint(self, offset: int) -> str:
@@ -172,20 +159,20 @@ class MappedFileQueue:
         return (
             "put the file back from a copy; or do without what the disk does not give of it: "
             f"dd if={file} of={copy} bs={PAGE_BYTES} conv=noerror,sync,sparse; "
-            f"truncate -s {self._file_size} {copy} && mv {copy} {file}"
+            f"truncate -s {self.file_size} {copy} && mv {copy} {file}"
         )
 
     def path_at(self, offset: int) -> Path:
         """Return the path of the file that an offset lies in, whether it exists or not."""
-        return self._directory / f"{offset - offset % self._file_size:0{FILE_NAME_DIGITS}d}"
+        return self.directory / f"{offset - offset % self.file_size:0{FILE_NAME_DIGITS}d}"
 
     def space_left(self, offset: int) -> int:
         """Return the number of bytes from an offset to the end of its file."""
-        return self._file_size - offset % self._file_size
+        return self.file_size - offset % self.file_size
 
     def previous_file_start(self, offset: int) -> int:
         """Return the start of the file before that in which an offset lies; of the first, 0."""
-        return max(offset - offset % self._file_size - self._file_size, 0)
+        return max(offset - offset % self.file_size - self.file_size, 0)
 
     def write(self, offset: int, data: Buffer) -> None:
         """Write data within one file, and make that file if it is the next."""
@@ -193,17 +180,13 @@ class MappedFileQueue:
         mapped.file.write(data, offset - mapped.from_offset)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Read bytes from an offset on, at most to the end of its file; none without a file.
-
-        Raises:
-            UnreadableFile: The disk does not give them.
-        """
+        """Read bytes from an offset on, at most to the end of its file; none without a file."""
         mapped = self._file_at(offset)
         if mapped is None:
             return b""
         from_offset, file = mapped
         position = offset - from_offset
-        size = min(size, self._file_size - position)
+        size = min(size, self.file_size - position)
         try:
             return file.read(position, size)
         except UnreadableFile:
@@ -217,7 +200,7 @@ class MappedFileQueue:
         Raises:
             UnreadableFile: The disk does not even give the first of them.
         """
-        in_page = PAGE_BYTES - offset % self._file_size % PAGE_BYTES
+        in_page = PAGE_BYTES - offset % self.file_size % PAGE_BYTES
         while True:
             try:
                 return self.read(offset, size)
@@ -238,13 +221,9 @@ class MappedFileQueue:
             disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
-        """Return where, from an offset on, the next byte ever written may lie, or None.
-
-        Raises:
-            UnreadableFile: The disk does not tell.
-        """
-        for mapped in self._files:
-            if mapped.from_offset + self._file_size > offset:
+        """Return where, from an offset on, the next byte ever written may lie, or None."""
+        for mapped in self.files:
+            if mapped.from_offset + self.file_size > offset:
                 found = mapped.file.next_data(max(offset - mapped.from_offset, 0))
                 if found is not None:
                     return mapped.from_offset + found
@@ -255,19 +234,16 @@ class MappedFileQueue:
 
         A file is written from its start. Where the file system does not report holes, there are
         none.
-
-        Raises:
-            UnreadableFile: The disk does not tell.
         """
-        if len(self._files) < 2:
+        if len(self.files) < 2:
             return 0
-        file = self._files[0].file
-        low, high = 0, self._file_size
+        file = self.files[0].file
+        low, high = 0, self.file_size
         while high - low > PAGE_BYTES:
             middle = (low + high) // 2
             found = file.next_data(middle)
             low, high = (low, middle) if found is None else (max(found, middle), high)
-        return self._file_size - high
+        return self.file_size - high
 
     def flush(self) -> None:
         """Return when all earlier writes of the whole group are on the disk."""
@@ -279,7 +255,7 @@ class MappedFileQueue:
         Raises:
             OSError: Somebody has.
         """
-        for mapped in reversed(self._files):
+        for mapped in reversed(self.files):
             if mapped.from_offset < end:
                 mapped.file.check_in_place()
             if mapped.from_offset <= start:
@@ -287,20 +263,20 @@ class MappedFileQueue:
 
     def flush_loaded(self) -> None:
         """Make loaded files and names durable: their writer may have been killed before that."""
-        if self._files:
-            for mapped in self._files:
+        if self.files:
+            for mapped in self.files:
                 self._group.mark_unflushed(mapped.file)
-            self._group.mark_names_changed(self._directory)
+            self._group.mark_names_changed(self.directory)
             self._group.flush()
 
     def has_files_from(self, offset: int) -> bool:
         """Return whether a file begins at or past an offset."""
-        files = self._files
+        files = self.files
         return bool(files) and files[-1].from_offset >= offset
 
     def mark_loaded_names_changed(self) -> None:
         """Have the next flush keep the names of loaded files: their writer may have been killed."""
-        for directory in (self._directory, *self._directory.parents):
+        for directory in (self.directory, *self.directory.parents):
             self._group.mark_names_changed(directory)
             if self._group.root in (directory, None):
                 break
@@ -311,71 +287,68 @@ class MappedFileQueue:
         Each deletion is durable before the next begins: a power loss must not bring back the older
         of two files. If a file cannot be deleted, it stays, and so do all later ones, because there
         must be no gap.
-
-        Raises:
-            OSError: The disk does not let one go.
         """
         count = 0
-        while len(self._files) > 1 and self._files[0].from_offset + self._file_size <= offset:
-            self._group.flush_names(self._directory)
+        while len(self.files) > 1 and self.files[0].from_offset + self.file_size <= offset:
+            self._group.flush_names(self.directory)
             self._delete_first()
             count += 1
-        self._group.flush_names(self._directory)
+        self._group.flush_names(self.directory)
         return count
 
     def _delete_first(self) -> None:
         group = self._group
         with group.lock:  # another thread may add a file at the other end meanwhile
-            first, *_ = self._files
-            self._files = self._files[1:]
+            first, *_ = self.files
+            self.files = self.files[1:]
         group.close_file(first.file)
         try:
             with suppress(FileNotFoundError):  # a delete that failed may have come about
                 group.disk.delete(first.file.path)
         except OSError:
             with group.lock:
-                self._files = (first, *self._files)
+                self.files = (first, *self.files)
             raise
-        group.mark_names_changed(self._directory)
+        group.mark_names_changed(self.directory)
 
     def delete_from(self, offset: int) -> None:
         """Delete the files that begin at or past an offset."""
         with self._group.lock:
-            files = self._files
+            files = self.files
             if not files or files[-1].from_offset < offset:
                 return
             kept = tuple(mapped for mapped in files if mapped.from_offset < offset)
-            self._files = kept
+            self.files = kept
         for mapped in files[len(kept) :]:
             self._group.close_file(mapped.file)
             self._group.disk.delete(mapped.file.path)
 
     def set_directory(self, directory: Path) -> None:
         """Continue with the same files in another directory, to which they were moved."""
-        self._group.discard_names(self._directory)
-        self._directory = directory
-        for mapped in self._files:
+        self._group.discard_names(self.directory)
+        self.directory = directory
+        for mapped in self.files:
             mapped.file.directory = directory
 
     def close(self) -> None:
         """Close all files. What was read stays valid."""
-        for mapped in self._files:
+        for mapped in self.files:
             self._group.close_file(mapped.file)
-        self._files = ()
+        self.files = ()
 
     def _file_at(self, offset: int) -> MappedFile | None:
-        files = self._files
+        files = self.files
         if not files or offset < files[0].from_offset:
             return None
-        position = (offset - files[0].from_offset) // self._file_size
+        position = (offset - files[0].from_offset) // self.file_size
         return files[position] if position < len(files) else None
 
     def _create(self, offset: int) -> MappedFile:
-        from_offset = offset - offset % self._file_size
-        if self._files and from_offset != self.end_offset:
+        from_offset = offset - offset % self.file_size
+        if self.files and from_offset != self.end_offset:
             raise ValueError(f"no file may be made at {from_offset} behind {self.end_offset}")
-        group, directory = self._group, self._directory
-        if self._files:
+        group, directory = self._group, self.directory
+        if self.files:
             if not self._may_miss_files:
                 group.flush_names(directory)
         else:
@@ -391,7 +364,7 @@ class MappedFileQueue:
             mapped = MappedFile(from_offset, made)
             group.mark_names_changed(directory)
             with group.lock:
-                self._files = (*self._files, mapped)
+                self.files = (*self.files, mapped)
         except BaseException:  # memory may be lacking for any of it
             if made is not None:
                 group.close_file(made)
@@ -402,7 +375,7 @@ class MappedFileQueue:
 
     def _create_file(self, path: Path) -> PooledFile:
         try:
-            return self._group.create(path, self._file_size)
+            return self._group.create(path, self.file_size)
         except FileExistsError:  # an earlier attempt could neither size nor delete it
             self._group.disk.delete(path)
-            return self._group.create(path, self._file_size)
+            return self._group.create(path, self.file_size)

@@ -31,7 +31,6 @@ class ProofFiles:
     """The proof files of one store, by connection."""
 
     def __init__(self, disk: Disk, root: Path, files: MappedFileQueue) -> None:
-        """Take the store's directory, and the files of its log."""
         self._disk = disk
         self._root = root
         self._log_place = _log_place_of(root, files)

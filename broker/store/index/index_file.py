@@ -112,8 +112,9 @@ class IndexFile:
         self._sizes = sizes
         header = IndexHeader(*_HEADER.unpack(file.read(0, _HEADER.size)))
         count = min(max(header.index_count, 1), sizes.index_num)
-        self._header = replace(header, index_count=count)
-        self._flushed_header = self._header
+        self.header = replace(header, index_count=count)
+        """The header as of the last append, on disk or not."""
+        self._flushed_header = self.header
         self._lock = threading.Lock()  # append and flush must not meet in the table
         self._table: npt.NDArray[np.int32] | None = None
         last_page = (sizes.hash_slot_num - 1 + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS
@@ -135,7 +136,7 @@ class IndexFile:
         if self._table is not None:
             return True
         table = self._read_table()
-        is_ahead = table.view(np.uint32) >= self._header.index_count
+        is_ahead = table.view(np.uint32) >= self.header.index_count
         if is_ahead.any():
             if (table.view(np.uint32) >= self._sizes.index_num).any():
                 return False
@@ -146,9 +147,9 @@ class IndexFile:
     def _restore_slots(self, table: npt.NDArray[np.int32], is_ahead: npt.NDArray[np.bool_]) -> None:
         """Let slots lead to the last of their entries that the header counts, or to none."""
         table[is_ahead] = 0
-        for start in range(1, self._header.index_count, _RESTORED_ENTRIES):
+        for start in range(1, self.header.index_count, _RESTORED_ENTRIES):
             entries = self._read_entries(
-                start, min(self._header.index_count - start, _RESTORED_ENTRIES)
+                start, min(self.header.index_count - start, _RESTORED_ENTRIES)
             )
             slots = entries["key_hash"].astype(np.int32) % np.int32(self._sizes.hash_slot_num)
             rows = np.flatnonzero(is_ahead[slots])
@@ -169,7 +170,7 @@ class IndexFile:
 
     def entries(self) -> npt.NDArray[Any]:
         """Read all entries: hashes, offsets, times, and the previous entries of their slots."""
-        return self._read_entries(1, self._header.index_count - 1)
+        return self._read_entries(1, self.header.index_count - 1)
 
     def _read_entries(self, first: int, count: int) -> npt.NDArray[Any]:
         position = self._sizes.entries_at + first * _ENTRY.size
@@ -190,29 +191,24 @@ class IndexFile:
 
     def time_diffs(self, store_timestamps: Positions) -> npt.NDArray[np.int64]:
         """Return the time differences in entries of messages stored at these times."""
-        return _time_diffs(self._header.begin_timestamp, store_timestamps)
-
-    @property
-    def header(self) -> IndexHeader:
-        """The header as of the last append, on disk or not."""
-        return self._header
+        return _time_diffs(self.header.begin_timestamp, store_timestamps)
 
     @property
     def is_empty(self) -> bool:
         """True if there is no entry."""
-        return self._header.index_count <= 1
+        return self.header.index_count <= 1
 
     @property
     def is_full(self) -> bool:
         """True if no more entries fit."""
-        return self._header.index_count >= self._sizes.index_num
+        return self.header.index_count >= self._sizes.index_num
 
     def append(
         self, key_hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> int:
         """Add keys, hashed by `index_hashes`, in the order of the log; return how many fitted."""
         with self._lock:
-            table, header = self._table, self._header
+            table, header = self._table, self.header
             count = min(len(key_hashes), self._sizes.index_num - header.index_count)
             if table is None or count <= 0:
                 return 0
@@ -240,7 +236,7 @@ class IndexFile:
 
             # A query reads a slot, then the header: it must never meet a number
             # that it does not count.
-            self._header = IndexHeader(
+            self.header = IndexHeader(
                 begin_timestamp=begin,
                 end_timestamp=int(store_timestamps[count - 1]),
                 begin_physical_offset=header.begin_physical_offset
@@ -254,33 +250,22 @@ class IndexFile:
             self._dirty_pages[(slots + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS] = True
             return count
 
-    def query(
-        self,
-        key_hash: int,
-        begin_ms: int,
-        end_ms: int,
-        max_num: int,
-        hops_max: int = INDEX_HOPS_MAX,
-    ) -> list[PhysicalOffset]:
+    def walk(
+        self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
+    ) -> tuple[list[PhysicalOffset], int, int]:
         """Return log offsets that may be stored under a hash in a time span, newest first.
 
         An entry has whole seconds since the file's first one, rounded down, as in RocketMQ: the
         message may have been stored up to a second later. At most ``max_num`` were certainly stored
-        in the span.
-        """
-        return self.walk(key_hash, begin_ms, end_ms, max_num, hops_max)[0]
+        in the span. Damage ends the walk, too.
 
-    def walk(
-        self, key_hash: int, begin_ms: int, end_ms: int, max_num: int, hops_max: int
-    ) -> tuple[list[PhysicalOffset], int, int]:
-        """Return the result of `query`, how many of it are certain, and the entries examined.
-
-        Damage ends the walk, too.
+        Returns:
+            The offsets, how many of them are certain, and the number of entries examined.
         """
         found: list[PhysicalOffset] = []
         certain = hops = 0
         number = self._slot(key_hash % self._sizes.hash_slot_num)
-        header = self._header
+        header = self.header
         below = header.index_count  # each entry is older than the one before: there are no loops
         while 0 < number < below and hops < hops_max and certain < max_num:
             below = number
@@ -297,7 +282,7 @@ class IndexFile:
 
     def count_last(self, physical_offset: PhysicalOffset) -> int:
         """Return the number of entries at the very end that are this message's."""
-        number = last = self._header.index_count - 1
+        number = last = self.header.index_count - 1
         while number > 0 and self._entry(number)[1] == physical_offset:
             number -= 1
         return last - number
@@ -319,14 +304,9 @@ class IndexFile:
             self._table = None
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, and RocketMQ can open the file.
-
-        Raises:
-            OSError: The disk has failed.
-            StoreFailed: The disk had failed before.
-        """
+        """Return when all that was added is on the disk, and RocketMQ can open the file."""
         with self._lock:
-            header = self._header
+            header = self.header
             if header == self._flushed_header:
                 return
             self._write_dirty_pages()

@@ -1,26 +1,41 @@
-"""KeyedMessages: the fields of contiguous log records that the index needs.
+"""Index keys: the hashes of the keys of log records, with the records' places and times.
 
-A few records are read one by one, many as columns, which are searched once. So that one step of the
-index takes little time, it gets only as many of these records at a time as have not too many keys
-together.
+    a few records       one by one                                 `hash_records`
+    a chunk             as columns, which are searched once        `KeyedChunk`, `hash_columns`
+    fixed-size batches  from the memory of their writer            `hash_runs`
+
+So that one step of the index takes little time, it gets only as many records of a chunk at a time
+as have not too many keys together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+from rmq_spark.wire.properties import KEYS, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, UNIQ_KEY
+from rmq_spark.wire.tags import java_string_hash
 
 from ..bulk import bulk_tools
+from ..bulk import lazy_numpy as np
+from ..bulk.index_hash import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hashes
 from ..records.fields import pattern_of, property_of, read_fields
+from ..records.recent_writes import FixedSizeRun
 from ..results import PhysicalOffset
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
     from rmq_spark.wire.chunk import RecordChunk
     from rmq_spark.wire.chunk.buffer_slices import Positions
+
+HashedKeys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
+"""Hashes of keys in the order of the log, and their messages' places and store times."""
 
 _PROPERTY_BYTES_MAX = 1 << 20
 """Bytes of properties that come to the index at a time, if of several messages:
@@ -30,35 +45,66 @@ _LONG_PROPERTY_BYTES_MAX = 1 << 18
 for each run of them."""
 
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
+_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
+_ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
 
 
-class KeyedMessage(NamedTuple):
-    """The fields of a message that the index needs."""
-
-    topic: str
-    unique_key: str | None
-    keys: str | None
-    physical_offset: PhysicalOffset
-    store_timestamp: int
-    sys_flag: int
-
-
-def keyed_messages(
-    data: Buffer, sizes: Sequence[int], start: PhysicalOffset
-) -> Iterator[KeyedMessage]:
-    """Yield the index fields of each of a few contiguous records from a log offset on."""
+def hash_records(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> HashedKeys:
+    """Return the keys of each of a few contiguous records from a log offset on."""
+    hashes: list[int] = []
+    places: list[int] = []
+    times: list[int] = []
     position = 0
     for size in sizes:
         topic, _, _, sys_flag, store_timestamp, properties = read_fields(data, position, size)
-        yield KeyedMessage(
-            topic.decode("utf-8", "replace"),
-            _text(property_of(properties, _UNIQ_KEY)),
-            _text(property_of(properties, _KEYS)),
-            start + position,
-            store_timestamp,
-            sys_flag,
-        )
+        if sys_flag & _TRANSACTION != _ROLLBACK:
+            texts = (_text(property_of(properties, name)) for name in (_UNIQ_KEY, _KEYS))
+            own = hash_keys(topic.decode("utf-8", "replace"), *texts)
+            hashes += own
+            places += [start + position] * len(own)
+            times += [store_timestamp] * len(own)
         position += size
+    return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+class KeyColumns(NamedTuple):
+    """The fields of messages that the index needs, in the order of the log."""
+
+    topics: pa.StringArray
+    unique_keys: pa.StringArray
+    """The UNIQ_KEY of each, or null."""
+    keys: pa.StringArray
+    """The KEYS of each, words with spaces between, or null."""
+    physical_offsets: Positions
+    store_timestamps: npt.NDArray[np.int64]
+    sys_flags: npt.NDArray[np.int32]
+    """The sysFlag of each; messages that are rolled back have no keys."""
+
+
+def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> KeyColumns:
+    """Return the columns of many contiguous records from a log offset on."""
+    times = bulk_tools.COLUMNS["storeTimestamp"].build(chunk).view("int64")
+    return KeyColumns(
+        bulk_tools.COLUMNS["topic"].build(chunk),
+        chunk.properties.values(UNIQ_KEY),
+        bulk_tools.COLUMNS["keys"].build(chunk),
+        chunk.starts + start,
+        times.to_numpy(),
+        chunk.sys_flag,
+    )
+
+
+def hash_columns(columns: KeyColumns) -> HashedKeys:
+    """Return the keys of messages."""
+    topics, unique_keys, keys, places, times, sys_flags = columns
+    rows, hashes = bulk_tools.hash_index_keys(topics, unique_keys, keys)
+    kept = np.flatnonzero(sys_flags[rows] & _TRANSACTION != _ROLLBACK)
+    rows = rows[kept]
+    return hashes[kept], places[rows], times[rows]
 
 
 class KeyedChunk:
@@ -74,8 +120,8 @@ class KeyedChunk:
         self.end_offset = start + len(self._chunk.data)
         """The place behind the last record."""
 
-    def next_columns(self, keys_max: int) -> dict[str, Any]:
-        """Return the index fields of the next records, at least one, and move past them.
+    def next_keys(self, keys_max: int) -> HashedKeys:
+        """Return the keys of the next records, at least one, and move past them.
 
         Several have at most ``keys_max`` keys together.
         """
@@ -83,27 +129,15 @@ class KeyedChunk:
         most = self._keys_before[first] + keys_max
         self._row = max(int(self._keys_before.searchsorted(most, "right")) - 1, first + 1)
         self.start_offset = self._start + int(self._chunk.ends[self._row - 1])
-        return {name: column[first : self._row] for name, column in self._columns.items()}
+        return hash_columns(KeyColumns._make(each[first : self._row] for each in self._columns))
 
     @cached_property
-    def _columns(self) -> dict[str, Any]:
+    def _columns(self) -> KeyColumns:
         return key_columns(self._chunk, self._start)
 
     @cached_property
     def _keys_before(self) -> Positions:
-        return bulk_tools.keys_before(self._columns["unique_keys"], self._columns["keys"])
-
-
-def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> dict[str, Any]:
-    """Return the index fields of many contiguous records from a log offset on."""
-    return {
-        "topics": bulk_tools.COLUMNS["topic"].build(chunk),
-        "unique_keys": chunk.properties.values(UNIQ_KEY),
-        "keys": bulk_tools.COLUMNS["keys"].build(chunk),
-        "physical_offsets": chunk.starts + start,
-        "store_timestamps": bulk_tools.COLUMNS["storeTimestamp"].build(chunk).view("int64"),
-        "sys_flags": chunk.sys_flag,
-    }
+        return bulk_tools.keys_before(self._columns.unique_keys, self._columns.keys)
 
 
 def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
@@ -115,5 +149,79 @@ def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
     return bulk_tools.RecordChunk(chunk.data[: chunk.ends[count - 1]].data, chunk.sizes[:count])
 
 
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "replace")
+# ---- Index keys of fixed-size batches that were just written, computed by columns in memory.
+
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+_UNIQ_KEY_NAME = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode()
+_KEYS_NAME = f"{KEYS}{NAME_VALUE_SEPARATOR}".encode()
+_SEPARATORS_END = 3
+_NOT_ASCII = 0x80
+_MODULUS = 1 << 32
+
+
+def hash_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
+    """Return the keys of batches, at least one, in the order of the log.
+
+    None if any has keys that must be searched for.
+    """
+    found: list[HashedKeys] = []
+    # Batches of a topic whose properties are of one width are processed together.
+    for (topic, _), some in groupby(runs, lambda each: (each.queue[0], each.properties_width)):
+        alike = list(some)
+        if any(
+            each.ending.count(_UNIQ_KEY_NAME) or each.ending.count(_KEYS_NAME) for each in alike
+        ):
+            return None
+        rows = [each.rows for each in alike]
+        hashes = hash_fixed_size(
+            topic, b"".join(each.message_properties for each in alike), sum(rows)
+        )
+        if hashes is None:
+            return None
+        places = [
+            np.arange(each.start_offset, each.end_offset, each.record_bytes) for each in alike
+        ]
+        times = np.repeat([each.store_timestamp for each in alike], rows)
+        keyed = slice(len(hashes))  # all or none
+        found.append((hashes, np.concatenate(places)[keyed], times[keyed]))
+    all_hashes, all_places, all_times = map(np.concatenate, zip(*found, strict=True))
+    return all_hashes, all_places, all_times
+
+
+def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
+    """Return the hash of the key of each message of a topic, or no hashes if none has a key.
+
+    ``text`` has their properties, back to back and all of one width. None if their keys are not the
+    first property, are not unique keys only, or are not ASCII.
+    """
+    named = text.count(_UNIQ_KEY_NAME)
+    if text.count(_KEYS_NAME):
+        return None
+    if not named:
+        return np.zeros(0, np.int32)
+    width = len(text) // count
+    name_at = text.find(_UNIQ_KEY_NAME)
+    begin, start = max(name_at - len(_SEPARATOR), 0), name_at + len(_UNIQ_KEY_NAME)
+    end = text.find(_SEPARATOR, start, width)
+    if end < 0:
+        end = width
+    if named != count or not start < end or (name_at and not text.startswith(_SEPARATOR, begin)):
+        return None
+    rows = np.frombuffer(text, np.uint8).reshape(count, width)
+    keys, around = rows[:, start:end], (rows[:, begin:start], rows[:, end : end + 1])
+    if (
+        any((columns != columns[0]).any() for columns in around)
+        or keys.min() < _SEPARATORS_END
+        or keys.max() >= _NOT_ASCII
+    ):
+        return None
+    powers, scale = _powers(end - start)
+    prefix = java_string_hash(topic + INDEX_KEY_SEPARATOR) * scale % _MODULUS
+    return index_hashes(keys.astype(np.uint32) @ powers + np.uint32(prefix))
+
+
+@lru_cache(maxsize=16)
+def _powers(width: int) -> tuple[npt.NDArray[np.uint32], int]:
+    """Return what each of so many characters counts for, and what stands before them."""
+    before, *powers = (pow(31, exponent, _MODULUS) for exponent in range(width, -1, -1))
+    return np.array(powers, np.uint32), before

@@ -14,69 +14,25 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
-
-from rmq_spark.wire.flags import MessageSysFlag
 
 from ...common.local_time import local_time
-from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
-from ..bulk.index_hash import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hash
+from ..bulk.index_hash import INDEX_KEY_SEPARATOR, IndexHashes, index_hash
 from ..errors import ForeignFile, StoreClosed, UnreadableFile, has_lost_content
 from ..files.disk import is_ignored_name
 from ..files.file_pool import FileGroup, FilePool, PooledFile
 from ..records.store_timeline import STEP_MS
 from ..results import PhysicalOffset
 from .index_file import INDEX_HOPS_MAX, IndexFile, IndexSizes, Positions
-from .index_keys import KeyedMessage
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 NOTHING_INDEXED = PhysicalOffset(-1)
 
-HashedKeys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
-"""Hashes of keys in the order of the log, and their messages' places and store times."""
-
 _NAME_DIGITS = 17
 _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
-_TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
-_ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
-
-
-def hash_columns(
-    topics: pa.StringArray,
-    unique_keys: pa.StringArray,
-    keys: pa.StringArray,
-    physical_offsets: npt.ArrayLike,
-    store_timestamps: npt.ArrayLike,
-    sys_flags: npt.ArrayLike,
-) -> HashedKeys:
-    """Hash the keys of messages for `IndexService.dispatch`, with the same arguments."""
-    rows, hashes = bulk_tools.hash_index_keys(topics, unique_keys, keys)
-    kept = np.flatnonzero(np.asarray(sys_flags)[rows] & _TRANSACTION != _ROLLBACK)
-    rows = rows[kept]
-    places, times = np.asarray(physical_offsets, np.int64), np.asarray(store_timestamps, np.int64)
-    return hashes[kept], places[rows], times[rows]
-
-
-def hash_messages(messages: Iterable[KeyedMessage]) -> HashedKeys:
-    """Hash the keys of messages one by one."""
-    hashes: list[int] = []
-    places: list[int] = []
-    times: list[int] = []
-    for topic, unique_key, keys, physical_offset, store_timestamp, sys_flag in messages:
-        if sys_flag & _TRANSACTION != _ROLLBACK:
-            own = hash_keys(topic, unique_key, keys)
-            hashes += own
-            places += [physical_offset] * len(own)
-            times += [store_timestamp] * len(own)
-    return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
 
 
 def _is_appendable(file: IndexFile) -> bool:
@@ -180,7 +136,7 @@ class IndexService:
     @property
     def last_indexed_physical_offset(self) -> PhysicalOffset:
         """The physical offset of the last message that has a key here; -1 if there is none."""
-        file = self._last_with_entries()
+        file = next((each for each in reversed(self._files) if not each.is_empty), None)
         return file.header.end_physical_offset if file else NOTHING_INDEXED
 
     @property
@@ -196,53 +152,10 @@ class IndexService:
             file.path.name for file in self._files if file not in expired and not file.is_empty
         )
 
-    def _last_with_entries(self) -> IndexFile | None:
-        return next((file for file in reversed(self._files) if not file.is_empty), None)
-
-    def dispatch(
-        self,
-        *,
-        topics: pa.StringArray,
-        unique_keys: pa.StringArray,
-        keys: pa.StringArray,
-        physical_offsets: npt.ArrayLike,
-        store_timestamps: npt.ArrayLike,
-        sys_flags: npt.ArrayLike,
-    ) -> int:
-        """Add the keys of messages, one element of each column for each, in the order of the log.
-
-        Args:
-            topics: The topic of each message.
-            unique_keys: The UNIQ_KEY of each, or null.
-            keys: The KEYS of each, words with spaces between, or null.
-            physical_offsets: The place of each in the log, ascending.
-            store_timestamps: The store time of each, in milliseconds.
-            sys_flags: The sysFlag of each; messages that are rolled back have no keys.
-
-        Returns:
-            The number of keys added, without those that were there already.
-        """
-        places = np.asarray(physical_offsets, np.int64)
-        start = int(np.searchsorted(places, self.last_indexed_physical_offset))
-        times, flags = np.asarray(store_timestamps, np.int64)[start:], np.asarray(sys_flags)[start:]
-        return self.add(
-            *hash_columns(
-                topics[start:], unique_keys[start:], keys[start:], places[start:], times, flags
-            )
-        )
-
-    def dispatch_few(self, messages: Iterable[KeyedMessage]) -> int:
-        """Add the keys of messages one by one; return the number added."""
-        return self.add(*hash_messages(messages))
-
     def matches(
         self, hashes: IndexHashes, places: Positions, times: Positions, between: range
     ) -> bool:
-        """Return whether the index has exactly these keys of messages between two offsets.
-
-        Raises:
-            UnreadableFile: The disk does not give the entries.
-        """
+        """Return whether the index has exactly these keys of messages between two offsets."""
         done = 0
         for file in self._files:
             entries = file.entries()

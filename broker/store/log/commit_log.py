@@ -15,15 +15,17 @@ append at the latest; if it then fails for another reason than a shortage, the l
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import encode_blank
+from rmq_spark.wire.record import decode_blank, encode_blank
 
 from ..bulk import lazy_numpy as np
 from ..errors import (
@@ -38,6 +40,7 @@ from ..errors import (
 )
 from ..files.file_pool import FileGroup, FilePool
 from ..files.mapped_file_queue import MappedFileQueue
+from ..records.integrity import record_sizes
 from ..records.store_timeline import STEP_MS, StoreTimeline
 from ..results import LOG_START, PhysicalOffset, QueueOffset
 
@@ -46,12 +49,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 BLANK_BYTES = 8
-BUFFERED_BYTES_MAX = 1 << 14
-"""The maximum of bytes that wait to be written together: some fifty messages share one write.
-
-What is kept of each until then stays in the processor's cache. With sixteen times as much, sends
-cost a fifth more.
-"""
 _RECORD_BYTES_LIKELY = 1 << 12
 _LEFTOVER_WARNING = (
     "%s holds what is left of messages that were refused, from %d to %d of the commit log: it "
@@ -65,9 +62,6 @@ as little may always."""
 
 _PAGE_BYTES = 1 << 12
 """A disk that is full has pages as a whole, or not: one that is there can be written over."""
-
-Seal: TypeAlias = Callable[..., Sequence[Buffer]]
-"""A function that returns a record in pieces, one behind the other."""
 
 AppendedRange: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
 """The place of records that were put, their end, and their store timestamp."""
@@ -125,7 +119,8 @@ class CommitLog:
         write, if the last look is so long ago, it is made sure that the file is where a start
         looks for it.
         """
-        self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
+        self.files = MappedFileQueue(FileGroup(pool), directory, file_size)
+        """The files, for recovery and retention as well."""
         self._now_ms = now_ms
         self._file_check_interval_ms = file_check_interval_ms
         self._file_checked_ms = 0
@@ -133,9 +128,6 @@ class CommitLog:
         """The store timestamps of the log so far."""
         self._is_clock_behind = False
         self._unwiped_range: tuple[PhysicalOffset, PhysicalOffset] | None = None
-        self._buffered: list[Buffer] = []
-        self._buffered_start = self._buffered_end = self._buffered_limit = LOG_START
-        self.buffered_timestamp = 0
         self._flush_lock = threading.Lock()
         self.written_offset = LOG_START
         self.flushed_offset = LOG_START
@@ -149,14 +141,9 @@ class CommitLog:
         self.flush_degradation = Degradation("the commit log is not flushed")
 
     @property
-    def files(self) -> MappedFileQueue:
-        """The files, for recovery and retention."""
-        return self._files
-
-    @property
     def min_offset(self) -> PhysicalOffset:
         """The first offset that is still kept."""
-        return PhysicalOffset(self._files.first_offset)
+        return PhysicalOffset(self.files.first_offset)
 
     @property
     def last_timestamp(self) -> int:
@@ -183,53 +170,6 @@ class CommitLog:
         records = draft.encode(queue_offset, position, timestamp)
         return self._write(position, len(records), (records,), timestamp)
 
-    def reserve_buffered(self, size: int, write_buffered: Callable[[], None]) -> PhysicalOffset:
-        """Return where `append_buffered` may put a record; call ``write_buffered`` for room."""
-        position = self._buffered_end
-        if self._buffered:
-            if position + size <= self._buffered_limit:
-                return position
-            write_buffered()
-        position = self._next_position(size)
-        room = self._files.space_left(position) - BLANK_BYTES
-        self._buffered_start = self._buffered_end = position
-        self._buffered_limit = position + min(room, BUFFERED_BYTES_MAX)
-        self.buffered_timestamp = self._next_timestamp(position)
-        return position
-
-    def append_buffered(
-        self, position: PhysicalOffset, size: int, seal: Seal, *parts: object
-    ) -> None:
-        """Append a record at a given position; the next `write_buffered` writes it with others.
-
-        ``seal`` builds it from its size, the parts, the position and the time, which is the same
-        for all that are written together. Until then no reader sees it, and nothing else may be
-        appended in another way. After an error nothing has changed.
-        """
-        record = seal(size, *parts, position, self.buffered_timestamp)
-        end = position + size
-        self._buffered += record
-        self._buffered_end = end
-
-    def write_buffered(self) -> None:
-        """Write all that waits, or nothing: either way it waits no more."""
-        later, self._buffered = self._buffered, []
-        self._buffered_limit = LOG_START
-        if later:
-            self._check_failure()
-            records = b"".join(later)
-            self._write(self._buffered_start, len(records), (records,), self.timeline.last_ms)
-
-    def discard_buffered(self) -> None:
-        """Discard the buffered records, which no reader has seen."""
-        self._buffered = []
-        self._buffered_limit = LOG_START
-
-    @property
-    def end_offset(self) -> PhysicalOffset:
-        """The end of the log once all that waits is written."""
-        return self._buffered_end if self._buffered else self.written_offset
-
     def append_many(self, parts: Sequence[EncodedRecords]) -> AppendedRange:
         """Append encoded records, all or none, which must all go to one file.
 
@@ -251,25 +191,17 @@ class CommitLog:
 
     def room_in_file(self) -> int:
         """Return the number of bytes of records that fit into the current file."""
-        if self._is_past_first_file and self.written_offset < self._files.file_size:
+        if self._is_past_first_file and self.written_offset < self.files.file_size:
             return 0
-        return max(self._files.space_left(self.written_offset) - BLANK_BYTES, 0)
+        return max(self.files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
     def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
-        """Read one record, or several that lie in one file; fewer bytes where these are gone.
-
-        Raises:
-            UnreadableFile: The disk does not give them.
-        """
-        return self._files.read(physical_offset, size)
+        """Read one record, or several that lie in one file; fewer bytes where these are gone."""
+        return self.files.read(physical_offset, size)
 
     def read_record(self, physical_offset: PhysicalOffset) -> Buffer:
-        """Read the record at a position, by the size that it states; return nothing if none can be.
-
-        Raises:
-            UnreadableFile: The disk does not give the record.
-        """
-        room = min(self.written_offset - physical_offset, self._files.space_left(physical_offset))
+        """Read the record at a position, by the size that it states; nothing if none can be."""
+        room = min(self.written_offset - physical_offset, self.files.space_left(physical_offset))
         try:
             head = self.read(physical_offset, min(room, _RECORD_BYTES_LIKELY))
         except UnreadableFile:  # what lies behind the record may be what the disk does not give
@@ -281,25 +213,48 @@ class CommitLog:
             return head[:size]
         return self.read(physical_offset, size) if size <= room else b""
 
+    def read_records(
+        self,
+        start: PhysicalOffset,
+        stop: PhysicalOffset,
+        bytes_max: int,
+        count_max: int = sys.maxsize,
+    ) -> tuple[Buffer, list[int]]:
+        """Read the first records between two places of one file, and their sizes; none at a blank.
+
+        Raises:
+            RecordError: Neither lies there.
+        """
+        data = self.files.read_available(start, min(stop - start, bytes_max))
+        sizes = record_sizes(data, count_max)
+        if sizes:
+            return data, sizes
+        if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
+            data = self.read_record(start)
+            if 0 < len(data) <= stop - start:
+                return data, [len(data)]
+        if decode_blank(data) is None:
+            raise RecordError(
+                "log", at=start, needed="a record or a blank", found=bytes(data[:BLANK_BYTES])
+            )
+        return data, []
+
     def flush(self) -> PhysicalOffset:
         """Make all that has been written durable, and return its end.
 
         Raises:
             OSError: Something is lacking for that: it may be tried again.
-            StoreFailed: The disk has failed.
         """
-        with (
-            self._flush_lock
-        ):  # else a second one would find nothing to do, and return before the first
+        # Else a second one would find nothing to do, and return before the first.
+        with self._flush_lock:
             self._check_failure()
             end_offset = self.written_offset
             try:
-                self._files.flush()
+                self.files.flush()
                 # What a start would not find is not durable.
-                self._files.check_in_place(self.flushed_offset, end_offset)
-            except (
-                Exception
-            ) as error:  # of whatever kind: what was not flushed is not known any more
+                self.files.check_in_place(self.flushed_offset, end_offset)
+            except Exception as error:
+                # Of whatever kind: what was not flushed is not known any more.
                 if is_retryable(error):
                     self.flush_degradation.begin(error)
                     raise
@@ -323,7 +278,7 @@ class CommitLog:
         if self.unwritable_reason is not None:
             with suppress(OSError, StoreFailed, MemoryError):
                 self.wipe()
-                self._files.write(self.written_offset, bytes(1))
+                self.files.write(self.written_offset, bytes(1))
                 self.write_degradation.end()
 
     def wipe(self) -> None:
@@ -340,34 +295,32 @@ class CommitLog:
         if self._unwiped_range is None:
             return
         start, end = self._unwiped_range
-        first = start - start % self._files.file_size % _PAGE_BYTES
+        first = start - start % self.files.file_size % _PAGE_BYTES
         for page in reversed(range(first, end, _PAGE_BYTES)):
             position = PhysicalOffset(max(page, start))
             zeros = bytes(min(page + _PAGE_BYTES, end) - position)
             if self._has_nonzero(position, zeros):
-                self._files.write(position, zeros)
+                self.files.write(position, zeros)
         self._unwiped_range = None
 
     def close(self) -> None:
         """Close the files, without a flush."""
         if self._unwiped_range is not None:
             start, end = self._unwiped_range
-            where = self._files.path_at(start)
+            where = self.files.path_at(start)
             _log.warning(_LEFTOVER_WARNING, where, start, end)
-        self._files.close()
+        self.files.close()
 
     def _next_position(self, size: int) -> PhysicalOffset:
         """Return the position for records of this size."""
-        if self._buffered:
-            raise RuntimeError("what waits must be written first")
         if self.failure is not None:
             self._check_failure()
         written = self.written_offset
         if size <= self.room_in_file():
             return written
-        if size + BLANK_BYTES > self._files.file_size:
-            raise ValueError(f"{size} bytes do not fit into a file of {self._files.file_size}")
-        return written + self._files.space_left(written)
+        if size + BLANK_BYTES > self.files.file_size:
+            raise ValueError(f"{size} bytes do not fit into a file of {self.files.file_size}")
+        return written + self.files.space_left(written)
 
     def _next_timestamp(self, position: PhysicalOffset) -> int:
         """Return the time of records that are about to be written to a position."""
@@ -404,10 +357,12 @@ class CommitLog:
         self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
     ) -> AppendedRange:
         """Write records at their position, once nothing prevents that any more."""
-        self._buffered_limit = LOG_START
         placed = position, position + size, timestamp
         if self._unwiped_range is not None:
-            self._wipe_before_write()
+            try:
+                self.wipe()
+            except Exception as error:
+                raise self._write_error(error, 0, is_final=not is_transient(error)) from error
         if self._file_check_interval_ms is not None:
             self._check_file_in_place(self._file_check_interval_ms)
         if position != self.written_offset:
@@ -415,9 +370,8 @@ class CommitLog:
             blank = encode_blank(position - self.written_offset)
             self._attempt(self.written_offset, len(blank), (blank,))
         self._attempt(position, size, pieces)
-        self._unwiped_range = (
-            None  # from here on, nothing can fail, and the records count as written
-        )
+        # From here on, nothing can fail, and the records count as written.
+        self._unwiped_range = None
         if self.write_degradation.text is not None:
             refused, refused_ms = self._refused_write
             if size >= refused or timestamp >= refused_ms + _DISK_FULL_RETRY_MS:
@@ -435,7 +389,7 @@ class CommitLog:
             return
         end_offset = self.written_offset
         try:
-            self._files.check_in_place(max(end_offset - 1, LOG_START), end_offset)
+            self.files.check_in_place(max(end_offset - 1, LOG_START), end_offset)
         except OSError as error:
             self.flush_degradation.begin(error)
             raise TransientFailure(self.flush_degradation.text) from error
@@ -447,7 +401,7 @@ class CommitLog:
         try:
             for data in pieces:
                 try:
-                    self._files.write(position, data)
+                    self.files.write(position, data)
                 except Exception as error:
                     is_final = not is_retryable(error)
                     raise self._write_error(error, size, is_final=is_final) from error
@@ -459,15 +413,9 @@ class CommitLog:
 
     def _has_nonzero(self, position: PhysicalOffset, zeros: bytes) -> bool:
         try:
-            return self._files.read(position, len(zeros)) not in (b"", zeros)
+            return self.files.read(position, len(zeros)) not in (b"", zeros)
         except UnreadableFile:
             return True
-
-    def _wipe_before_write(self) -> None:
-        try:
-            self.wipe()
-        except Exception as error:
-            raise self._write_error(error, 0, is_final=not is_transient(error)) from error
 
     def _write_error(self, error: Exception, size: int, *, is_final: bool) -> Exception:
         if not is_final:

@@ -90,11 +90,7 @@ class FlushService:
         return future
 
     def wait_flushed(self, end_offset: PhysicalOffset) -> None:
-        """Wait until all before an offset is on the disk, or a shortage prevents that.
-
-        Raises:
-            StoreError: The disk has failed.
-        """
+        """Wait until all before an offset is on the disk, or a shortage prevents that."""
         flushed = self.flush_future(end_offset)
         while not self._is_degraded:
             with suppress(FutureTimeoutError):

@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_blank
 
 from ..bulk import lazy_numpy as np
 from ..errors import UnreadableFile, is_resource_shortage
 from ..files.mapped_file_queue import PAGE_BYTES, MappedFileQueue
+from ..records.fields import body_position
 from ..records.integrity import RecordCheck, record_sizes
 from ..records.store_timeline import StoreTimeline
 from ..results import LOG_START, Hole, PhysicalOffset
@@ -45,11 +45,7 @@ _SEARCH_BYTES = 1 << 18
 _WRITE_BYTES = 1 << 18
 
 _MAGIC_AT = 4
-_V6_FLAGS = MessageSysFlag.BORN_HOST_V6.value, MessageSysFlag.STORE_HOST_V6.value
-_V6_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
-_BODY_AT_MAX = (
-    layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + 2 * layout.HOST_V6_BYTES + layout.TAIL_BYTES
-)
+_BODY_AT_MAX = body_position(-1)
 """The position of the body in a record whose two hosts have addresses of IPv6."""
 _MAGICS = tuple(
     (magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2)
@@ -109,11 +105,7 @@ class LogRecovery:
         start: PhysicalOffset,
         timeline: StoreTimeline = StoreTimeline(),  # noqa: B008  # a value
     ) -> RecoveredLog:
-        """Scan the log from the start of a record, before which store times are known.
-
-        Raises:
-            UnreadableFile: The disk does not give what would tell where the log ends.
-        """
+        """Scan the log from the start of a record, before which store times are known."""
         files = self._files
         position = max(start, PhysicalOffset(files.first_offset))
         self._timeline, looked_again_at = timeline, -1
@@ -129,7 +121,9 @@ class LogRecovery:
                 padding.append((position + BLANK_BYTES, position + blank))
                 position += blank
             elif not filled:
-                found = self._next_after_hole(position)
+                found = self._next_record(position + 1, position)
+                if found is None and position < self.safe_offset:
+                    found = self.safe_offset
                 if self._unreadable is not None and looked_again_at != position:
                     looked_again_at = position
                     continue
@@ -139,11 +133,6 @@ class LogRecovery:
                 holes.append((position, found))
                 position = found
         return RecoveredLog(position, self._timeline, tuple(holes), tuple(padding))
-
-    def _next_after_hole(self, start: PhysicalOffset) -> PhysicalOffset | None:
-        """Return where the log continues after something that is no record, or None."""
-        found = self._next_record(start + 1, start)
-        return self.safe_offset if found is None and start < self.safe_offset else found
 
     def _check_end_was_readable(self) -> None:
         """Refuse the start if the last scan of what seems to be the end had a refused read."""
@@ -276,15 +265,12 @@ class LogRecovery:
             blank = decode_blank(self._read(position, BLANK_BYTES))
             if blank == self._files.space_left(position):
                 return True
-            if self._is_end(position) and place >= extent.nearer_end:
+            is_end = next(nonzero_pieces_after(self._files, position), None) is None
+            if is_end and place >= extent.nearer_end:
                 return True
             extent.dead_ends.update(passed)
             return False
         return position >= extent.end
-
-    def _is_end(self, position: PhysicalOffset) -> bool:
-        """Return whether nothing but zeros follows from a position on."""
-        return next(nonzero_pieces_after(self._files, position), None) is None
 
 
 class _Extent(NamedTuple):
@@ -299,8 +285,7 @@ class _Extent(NamedTuple):
 def _body_end(head: Buffer) -> int:
     """Return where the body ends, counted from the start of a record, by the body's length."""
     flags = int.from_bytes(head[layout.SYS_FLAG_AT :][:4], "big")
-    v6_hosts = sum(bool(flags & each) for each in _V6_FLAGS)
-    body_at = _BODY_AT_MAX - (len(_V6_FLAGS) - v6_hosts) * _V6_BYTES
+    body_at = body_position(flags)
     return body_at + int.from_bytes(head[body_at - 4 : body_at], "big")
 
 

@@ -24,7 +24,6 @@ from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rmq_spark.wire.message_queue import QueueKey
@@ -41,7 +40,7 @@ from ..errors import (
     is_transient,
 )
 from ..files.file_pool import never_stop
-from ..files.json_table import JsonTable, QuarantinedFile
+from ..files.json_table import JsonTable
 from ..log.checkpoint_file import CHECKPOINT, Checkpoint, save_checkpoint
 from ..queues.manifest import (
     DELETED_TOPICS_MAX,
@@ -62,15 +61,14 @@ class Checkpointer:
     """Saves checkpoints, and what changes between them."""
 
     def __init__(self, components: StoreComponents) -> None:
-        """Prepare without touching the disk."""
         root = components.root
         self._components = components
         self._path = root / CHECKPOINT
-        self._manifest = JsonTable(components.disk, root / CONFIG / MANIFEST, StoreManifest)
+        self.manifest = JsonTable(components.disk, root / CONFIG / MANIFEST, StoreManifest)
         self._deletions_table = JsonTable(components.disk, root / CONFIG / DELETIONS, Deletions)
         self._deletions = Deletions()
         """The deletions since the manifest was saved."""
-        self._deletions_saved_in: JsonTable[Any] = self._manifest
+        self._deletions_saved_in: JsonTable[Any] = self.manifest
         self._saved_serial = 0
         """The number of the manifest that is on the disk, as far as that is known."""
         self.maintenance = threading.RLock()
@@ -94,12 +92,8 @@ class Checkpointer:
         """Deleted topics of which others may still keep something."""
 
     def load_manifest(self) -> StoreManifest:
-        """Load the manifest that was saved last; without a checksum, only its plausible parts.
-
-        Raises:
-            DamagedTable: The manifest cannot be read.
-        """
-        manifest = self._manifest.load(StoreManifest()).without_light_queues()
+        """Load the manifest that was saved last; without a checksum, only its plausible parts."""
+        manifest = self.manifest.load(StoreManifest()).without_light_queues()
         deletions = self._deletions_table.load(Deletions())
         self._deletions_table.warn_of_damage()
         if not deletions.serial or deletions.serial != manifest.serial:
@@ -107,7 +101,7 @@ class Checkpointer:
         self._deletions, self._saved_serial = deletions, manifest.serial
         manifest = manifest.with_deletions(deletions)
         self._serial = max(self._serial, manifest.serial)
-        return manifest if self._manifest.has_checksum else manifest.plausible()
+        return manifest if self.manifest.has_checksum else manifest.plausible()
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Continue from the checkpoint that a start has found; None if it found none of ours."""
@@ -119,31 +113,16 @@ class Checkpointer:
         """True if a queue offers entries of records that have expired, as it could not be read."""
         return bool(self._unexpired_queues)
 
-    @property
-    def quarantined(self) -> QuarantinedFile | None:
-        """The damaged manifest that the last load replaced by its backup, or None."""
-        return self._manifest.quarantined
-
-    @property
-    def has_loaded_manifest(self) -> bool:
-        """True if there was a manifest, or its backup, when it was loaded last."""
-        return self._manifest.loaded_from is not None
-
     def is_newest(self, manifest: StoreManifest, checkpoint: Checkpoint) -> bool:
         """Return whether a loaded manifest is no older than a checkpoint.
 
         The manifest of a start that rebuilds all queues does not state how far it knows the log.
         """
-        if not self.has_loaded_manifest:
+        if self.manifest.loaded_from is None:
             return checkpoint.manifest_serial == checkpoint.safe_offset == 0
         if 0 < manifest.serial < checkpoint.manifest_serial:  # an older release counts none
             return False
         return manifest.safe_offset is None or manifest.safe_offset >= checkpoint.safe_offset
-
-    @property
-    def manifest_path(self) -> Path:
-        """The path of the manifest."""
-        return self._manifest.path
 
     @property
     def is_under_way(self) -> bool:
@@ -161,9 +140,6 @@ class Checkpointer:
 
         Returns:
             False if ``should_stop`` has ended this early: nothing was noted.
-
-        Raises:
-            OSError, StoreFailed: The disk has failed.
         """
         parts = self._components
         with self._saving:
@@ -180,7 +156,10 @@ class Checkpointer:
             if not parts.queues.flush(should_stop):
                 return False
             index_from = self.expired_offset
-            index_files = self._flush_index(index_from)
+            index, index_files = parts.index, None
+            if index is not None:
+                index_files = index.names_from(index_from)
+                index.flush()
             with self.maintenance:
                 if should_stop():
                     return False
@@ -222,7 +201,7 @@ class Checkpointer:
 
     def _save_manifest(self, manifest: StoreManifest) -> None:
         self._serial += 1
-        self._manifest.save(replace(manifest, serial=self._serial))
+        self.manifest.save(replace(manifest, serial=self._serial))
         self._saved_serial = self._serial
         self._deletions = Deletions(serial=self._serial, half_deleted=manifest.half_deleted)
 
@@ -238,15 +217,6 @@ class Checkpointer:
         if self._saved_checkpoint is not None:
             with suppress(OSError):  # then the next checkpoint says it
                 self._save_checkpoint(replace(self._saved_checkpoint, manifest_serial=self._serial))
-
-    def _flush_index(self, physical_offset: PhysicalOffset) -> tuple[str, ...] | None:
-        """Flush the index; return the names of its files that end past an offset."""
-        index = self._components.index
-        if index is None:
-            return None
-        names = index.names_from(physical_offset)
-        index.flush()
-        return names
 
     def save_last(self, save: Callable[[Callable[[], bool]], bool]) -> bool:
         """Save a final checkpoint, unless the disk takes too long for that."""
@@ -265,9 +235,6 @@ class Checkpointer:
 
         The checkpoint comes first: otherwise a start after a kill would miss the files, and rebuild
         all.
-
-        Raises:
-            OSError: A file cannot be deleted.
         """
         while self._delete_next_expired():
             pass  # one at a time: nobody waits long, and a checkpoint may note others meanwhile
@@ -393,7 +360,7 @@ class Checkpointer:
             self._deletions_table.save(deletions)
             self._deletions = deletions
         else:
-            self._deletions_saved_in = self._manifest
+            self._deletions_saved_in = self.manifest
             manifest = self.load_manifest()
             self._save_manifest(manifest.with_deletions(replace(deletions, serial=manifest.serial)))
             self._save_serial()
@@ -402,9 +369,6 @@ class Checkpointer:
         """Note that the manifest applies to no queue: all are about to be rebuilt.
 
         Otherwise a crash meanwhile would leave files that the next start accepts as complete.
-
-        Raises:
-            OSError: The disk refuses.
         """
         self._save_manifest(replace(manifest, safe_offset=None))
         self._save_serial()
@@ -448,7 +412,6 @@ class TopicDeletion:
     def __init__(
         self, components: StoreComponents, checkpointer: Checkpointer, appender: MessageAppender
     ) -> None:
-        """Take the parts of the store, without touching the disk."""
         self._components = components
         self._checkpointer = checkpointer
         self._appender = appender
@@ -460,11 +423,7 @@ class TopicDeletion:
             OSError: The disk refuses. Nothing has changed.
             StoreFailed: The disk has failed, so that nobody knows.
         """
-        queues, reput, dispatcher = (
-            self._components.queues,
-            self._components.reput,
-            self._components.dispatcher,
-        )
+        queues, reput = self._components.queues, self._components.reput
         self._appender.wipe_refused()  # else a start would find them behind the end of the topic
         with self._checkpointer.maintenance:
             ended = self._appender.topic_ends(topic)
@@ -481,7 +440,7 @@ class TopicDeletion:
                 else:
                     self._appender.forget_topic(topic, ended)
                 # None of an earlier record is offered now.
-                dispatcher.note_deleted(topic, ended.log_end_offset)
+                self._components.dispatcher.note_deleted(topic, ended.log_end_offset)
                 reput.discard_hidden()
                 if has_newer:  # what was put and carried meanwhile belongs to the next topic
                     reput.rewind_to(ended.log_end_offset)

@@ -104,7 +104,6 @@ class ConsumeQueue:
     __slots__ = ("_files", "has_codes", "max_offset", "min_offset", "unverified_before")
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
-        """Prepare without touching the disk, until the queue is loaded or appended to."""
         file_size -= file_size % ENTRY_BYTES
         # Nothing behind a missing file of a queue was noted by a checkpoint.
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
@@ -126,12 +125,12 @@ class ConsumeQueue:
 
         Raises:
             ForeignFile: A file does not belong to this queue, or one is missing.
-            UnreadableFile: The disk does not give what lies behind the last entry.
         """
         self._files.load()
         self.min_offset = QueueOffset(self._files.first_offset // ENTRY_BYTES)
         self.max_offset = max(self.end_in_files(), self.min_offset)
-        self._skip_blanks()
+        first = self._next_nonblank(self.min_offset, self.max_offset)
+        self.min_offset = self.max_offset if first is None else first
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
         """Use the files of the directory by names and sizes; return those that are unusable.
@@ -174,19 +173,11 @@ class ConsumeQueue:
         return self._files.has_files_from(self.max_offset * ENTRY_BYTES)
 
     def delete_files_after_end(self) -> None:
-        """Delete the files that lie completely past the end.
-
-        Raises:
-            OSError: The disk does not let one go.
-        """
+        """Delete the files that lie completely past the end."""
         self._files.delete_from(self.max_offset * ENTRY_BYTES)
 
     def end_in_files(self) -> QueueOffset:
-        """Return the offset past the last entry in the files, whatever was noted; 0 without one.
-
-        Raises:
-            UnreadableFile: The disk does not give the entries.
-        """
+        """Return the offset past the last entry in the files, whatever was noted; 0 without one."""
         for mapped in reversed(self._files.files):
             first = QueueOffset(mapped.from_offset // ENTRY_BYTES)
             end = self._end_of_entries(first)
@@ -195,11 +186,7 @@ class ConsumeQueue:
         return FIRST_IN_QUEUE
 
     def last_record_end(self) -> PhysicalOffset:
-        """Return the end of the last entry's record, whatever was noted; 0 without an entry.
-
-        Raises:
-            UnreadableFile: The disk does not give the entries.
-        """
+        """Return the end of the last entry's record, whatever was noted; 0 without an entry."""
         end = self.end_in_files()
         if not end:
             return LOG_START
@@ -207,11 +194,7 @@ class ConsumeQueue:
         return PhysicalOffset(place + size if size != BLANK_SIZE else 0)
 
     def wipe_after_end(self) -> None:
-        """Write zeros past the last entry, where a RocketMQ broker would find leftovers.
-
-        Raises:
-            UnreadableFile: The disk does not give what lies there.
-        """
+        """Write zeros past the last entry, where a RocketMQ broker would find leftovers."""
         position = self.max_offset * ENTRY_BYTES
         at = self._files.next_data(position)
         while at is not None:
@@ -248,11 +231,7 @@ class ConsumeQueue:
         return queue_offset + len(entries) // ENTRY_BYTES
 
     def last_entry(self) -> tuple[QueueOffset, PhysicalOffset, int] | None:
-        """Return the offset of the last entry that is not blank, and its record's place and size.
-
-        Raises:
-            UnreadableFile: The disk does not give the entries.
-        """
+        """Return the offset of the last nonblank entry, and its record's place and size."""
         end = self.max_offset
         while end > self.min_offset:
             start = max(self.min_offset, self._file_start(end - 1), end - READ_ENTRIES_MAX)
@@ -291,11 +270,7 @@ class ConsumeQueue:
         return np.frombuffer(self.read(queue_offset, count), ENTRY)
 
     def read(self, queue_offset: QueueOffset, count: int) -> Buffer:
-        """Read the bytes of entries, as `entries` does.
-
-        Raises:
-            UnreadableFile: The disk does not give them.
-        """
+        """Read the bytes of entries, as `entries` does."""
         there = self.max_offset - queue_offset
         count = min(count, there)
         return (
@@ -325,11 +300,7 @@ class ConsumeQueue:
         )
 
     def delete_before(self, queue_offset: QueueOffset) -> None:
-        """Delete the files with nothing but entries before an offset.
-
-        Raises:
-            OSError: The disk does not let one go.
-        """
+        """Delete the files with nothing but entries before an offset."""
         self._files.delete_before(queue_offset * ENTRY_BYTES)
 
     def search(
@@ -443,11 +414,7 @@ class ConsumeQueue:
         return None
 
     def rolled_back_offsets(self, queue_offset: QueueOffset, count: int) -> set[QueueOffset]:
-        """Return those of a number of offsets whose messages were rolled back.
-
-        Raises:
-            UnreadableFile: The disk does not give the entries.
-        """
+        """Return those of a number of offsets whose messages were rolled back."""
         found: set[QueueOffset] = set()
         end = queue_offset + count
         while queue_offset < end and len(entries := self.entries(queue_offset, end - queue_offset)):
@@ -455,10 +422,6 @@ class ConsumeQueue:
             found.update(queue_offset + int(row) for row in np.flatnonzero(is_taken))
             queue_offset += len(entries)
         return found
-
-    def _skip_blanks(self) -> None:
-        first = self._next_nonblank(self.min_offset, self.max_offset)
-        self.min_offset = self.max_offset if first is None else first
 
     def _fill_gap(
         self, queue_offset: QueueOffset, blank_offset: PhysicalOffset, rolled_back: Sequence[range]

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from struct import Struct
-from typing import TYPE_CHECKING, Any
+from struct import Struct, error
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.blank_entries import BLANK_SIZE
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
 from ..bulk import lazy_numpy as np
-from ..results import PhysicalOffset
+from ..records.fields import body_position
+from ..results import Numbers, PhysicalOffset
 from .consume_queue import ENTRY, ENTRY_BYTES, ENTRY_STRUCT
 
 if TYPE_CHECKING:
@@ -97,10 +99,8 @@ class EntryCheck:
         if not is_there.all():
             rows = rows[is_there]
             entries = entries[rows]
-        places, sizes = (
-            entries["physical_offset"].astype(np.int64),
-            entries["size"].astype(np.int64),
-        )
+        places = entries["physical_offset"].astype(np.int64)
+        sizes = entries["size"].astype(np.int64)
         ends = np.append(self._end, np.minimum(places, _PLACE_MAX) + sizes)
         is_wrong = (places < ends[:-1]) | (places >= _PLACE_MAX) | (sizes < layout.RECORD_BYTES_MIN)
         if self._has_codes:
@@ -138,30 +138,41 @@ def run_ends_match(
     return True
 
 
-def first_wrong_of_few(
-    records: Sequence[Buffer], places: Sequence[int], sizes: Sequence[int], queue_offsets: range
+def first_wrong(
+    records: Sequence[Buffer],
+    places: Numbers,
+    sizes: Numbers,
+    queue_offsets: range,
+    owner: RecordOwner | None = None,
 ) -> int | None:
-    """Return the first entry that leads to another record, looking one by one, or None."""
+    """Return the first entry that leads to another record, or to one of another owner; or None."""
+    if not isinstance(places, list) or not isinstance(sizes, list):
+        columns = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
+        return _first_wrong_of_many(records, *columns, queue_offsets, owner)
     number, left = 0, queue_offsets
     for piece in records:
         at, end = 0, len(piece)
         while at < end:
             own_size, queue_offset, own_place = _HEAD.unpack_from(piece, at)
-            if (own_size, own_place) != (sizes[number], places[number]) or queue_offset not in left:
+            if (
+                (own_size, own_place) != (sizes[number], places[number])
+                or queue_offset not in left
+                or (owner is not None and not owner.owns(piece, at, own_size))
+            ):
                 return number
             left = range(queue_offset + 1, queue_offsets.stop)
-            at += sizes[number]
+            at += own_size
             number += 1
     return None
 
 
-def first_wrong(
+def _first_wrong_of_many(
     records: Sequence[Buffer],
     places: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
     queue_offsets: range,
+    owner: RecordOwner | None,
 ) -> int | None:
-    """Return the first entry that leads to another record, or None."""
     starts = np.cumsum(sizes) - sizes
     first = before = 0
     last_ahead = -1
@@ -178,9 +189,10 @@ def first_wrong(
             & (ahead < len(queue_offsets))
             & (np.diff(ahead, prepend=last_ahead) > 0)
         )
-        if (
-            first == count or not is_right.all()
-        ):  # a piece of no entry is the wrong size of the one before
+        if owner is not None and is_right.all():
+            is_right &= owner.own_mask(data, at, sizes[first:count])
+        # A piece of no entry is the wrong size of the one before.
+        if first == count or not is_right.all():
             return first + int(np.argmin(is_right)) if len(is_right) else max(first - 1, 0)
         first, before, last_ahead = count, before + len(piece), int(ahead[-1])
     return None
@@ -200,3 +212,92 @@ def _head_type() -> np.dtype[Any]:
     return np.dtype(
         [("size", ">i4"), ("between", "V16"), ("queue_offset", ">i8"), ("place", ">i8")]
     )
+
+
+# ---- RecordOwner: the queue whose records a consume queue may lead to. An entry of a damaged file
+# may lead to a whole record of another queue, of another topic, or of a deleted topic of the same
+# name.
+
+_QUEUE_HEAD = Struct(">4xi4xi20xi")
+"""The magic, queue and sysFlag of a record."""
+_NUMBER = Struct(">i")
+_MAGIC_AT, _QUEUE_AT, _SYS_FLAG_AT = 4, 12, 36
+_BODY_LENGTH_AT = body_position(0) - 4
+"""With IPv4 hosts."""
+_V6_EXTRA_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
+_BORN_V6, _STORE_V6 = MessageSysFlag.BORN_HOST_V6.value, MessageSysFlag.STORE_HOST_V6.value
+_LENGTH_BYTES: Final = {
+    layout.MAGIC_V1: layout.TOPIC_LENGTH_V1_BYTES,
+    layout.MAGIC_V2: layout.TOPIC_LENGTH_V2_BYTES,
+}
+
+
+class TopicFieldPosition(NamedTuple):
+    """The position in a record at which its topic must be, after its length."""
+
+    at: int
+    text: bytes
+
+
+class RecordOwner(NamedTuple):
+    """One queue of a topic, whose records all lie at or past a log offset."""
+
+    topic: bytes
+    queue_id: int
+    since: PhysicalOffset
+
+    def topic_position(self, data: Buffer, at: int) -> TopicFieldPosition | None:
+        """Return where the topic must be in the record that starts there.
+
+        None if that is no record of this queue.
+        """
+        try:
+            magic, queue_id, sys_flag = _QUEUE_HEAD.unpack_from(data, at)
+            length_at = at + body_position(sys_flag) - 4
+            (body_length,) = _NUMBER.unpack_from(data, length_at)
+        except error:
+            return None
+        width = _LENGTH_BYTES.get(magic)
+        if width is None or queue_id != self.queue_id or body_length < 0:
+            return None
+        return TopicFieldPosition(
+            length_at + 4 + body_length, len(self.topic).to_bytes(width, "big") + self.topic
+        )
+
+    def owns(self, data: Buffer, at: int, size: int) -> bool:
+        """Return whether the record of this size that starts there is of this queue."""
+        topic = self.topic_position(data, at)
+        return topic is not None and (
+            data[topic.at : min(topic.at + len(topic.text), at + size)] == topic.text
+        )
+
+    def own_mask(
+        self, data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Return which of the records that start at these places are of this queue."""
+        is_own = sizes >= layout.RECORD_BYTES_MIN
+        at = np.where(is_own, at, 0)
+        if len(data) < layout.RECORD_BYTES_MIN:
+            return is_own
+        magics, flags = _words(data, at + _MAGIC_AT), _words(data, at + _SYS_FLAG_AT)
+        is_v2 = magics == layout.MAGIC_V2
+        is_own &= (is_v2 | (magics == layout.MAGIC_V1)) & (
+            _words(data, at + _QUEUE_AT) == self.queue_id
+        )
+        v6_hosts = (flags & _BORN_V6 != 0).astype(np.int64) + (flags & _STORE_V6 != 0)
+        length_at = np.minimum(at + _BODY_LENGTH_AT + _V6_EXTRA_BYTES * v6_hosts, len(data) - 4)
+        body_lengths = _words(data, length_at)
+        topic_at = length_at + 4 + body_lengths + np.where(is_v2, 2, 1)
+        is_own &= (body_lengths >= 0) & (topic_at + len(self.topic) <= at + sizes)
+        topic_at = np.where(is_own, topic_at, 2)
+        is_own &= data[topic_at - 1] == len(self.topic) & 0xFF
+        is_own &= ~is_v2 | (data[topic_at - 2] == len(self.topic) >> 8)
+        for number, byte in enumerate(self.topic):
+            is_own &= data[np.minimum(topic_at + number, len(data) - 1)] == byte
+        return is_own
+
+
+def _words(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Numbers of 32 bits with a sign that start anywhere."""
+    cells: npt.NDArray[np.void] = np.ndarray((len(data) - 3,), "V4", data, strides=(1,))
+    return cells[at].view(">i4").astype(np.int64)

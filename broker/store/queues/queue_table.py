@@ -34,7 +34,6 @@ class RecoveredEnds:
     """The findings of one start; none before it has scanned, and none when it is finished."""
 
     def __init__(self, reput_from_offset: Callable[[], PhysicalOffset]) -> None:
-        """Store a function that returns up to where the log has been dispatched to its queues."""
         self._reput_from_offset = reput_from_offset
         self._end_offset: PhysicalOffset | None = None
         self._ends: Mapping[QueueKey, QueueOffset] = {}
@@ -96,7 +95,6 @@ class DeletedTopicFiles:
     """The deleted topics whose files still exist. One thread deletes; another may add."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
-        """Prepare without touching the disk."""
         self._disk = disk
         self._directory = directory
         self._topics: deque[_DeletedTopic] = deque()
@@ -165,7 +163,6 @@ class TopicDirectories:
     """The directories of one store, by topic."""
 
     def __init__(self, disk: Disk, root: Path) -> None:
-        """Prepare without touching the disk."""
         self._disk = disk
         self._root = root
         self._case_directories: dict[str, Path] = {}
@@ -241,7 +238,6 @@ class QueueTable:
     """The consume queues that exist. One writer; any number of readers."""
 
     def __init__(self, pool: FilePool, directory: Path, file_size: int) -> None:
-        """Prepare without touching the disk, until queues are loaded or made."""
         self._disk = pool.disk
         self._group = FileGroup(pool, directory)
         self._directory = directory
@@ -385,15 +381,13 @@ class QueueTable:
     def _delete_unreferenced_queue(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
         queue.close()
         self._group.discard_names(queue.directory)
-        self._delete_queue(queue.directory)
+        for name in self._disk.names(queue.directory):
+            self._disk.delete(queue.directory / name)
+        self._disk.delete(queue.directory)
         del self._queues[topic, queue_id]
 
     def delete_leftovers(self) -> None:
-        """Delete files past the ends of queues, and queues to which nothing was dispatched again.
-
-        Raises:
-            OSError: The disk does not let one go.
-        """
+        """Delete files past the ends of queues, and queues that got nothing again."""
         while self._untrimmed_queues:
             topic, queue_id = self._untrimmed_queues[-1]
             queue = self._queues.get((topic, queue_id))
@@ -465,7 +459,11 @@ class QueueTable:
         if is_there and not is_light_queue(topic):
             directory = self.deleted_topic_files.new_path()
             with self._group.lock:  # nobody opens one of its files meanwhile
-                self._move(path, directory)
+                try:
+                    self._disk.rename(path, directory)
+                except OSError:  # it may have come about nevertheless
+                    if directory.name not in self._disk.names(directory.parent):
+                        raise
                 self._group.discard_names(path)
                 # No later checkpoint finds them there again.
                 self._group.mark_names_changed(path.parent)
@@ -475,23 +473,11 @@ class QueueTable:
         for queue_id in queues:
             del self._queues[topic, queue_id]
 
-    def _move(self, directory: Path, new_directory: Path) -> None:
-        try:
-            self._disk.rename(directory, new_directory)
-        except OSError:  # it may have come about nevertheless
-            if new_directory.name not in self._disk.names(new_directory.parent):
-                raise
-
     def hide(self, topic: str, before: Mapping[int, QueueOffset]) -> None:
         """Offer no entries of a topic before these offsets; all of its other queues are new."""
         for name, queue_id, queue in self:
             if name == topic and queue_id in before:
                 queue.min_offset = min(before[queue_id], queue.max_offset)
-
-    def _delete_queue(self, directory: Path) -> None:
-        for name in self._disk.names(directory):
-            self._disk.delete(directory / name)
-        self._disk.delete(directory)
 
     def clear(self) -> None:
         """Forget every queue: they are about to be made again from the log."""
@@ -504,12 +490,7 @@ class QueueTable:
         self._leftover_files.clear()
 
     def flush(self, should_stop: Callable[[], bool] = never_stop) -> bool:
-        """Return when all entries are on the disk; False if ``should_stop`` has ended that early.
-
-        Raises:
-            OSError: A directory cannot be opened for that, or its flush has failed.
-            StoreFailed: The disk has failed.
-        """
+        """Return when all entries are on the disk; False if ``should_stop`` ended that early."""
         return self._group.flush(should_stop)
 
     def close(self) -> None:

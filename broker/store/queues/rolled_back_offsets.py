@@ -39,7 +39,6 @@ class RolledBackOffsets:
     """Rows that were rolled back, by queue, in the order of the log."""
 
     def __init__(self) -> None:
-        """Know of none."""
         self._rows: dict[QueueKey, list[RolledBackRange]] = {}
 
     def add(self, key: QueueKey, rows: RolledBackRange) -> None:

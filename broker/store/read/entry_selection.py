@@ -230,9 +230,8 @@ class _Selection:
             self._sizes.append(sizes[:taken])
             self._count_left -= taken
             self._bytes_left -= int(sizes[:taken].sum())
-        if (
-            not self._count_left
-        ):  # the last one that was taken has been looked at, and none behind it
+        # The last one that was taken has been looked at, and none behind it.
+        if not self._count_left:
             self._scanned += taken if rows is None else int(rows[taken - 1]) + 1
             return True
         if taken < len(sizes):  # all before the first that was left out have been looked at

@@ -37,14 +37,13 @@ from ..queues.consume_queue import (
 from ..queues.entry_check import (
     HEAD_BYTES,
     EntryCheck,
+    RecordOwner,
     WrongEntry,
     first_wrong,
-    first_wrong_of_few,
     matches_entry,
     run_ends_match,
 )
 from ..queues.queue_table import end_unknown_error
-from ..records.ownership import RecordOwner
 from ..results import (
     FIRST_IN_QUEUE,
     LOG_START,
@@ -82,36 +81,21 @@ def are_in_range(numbers: Numbers, minimum: int, end: int) -> bool:
     return bool(minimum <= numbers.min() and numbers.max() < end)
 
 
-def first_wrong_of(
-    records: Sequence[Buffer], places: Numbers, sizes: Numbers, queue_offsets: range
-) -> int | None:
-    """Return the number of the first record that is not that of its entry, or None."""
-    if isinstance(places, list) and isinstance(sizes, list):
-        return first_wrong_of_few(records, places, sizes, queue_offsets)
-    return first_wrong(
-        records, np.asarray(places, np.int64), np.asarray(sizes, np.int64), queue_offsets
-    )
-
-
 def check_records(
     records: Sequence[Buffer],
     places: Numbers,
     sizes: Numbers,
     queue_offsets: range,
-    owner: RecordOwner,
+    owner: RecordOwner | None = None,
 ) -> None:
     """Compare each record with its entry, and with the queue that it must be of.
 
     Raises:
         WrongEntry: One of them is another.
     """
-    foreign = first_wrong_of(records, places, sizes, queue_offsets)
-    if foreign is None and isinstance(sizes, list):
-        foreign = owner.first_mismatch_of_few(records, sizes)
-    elif foreign is None:
-        foreign = owner.first_mismatch(records, np.asarray(sizes, np.int64))
-    if foreign is not None:
-        raise WrongEntry(int(places[foreign]), foreign)
+    wrong = first_wrong(records, places, sizes, queue_offsets, owner)
+    if wrong is not None:
+        raise WrongEntry(int(places[wrong]), wrong)
 
 
 def first_unreadable(data: bytes, sizes: npt.NDArray[np.int64]) -> int:
@@ -141,7 +125,6 @@ class WrongEntrySearch:
     """A search for wrong entries of the queues of one log."""
 
     def __init__(self, log: CommitLog) -> None:
-        """Store the log, whose records name their queues."""
         self._log = log
 
     def limits_before(
@@ -287,7 +270,6 @@ class MessageReader:
         places and sizes, the messages themselves are neither read nor returned.
 
         Raises:
-            UnreadableFile: The disk does not give them.
             EndUnknown: A start that is not finished has found more of this queue.
         """
         owner = self.owner_of(topic, queue_id)
@@ -477,8 +459,7 @@ class MessageReader:
             if number and not matches_entry(
                 data, size - last, int(places[-1]), last, queue_offsets
             ):
-                wrong = first_wrong_of((data,), places, sizes, queue_offsets)
-                number = number if wrong is None else wrong
+                check_records((data,), places, sizes, queue_offsets)
                 raise WrongEntry(int(places[number]), number)
             return (data,)
         if isinstance(places, list) and isinstance(sizes, list):
@@ -487,9 +468,7 @@ class MessageReader:
                 return self._read_runs(runs, queue_offsets, places, sizes)
             near = self._read_near(places, sizes, span) if size < span <= COPIED_BYTES_MAX else None
             if near is not None:
-                wrong = first_wrong_of_few((near,), places, sizes, queue_offsets)
-                if wrong is not None:
-                    raise WrongEntry(places[wrong], wrong)
+                check_records((near,), places, sizes, queue_offsets)
                 return (near,)
         starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
         records = tuple(
@@ -497,9 +476,7 @@ class MessageReader:
             for stretch in self._contiguous_ranges(starts, lengths)
             for piece in self._read_contiguous(*stretch)
         )
-        wrong = first_wrong(records, starts, lengths, queue_offsets)
-        if wrong is not None:
-            raise WrongEntry(int(starts[wrong]), wrong)
+        check_records(records, starts, lengths, queue_offsets)
         return records
 
     def _check_possible(
@@ -528,9 +505,8 @@ class MessageReader:
             self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
         )
         if not run_ends_match(records, runs, places, sizes, queue_offsets):
-            wrong = first_wrong_of(records, places, sizes, queue_offsets)
-            number = len(places) - 1 if wrong is None else wrong
-            raise WrongEntry(places[number], number)
+            check_records(records, places, sizes, queue_offsets)
+            raise WrongEntry(places[-1], len(places) - 1)
         return records
 
     def _check_entry(
@@ -606,7 +582,6 @@ class MessageReader:
 
         Raises:
             Removed: Retention has deleted them meanwhile.
-            UnreadableFile: The disk does not give them.
             WrongEntry: The log ends before.
         """
         data = self._read_log(physical_offset, size)

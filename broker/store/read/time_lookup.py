@@ -19,9 +19,8 @@ from rmq_spark.wire.framing import Buffer
 from ..components import StoreComponents
 from ..errors import UnreadableFile
 from ..queues.consume_queue import ConsumeQueue
-from ..queues.entry_check import WrongEntry, matches_entry
+from ..queues.entry_check import RecordOwner, WrongEntry, matches_entry
 from ..records.fields import has_key, read_store_timestamp
-from ..records.ownership import RecordOwner
 from ..records.store_timeline import TimeOrderedRange, best_cut
 from ..results import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from .message_reader import MessageReader, RecordRemoved, damaged_entry_error
@@ -37,11 +36,8 @@ class KeyQuery:
     def __init__(
         self, components: StoreComponents, record_at: Callable[[PhysicalOffset], Buffer | None]
     ) -> None:
-        self._index, self._reput, self._dispatcher = (
-            components.index,
-            components.reput,
-            components.dispatcher,
-        )
+        self._index, self._reput = components.index, components.reput
+        self._dispatcher = components.dispatcher
         self._record_at = record_at
 
     def query_in_steps(
@@ -78,10 +74,6 @@ _ANY_OFFSET: Final = range(1 << 63)
 _BEFORE_ALL: Final = -1
 
 
-def _physical_offset_of(entry: Any) -> int:
-    return int(entry["physical_offset"])
-
-
 class TimeLookup:
     """Searches the queues of a store by time."""
 
@@ -100,7 +92,6 @@ class TimeLookup:
         first.
 
         Raises:
-            UnreadableFile: The disk does not give what tells it.
             EndUnknown: A start that is not finished has found more, and it may lie there.
         """
         owner = self._reader.owner_of(topic, queue_id)
@@ -139,7 +130,9 @@ class TimeLookup:
             end = (
                 last
                 if place is None
-                else queue.search(place, _physical_offset_of, begin=begin, end=last)
+                else queue.search(
+                    place, lambda each: int(each["physical_offset"]), begin=begin, end=last
+                )
             )
             if begin < end or place is None:
                 cut = queue.search(timestamp, stored_at, side=side, begin=begin, end=end)
@@ -151,7 +144,6 @@ class TimeLookup:
         """Return when the first message of a queue was stored, in ms; -1 if there is none.
 
         Raises:
-            UnreadableFile: The disk does not give what tells it.
             EndUnknown: There is none yet, but a start that is not finished has found some.
         """
         stored_at = partial(self._store_timestamp_of, self._reader.owner_of(topic, queue_id))
@@ -176,7 +168,6 @@ class TimeLookup:
         """Return the store time of an entry's message; if it has expired, a time before all others.
 
         Raises:
-            UnreadableFile: The disk does not give it.
             WrongEntry: The entry does not lead to a message.
         """
         place, size = PhysicalOffset(entry["physical_offset"]), int(entry["size"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
@@ -47,21 +48,31 @@ def pattern_of(name: str) -> bytes:
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
-def _before_body(sys_flag: int) -> struct.Struct:
-    """Return a struct of the fields before the body that skips all but those wanted."""
-    hosts = (
-        (("", f"{layout.HOST_V6_BYTES if sys_flag & _BORN_V6 else layout.HOST_V4_BYTES}s"),),
-        (("", f"{layout.HOST_V6_BYTES if sys_flag & _STORE_V6 else layout.HOST_V4_BYTES}s"),),
+def head_struct(sys_flag: int, wanted: Collection[str] | None = None) -> struct.Struct:
+    """Return a struct of the fields before the body; it skips those that are not wanted."""
+    born_bytes, store_bytes = (
+        layout.HOST_V6_BYTES if sys_flag & bit else layout.HOST_V4_BYTES
+        for bit in (_BORN_V6, _STORE_V6)
     )
-    fields = (*layout.HEAD, *hosts[0], *layout.STORE_TIMESTAMP, *hosts[1], *layout.TAIL)
+    born_host, store_host = ("born_host", f"{born_bytes}s"), ("store_host", f"{store_bytes}s")
+    fields = (*layout.HEAD, born_host, *layout.STORE_TIMESTAMP, store_host, *layout.TAIL)
     kinds = (
-        kind if name in _READ_FIELDS else f"{struct.calcsize(f'>{kind}')}x" for name, kind in fields
+        kind if wanted is None or name in wanted else f"{struct.calcsize(f'>{kind}')}x"
+        for name, kind in fields
     )
     return struct.Struct(">" + "".join(kinds))
 
 
-_HEADS = {sys_flag: _before_body(sys_flag) for sys_flag in (0, _BORN_V6, _STORE_V6, _HOSTS_V6)}
+_HEADS = {
+    sys_flag: head_struct(sys_flag, _READ_FIELDS)
+    for sys_flag in (0, _BORN_V6, _STORE_V6, _HOSTS_V6)
+}
 _HEAD_V4 = _HEADS[0]
+
+
+def body_position(sys_flag: int) -> int:
+    """Return where the body begins in a record with these flags."""
+    return _HEADS[sys_flag & _HOSTS_V6].size
 
 
 def read_fields(

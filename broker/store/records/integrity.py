@@ -37,7 +37,6 @@ class RecordCheck:
     """
 
     def __init__(self, sealed_from: PhysicalOffset) -> None:
-        """Store the log offset from which each record ends with a checksum."""
         self._sealed_from = sealed_from
 
     def decode(self, record: Buffer, physical_offset: PhysicalOffset) -> StoredMessage | None:

@@ -11,6 +11,7 @@ while another pops.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -87,9 +88,14 @@ class FixedSizeRun(NamedTuple):
         """The log offset past them."""
         return self.start_offset + self.rows * self.record_bytes
 
+    @property
+    def properties_width(self) -> int:
+        """The bytes of the properties of each but for what ends them."""
+        return len(self.message_properties) // self.rows
+
     def properties(self) -> list[bytes]:
         """Return the properties of each."""
-        width = len(self.message_properties) // self.rows
+        width = self.properties_width
         starts = range(0, self.rows * width, width) if width else [0] * self.rows
         return [self.message_properties[start : start + width] + self.ending for start in starts]
 
@@ -103,12 +109,16 @@ class RecentChunk(NamedTuple):
 
 
 class RecentWriteQueue(Generic[_Run]):
-    """The last writes of one kind, each whole."""
+    """Parts of the log that are in memory, in its order, each whole."""
 
-    def __init__(self, count_max: int, bytes_max: int) -> None:
+    def __init__(self, count_max: int | None = None, bytes_max: int = sys.maxsize) -> None:
         """Keep at most this number, and none that is larger than ``bytes_max``."""
         self._runs: deque[_Run] = deque(maxlen=count_max)
         self._bytes_max = bytes_max
+
+    def __len__(self) -> int:
+        """Return the number of parts."""
+        return len(self._runs)
 
     def add(self, run: _Run) -> None:
         """Keep what has just been written."""
@@ -134,6 +144,15 @@ class RecentWriteQueue(Generic[_Run]):
             return self._runs.popleft()
         except IndexError:
             return None
+
+    def next_start(self, start: PhysicalOffset, limit: PhysicalOffset) -> PhysicalOffset:
+        """Return where the next part past a log offset begins, or the limit."""
+        begins = (each.start_offset for each in self._runs if each.start_offset > start)
+        return min(next(begins, limit), limit)
+
+    def discard(self) -> None:
+        """Drop all parts."""
+        self._runs.clear()
 
 
 class RecentWrites(NamedTuple):

@@ -45,7 +45,6 @@ class BatchJournal:
     """The journal of one table. Only one thread at a time may call its methods."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
-        """Prepare without touching the disk."""
         self._disk = disk
         self.path = path
         """The file."""
@@ -59,7 +58,6 @@ class BatchJournal:
 
         Raises:
             DamagedTable: The journal is missing, damaged, or not of this table.
-            OSError: The disk refuses.
         """
         self.close()
         size = self._disk.size_of(self.path)
@@ -91,11 +89,7 @@ class BatchJournal:
         self._generation, self._number, self._position = generation, 0, 0
 
     def create(self) -> None:
-        """Make the file, with all of its room, unless it is there.
-
-        Raises:
-            OSError: The disk refuses, or has no room.
-        """
+        """Make the file, with all of its room, unless it is there."""
         if self._file is not None:
             return
         if self._disk.size_of(self.path) is not None:
@@ -116,9 +110,6 @@ class BatchJournal:
 
         After an error that is no failed flush, nothing was noted, and the next entry takes its
         place.
-
-        Raises:
-            OSError: The disk refuses.
         """
         if self._file is None:
             raise AssertionError("a journal is made before it is written to")
@@ -257,7 +248,6 @@ class BatchTable:
     """The table of one store. Changes wait for the disk."""
 
     def __init__(self, disk: Disk, directory: Path, now_ms: Callable[[], int]) -> None:
-        """Prepare without touching the disk."""
         self._table = JsonTable(disk, directory / BATCH_TABLE, StagedBatchesTable)
         self._journal = BatchJournal(disk, directory / BATCH_JOURNAL)
         self._now_ms = now_ms

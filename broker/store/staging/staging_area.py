@@ -302,13 +302,10 @@ class StagingArea:
                 raise BatchRefused(f"{path} is damaged: it has {size} bytes, and had {known.size}")
             head = known.head
             if head is None:
-                head = self._read_head(path, known.size)
+                with closing(self._disk.open(path)) as file:
+                    head = _head_in(bytes(file.read(0, min(known.size, _HEAD.size))), path)
                 self._set_staged(name, known._replace(head=head))
         return head, known.size - _HEAD.size
-
-    def _read_head(self, path: Path, size: int) -> _Head:
-        with closing(self._disk.open(path)) as file:
-            return _head_in(bytes(file.read(0, min(size, _HEAD.size))), path)
 
     def _set_staged(self, name: StagedName, staged: _Staged | None) -> None:
         before = self._staged.pop(name, None)

@@ -10,23 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from rmq_spark.errors import RecordError
 from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import decode_blank
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..components import StoreComponents
 from ..dispatch.dispatcher import FEW, Dispatcher, QueueEntries
 from ..errors import UnreadableFile, is_retryable_read
-from ..index.index_keys import key_columns, keyed_messages
-from ..index.index_service import HashedKeys, IndexService, hash_columns, hash_messages
+from ..index.index_keys import HashedKeys, hash_columns, hash_records, key_columns
+from ..index.index_service import IndexService
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES, READ_ENTRIES_MAX, ConsumeQueue
 from ..queues.entry_check import EntryCheck, WrongEntry
 from ..queues.queue_table import QueueTable
-from ..records.integrity import record_sizes
 from ..results import FIRST_IN_QUEUE, PhysicalOffset
 
 QUEUES_MAX = 1_000
@@ -51,9 +48,6 @@ def check_derived_files(
     Everything before ``end_offset`` was dispatched. Queues may have entries of later records as
     well: a checkpoint notes the last offset before which every queue was complete, and the ends of
     queues at that time. ``expired_before`` is where the log began when queues last expired.
-
-    Raises:
-        UnreadableFile: The disk does not give the log.
     """
     log, queues, index = components.log, components.queues, components.index
     comparison = _QueueComparison()
@@ -66,12 +60,12 @@ def check_derived_files(
         if len(sizes) <= FEW or not bulk_tools.are_loaded():
             runs = dispatcher.entries_of_few(data, sizes, start)
             if start < end_offset:
-                keys.append(hash_messages(keyed_messages(data, sizes, start)))
+                keys.append(hash_records(data, sizes, start))
         else:
             chunk = bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
             runs = dispatcher.entries_of_chunk(chunk, start)
             if start < end_offset:
-                keys.append(hash_columns(**key_columns(chunk, start)))
+                keys.append(hash_columns(key_columns(chunk, start)))
         if start >= end_offset:
             runs = _truncate_to_ends(queues, runs)
         for run in runs:
@@ -120,18 +114,10 @@ def _pieces(
     """
     while start < end_offset:
         stop = border if start < border else end_offset
-        data = log.files.read_available(start, min(stop - start, _RUN_BYTES))
-        sizes = record_sizes(data)
-        if not sizes and decode_blank(data) is not None:
-            start += log.files.space_left(start)
-            continue
-        if not sizes:  # a record that is longer
-            data = log.read_record(start)
-            sizes = [len(data)]
-        if not len(data):
-            raise RecordError("log", at=start, needed="a record or a blank", found=b"")
-        yield start, data, sizes
-        start += sum(sizes)
+        data, sizes = log.read_records(start, stop, _RUN_BYTES)
+        if sizes:
+            yield start, data, sizes
+        start += sum(sizes) or log.files.space_left(start)
 
 
 def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:

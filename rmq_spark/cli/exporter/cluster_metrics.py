@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from rmq_spark.client import Admin
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.broker_report import (
     BrokerReport,
     GroupReport,

@@ -23,7 +23,7 @@ from rmq_spark.client.arguments import (
     check_text,
     check_timestamp_ms,
 )
-from rmq_spark.client.concurrency.parallel_map import parallel_map, raise_first
+from rmq_spark.client.concurrency.threads import parallel_map, raise_first
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,

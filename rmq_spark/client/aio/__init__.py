@@ -1,7 +1,7 @@
 """The client for asyncio: coroutines around the threaded client, which does all the work.
 
     loop ──▶ what needs no wait: sends to a connected broker, messages pulled ahead
-         ──▶ what may block: a few threads of the process (`blocking_calls`)
+         ──▶ what may block: a few threads of the process (`loop_bridge`)
     loop ◀── results, gathered (`loop_bridge`)
 
 Rebalancing, retries and flow control are the threaded client's alone.

@@ -37,7 +37,12 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
     def __init__(self, client: Client | str | Iterable[str] | None = None) -> None:
         if not isinstance(client, Client):
             client = Client(client, request_timeout_ms=ADMIN_TIMEOUT_MS)
-        super().__init__(client)
+        super().__init__(
+            client,
+            lambda: ThreadedAdmin(instance=client.instance()),
+            lambda threaded: self._started.append(threaded.__enter__()),
+            self._stop_started,
+        )
         self._started: list[ThreadedAdmin] = []
 
     topics = run_in_thread(ThreadedAdmin.topics)
@@ -75,13 +80,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
     read_table = run_in_thread(ThreadedAdmin.read_table)
     read_committed = run_in_thread(ThreadedAdmin.read_committed)
 
-    def _create(self) -> ThreadedAdmin:
-        return ThreadedAdmin(instance=self._client.instance())
-
-    def _start(self, threaded: ThreadedAdmin) -> None:
-        self._started.append(threaded.__enter__())
-
-    def _stop(self, threaded: ThreadedAdmin) -> None:  # noqa: ARG002  # the one to stop, if it began
+    def _stop_started(self, _: ThreadedAdmin) -> None:
         with suppress(IndexError):  # it was stopped before, or has yet to begin
             self._started.pop().__exit__(None, None, None)
 

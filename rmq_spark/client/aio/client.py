@@ -1,7 +1,7 @@
 """Client: the connections and threads that producers and consumers of one event loop share.
 
     Client ──▶ ClientInstance    connections, routes, heartbeats: made in a thread, when needed
-           ──▶ SharedThreads     the consumers' background work, in a few threads for all
+           ──▶ WorkerThreads     the consumers' background work, in a few threads for all
            ──▶ LoopBridge        the one loop that it is used in
 
 A client starts with its first user and stops with its last. Once a second it checks whether its
@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.aio.blocking_calls import CallQueue
-from rmq_spark.client.aio.loop_bridge import LoopBridge
+from rmq_spark.client.aio.loop_bridge import CallQueue, LoopBridge
 from rmq_spark.client.api.name_servers import parse_addresses
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
-from rmq_spark.client.concurrency.scheduler import RepeatedTask
-from rmq_spark.client.concurrency.worker_threads import SharedThreads
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, WorkerThreads
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.instance.instance import (
     HEARTBEAT_INTERVAL_MS,
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_SERVICE_THREADS_MAX: Final = 8
 _BLOCK_USER: Final = "the block in which the client is kept"
 
 LOOP_CHECK_MS: Final = 1_000
@@ -117,15 +116,17 @@ class Client(ForkAware):
             heartbeat_interval_ms=heartbeat_interval_ms,
             max_body_bytes=max_body_bytes,
         )
-        self._mutex = reentrant_mutex()
-        self._creation_lock = mutex()  # apart: making may wait for a host's name, the loop not
+        self._mutex = threading.RLock()
+        self._creation_lock = (
+            threading.Lock()
+        )  # apart: making may wait for a host's name, the loop not
         self._call_queue = CallQueue(is_stop=True)
         self._instance: ClientInstance | None = None
         self._bridge: LoopBridge | None = None
         self._users: dict[object, Callable[[], object]] = {}
         self._loop_check: RepeatedTask | None = None
         self._is_parents = False
-        self.threads = SharedThreads("rocketpoll asyncio")
+        self.threads = WorkerThreads("rocketpoll asyncio", service_threads_max=_SERVICE_THREADS_MAX)
         """The threads that do the consumers' work in the background."""
 
         ForkAware.__init__(self)
@@ -143,21 +144,20 @@ class Client(ForkAware):
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ClientShutDown(
-                f"{what} is used where no event loop of asyncio runs (trio's is none): use it in a "
-                "coroutine of its loop"
+                f"{what} needs a running event loop of asyncio (trio's does not count). Use it in "
+                "a coroutine of its loop"
             ) from None
         if self._is_parents:
-            raise ClientShutDown(f"{what} was made before this process was forked: make one here")
-        bridge = self._bridge or self._bind(loop)
+            raise ClientShutDown(
+                f"{what} was made before this process was forked. Make a new one here"
+            )
+        bridge = self._bridge
+        if bridge is None:
+            with self._mutex:
+                bridge = self._bridge = self._bridge or LoopBridge(loop)
         if bridge.loop is not loop:
-            raise ClientShutDown(f"{what} belongs to another event loop: make one in this loop")
+            raise ClientShutDown(f"{what} belongs to another event loop. Make one in this loop")
         return bridge
-
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> LoopBridge:
-        with self._mutex:
-            if self._bridge is None:
-                self._bridge = LoopBridge(loop)
-            return self._bridge
 
     def instance(self) -> ClientInstance:
         """Return the threaded client; the first call makes it, and may look up a host's name."""
@@ -173,7 +173,7 @@ class Client(ForkAware):
         with self._mutex:
             self._users[user] = stop
             if self._loop_check is None:
-                services = self.threads.service_scheduler("loop")
+                services = self.threads.service_scheduler
                 self._loop_check = RepeatedTask(services, self._check_loop, LOOP_CHECK_MS)
                 self._loop_check.start(LOOP_CHECK_MS)
 
@@ -195,7 +195,7 @@ class Client(ForkAware):
         if not users:
             return
         names = ", ".join(str(each) for each in users)
-        _log.warning("the event loop was closed before %s: what it had is given up", names)
+        _log.warning("the event loop was closed before %s: stopping, and leaving the groups", names)
         for user, leave in users.items():
             leave()
             self.unregister(user)
@@ -252,6 +252,6 @@ class Client(ForkAware):
 
     def _after_fork(self) -> None:
         """Leave this client to the parent process."""
-        self._mutex = reentrant_mutex()
-        self._creation_lock = mutex()
+        self._mutex = threading.RLock()
+        self._creation_lock = threading.Lock()
         self._is_parents = True

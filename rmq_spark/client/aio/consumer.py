@@ -24,7 +24,7 @@ from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, WakeEvent
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_range, check_time_ms
-from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, SharedThreads
+from rmq_spark.client.concurrency.scheduler import WorkerThreads
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     ListenerOutcome,
@@ -61,7 +61,7 @@ class LoopConsumer(LitePullConsumerImpl):
         instance: ClientInstance,
         settings: LitePullSettings,
         run_listener: ListenerRunner | None,
-        threads: SharedThreads,
+        threads: WorkerThreads,
     ) -> None:
         self._shared_threads = threads
         self._run_listener = run_listener
@@ -84,8 +84,8 @@ class LoopConsumer(LitePullConsumerImpl):
         if self._run_listener is not None:
             self._run_listener(topic, all_queues, mine, ended)
 
-    def _consumer_threads(self) -> ConsumerThreads:
-        return self._shared_threads
+    def _consumer_threads(self) -> WorkerThreads:
+        return WorkerThreads(self.group, self._shared_threads)
 
     def set_arrival_callback(self, callback: Callable[[], object]) -> None:
         """Set a function to call, in any thread, when new messages may have arrived."""
@@ -214,7 +214,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         self._listener = message_queue_listener
         if not isinstance(client, Client):
             client = Client(client)
-        super().__init__(client)
+        super().__init__(client, self._create_threaded, LoopConsumer.start, LoopConsumer.shutdown)
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrival_event: WakeEvent | None = None
@@ -233,7 +233,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             )
         return bridge
 
-    def _create(self) -> LoopConsumer:
+    def _create_threaded(self) -> LoopConsumer:
         listener = None if self._listener is None else self._post_listener
         consumer = LoopConsumer(
             self.group, self._client.instance(), self._settings, listener, self._client.threads
@@ -279,12 +279,6 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         task = get_running_loop().create_task(run())
         self._listener_tasks.add(task)
         task.add_done_callback(ended)
-
-    def _start(self, threaded: LoopConsumer) -> None:
-        threaded.start()
-
-    def _stop(self, threaded: LoopConsumer) -> None:
-        threaded.shutdown()
 
     def _on_close(self) -> None:
         for task in list(self._listener_tasks):

@@ -10,9 +10,8 @@ Retries, queue selection, limits and errors are those of the threaded producer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Iterable
+from typing import Final
 
 from rmq_spark.client import observer
 from rmq_spark.client.aio.client import Client
@@ -37,74 +36,42 @@ from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.transport.frame_writer import CallSoon
 from rmq_spark.wire.message_queue import MessageQueue
 
-if TYPE_CHECKING:
-    from rmq_spark.client.producer.tables.arrow_sender import BulkResult
-
-
-# ---- WaiterQueue: coroutines of one loop that wait for room, of whom only the first may look for
-# it.
-
 
 class WaiterQueue:
-    """Waiting coroutines, first come, first served."""
+    """Coroutines of one loop that wait for room, first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiters: dict[RoomWaiter, None] = {}
-
-    @property
-    def count(self) -> int:
-        """Number of coroutines that wait."""
-        return len(self._waiters)
-
-    def new_waiter(self) -> RoomWaiter:
-        """Return a waiter that is last in the queue while its with statement runs."""
-        return RoomWaiter(self._loop, self._waiters)
+        self.loop = loop
+        self.waiters: dict[RoomWaiter, None] = {}
 
     def wake_first(self) -> None:
         """Wake the first waiter, if there is one, because there may be room."""
-        if self._waiters:
-            next(iter(self._waiters)).wake()
+        if self.waiters:
+            next(iter(self.waiters)).wake()
 
     def wake_all(self) -> None:
         """Wake all that wait."""
-        for place in self._waiters:
-            place.wake()
+        for waiter in self.waiters:
+            waiter.wake()
 
 
 class RoomWaiter:
-    """A coroutine's place in a `WaiterQueue`; it may join before its with statement begins."""
+    """A coroutine's place at the end of a `WaiterQueue`; only the first may look for room."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, waiters: dict[RoomWaiter, None]) -> None:
-        self._loop = loop
-        self._waiters = waiters
+    def __init__(self, queue: WaiterQueue) -> None:
+        self._queue = queue
         self._wakeup: asyncio.Future[None] | None = None
-
-    def __enter__(self) -> RoomWaiter:
-        self.join()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.leave()
-
-    def join(self) -> None:
-        """Join at the end of the queue; no effect for a waiter that is in it."""
-        self._waiters[self] = None
+        queue.waiters[self] = None
 
     def leave(self) -> None:
         """Leave the queue and wake the next waiter; no effect for one that has left."""
-        if self._waiters.pop(self, self) is None and self._waiters:
-            next(iter(self._waiters)).wake()
+        if self._queue.waiters.pop(self, self) is None:
+            self._queue.wake_first()
 
     @property
     def is_first(self) -> bool:
         """True if no other waiter is ahead."""
-        return next(iter(self._waiters)) is self
+        return next(iter(self._queue.waiters)) is self
 
     def wake(self) -> None:
         """Wake the coroutine, which checks for room again."""
@@ -113,8 +80,8 @@ class RoomWaiter:
 
     async def wait(self, seconds: float) -> None:
         """Wait to be woken, at most for so many seconds."""
-        self._wakeup = self._loop.create_future()
-        timer = self._loop.call_later(seconds, self.wake)
+        self._wakeup = self._queue.loop.create_future()
+        timer = self._queue.loop.call_later(seconds, self.wake)
         try:
             await self._wakeup
         finally:
@@ -130,7 +97,9 @@ class Producer(AsyncWrapper["LoopProducer"]):
     """Sends messages under the name of a producer group.
 
     Use it in an ``async with`` statement. Any number of tasks may send at once; what they send at
-    the same time may be stored in any order.
+    the same time may be stored in any order. Batches and tables are sent by the eight threads that
+    a process has for the blocking calls of its coroutines. A call that is cancelled before it has
+    one is not made; one that is cancelled later goes on, and its result is dropped.
 
     Example:
         async with Producer("shop", "localhost:9876") as producer:
@@ -174,29 +143,24 @@ class Producer(AsyncWrapper["LoopProducer"]):
         serializer: str | Serializer | None = None,
     ) -> None:
         self.group = check_group(group)
-        super().__init__(client if isinstance(client, Client) else Client(client))
-        self._create_producer: Callable[[], LoopProducer] = lambda: LoopProducer(
-            group,
-            instance=self._client.instance(),
-            rules=rules,
-            send_timeout_ms=send_timeout_ms,
-            retry_times_when_send_failed=retry_times,
-            retry_times_when_send_async_failed=retry_times,
-            send_latency_fault_enable=send_latency_fault_enable,
-            pending_max=pending_max,
-            pending_bytes_max=pending_bytes_max,
-            serializer=serializer,
-        )
+
+        def create() -> LoopProducer:
+            return LoopProducer(
+                group,
+                instance=self._client.instance(),
+                rules=rules,
+                send_timeout_ms=send_timeout_ms,
+                retry_times_when_send_failed=retry_times,
+                retry_times_when_send_async_failed=retry_times,
+                send_latency_fault_enable=send_latency_fault_enable,
+                pending_max=pending_max,
+                pending_bytes_max=pending_bytes_max,
+                serializer=serializer,
+            )
+
+        client = client if isinstance(client, Client) else Client(client)
+        super().__init__(client, create, LoopProducer.start, LoopProducer.shutdown)
         self._waiter_queue: WaiterQueue | None = None
-
-    def _create(self) -> LoopProducer:
-        return self._create_producer()
-
-    def _start(self, threaded: LoopProducer) -> None:
-        threaded.start()
-
-    def _stop(self, threaded: LoopProducer) -> None:
-        threaded.shutdown()
 
     def _on_close(self) -> None:
         if self._waiter_queue is not None:
@@ -293,7 +257,14 @@ class Producer(AsyncWrapper["LoopProducer"]):
         except BaseException:
             with sending:
                 raise
-        return asyncio.ensure_future(_observe_result(sending, begun))
+
+        async def observe() -> SendResult:
+            with sending:
+                result = await begun
+                sending.on_results((result,))
+            return result
+
+        return asyncio.ensure_future(observe())
 
     def _start_send(
         self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
@@ -311,13 +282,12 @@ class Producer(AsyncWrapper["LoopProducer"]):
             check_time_ms("timeout_ms", timeout_ms)
         prepared = producer.prepare_small(message)
         is_free = queue is None and message.sharding_key is None
-        if prepared is None or not is_free or line.count:  # who waits for room goes first
+        if prepared is None or not is_free or line.waiters:  # who waits for room goes first
             return self._send(bridge, producer, message, prepared, queue, timeout_ms)
         promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
         if producer.send_nonblocking(prepared, None, timeout_ms, promise, bridge.loop.call_soon):
             return promise.future
-        place = line.new_waiter()
-        place.join()  # before the task begins: who sends in this very turn comes behind
+        place = RoomWaiter(line)  # before the task begins: a later send of this turn follows it
         waiting = asyncio.ensure_future(
             self._send_when_room(bridge, producer, prepared, None, timeout_ms, place)
         )
@@ -348,7 +318,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
                 lambda one: topic_sender(one).publish_queues(message.topic)
             )
             fixed = sender.fixed_queue(message, queue, queues)
-        place = self._get_waiter_queue(bridge).new_waiter()
+        place = RoomWaiter(self._get_waiter_queue(bridge))
         return await self._send_when_room(bridge, producer, prepared, fixed, timeout_ms, place)
 
     async def _send_when_room(
@@ -364,7 +334,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
         deadline: float | None = None
         soon = bridge.loop.call_soon
-        with waiter:
+        try:
             while not (
                 waiter.is_first
                 and producer.send_nonblocking(prepared, fixed, timeout_ms, promise, soon)
@@ -375,85 +345,18 @@ class Producer(AsyncWrapper["LoopProducer"]):
                     raise producer.too_many_pending()
                 await waiter.wait(deadline - now)
                 producer.check_running()
+        finally:
+            waiter.leave()
         return await promise.future
 
     send_one_way = run_in_thread(ThreadedProducer.send_one_way)
     send_batch = run_in_thread(ThreadedProducer.send_batch)
     publish_queues = run_in_thread(ThreadedProducer.publish_queues)
-
-    async def send_table(self, table: Any, topic: str | None = None, **settings: Any) -> BulkResult:
-        """Send each row of a pyarrow Table or RecordBatch, or of a DataFrame, as a message.
-
-        The rows are sent by one of the eight threads that a process has for the blocking calls of
-        its coroutines. A call that is cancelled before it has one is not made; one that is
-        cancelled later goes on, and its result is dropped.
-
-        Args:
-            table: A table of pyarrow, pandas or polars, with the column ``body`` (binary or text)
-                and, optionally, ``topic``, ``keys``, ``tags``, ``properties`` (maps of text to
-                text), ``flag`` and ``bornTimestamp``.
-            topic: The topic of all rows; by default each row names its own in the column ``topic``.
-            settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
-                no second try; ``in_flight`` is the number of requests sent at once (4),
-                ``chunk_bytes`` the size of each (4 MiB), ``timeout_ms`` the time for each (30,000).
-
-        Returns:
-            The number of messages stored, and the spans of queue offsets at which they are.
-
-        Raises:
-            ClientShutDown: The producer is not running, or belongs to another loop or process.
-            TypeError: No table, a column of a type that its name cannot have, or no such setting.
-            MessageRejected: A column is unknown, a row cannot be a message, or a setting is out of
-                range. Rows that were sent before stay sent.
-            RouteNotFound: A topic does not exist, and no broker creates it.
-            PartlySent: A request failed after others had succeeded.
-            SendFailed: The first request failed.
-        """
-        return await self.send_batches([table], topic, **settings)
-
-    async def send_batches(
-        self, batches: Iterable[Any], topic: str | None = None, **settings: Any
-    ) -> BulkResult:
-        """Send each row of several tables, record batches or DataFrames as a message.
-
-        The tables are asked for, and sent, by one of the eight threads that a process has for the
-        blocking calls of its coroutines. A call that is cancelled before it has one is not made;
-        one that is cancelled later goes on, and its result is dropped.
-
-        Args:
-            batches: Tables of pyarrow, pandas or polars, with the column ``body`` (binary or text)
-                and, optionally, ``topic``, ``keys``, ``tags``, ``properties`` (maps of text to
-                text), ``flag`` and ``bornTimestamp``.
-            topic: The topic of all rows; by default each row names its own in the column ``topic``.
-            settings: ``queue`` keeps all rows in order in one queue, with one request at a time and
-                no second try; ``in_flight`` is the number of requests sent at once (4),
-                ``chunk_bytes`` the size of each (4 MiB), ``timeout_ms`` the time for each (30,000).
-
-        Returns:
-            The number of messages stored, and the spans of queue offsets at which they are.
-
-        Raises:
-            ClientShutDown: The producer is not running, or belongs to another loop or process.
-            TypeError: No table, a column of a type that its name cannot have, or no such setting.
-            MessageRejected: A column is unknown, a row cannot be a message, or a setting is out of
-                range. Rows that were sent before stay sent.
-            RouteNotFound: A topic does not exist, and no broker creates it.
-            PartlySent: A request failed after others had succeeded.
-            SendFailed: The first request failed.
-        """
-        return await self._call(lambda producer: producer.send_batches(batches, topic, **settings))
+    send_table = run_in_thread(ThreadedProducer.send_table)  # type: ignore[arg-type]  # a setting could be named self
+    send_batches = run_in_thread(ThreadedProducer.send_batches)  # type: ignore[arg-type]  # the same
 
     def __str__(self) -> str:
         return f"the producer {self.group!r}"
-
-
-async def _observe_result(
-    sending: observer.SendObservation, send_result: Awaitable[SendResult]
-) -> SendResult:
-    with sending:
-        result = await send_result
-        sending.on_results((result,))
-    return result
 
 
 class LoopProducer(ThreadedProducer):
@@ -472,7 +375,7 @@ class LoopProducer(ThreadedProducer):
 
     def check_running(self) -> None:
         """Raise `ClientShutDown` if the producer is not running."""
-        self._lifecycle.check_running()
+        self._check_running()
 
     def send_nonblocking(
         self,

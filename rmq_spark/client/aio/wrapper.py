@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from abc import ABC, abstractmethod
+import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from rmq_spark.client.aio.blocking_calls import CallQueue, call_in_thread, stop_in_thread
 from rmq_spark.client.aio.client import Client
-from rmq_spark.client.aio.loop_bridge import LoopBridge
+from rmq_spark.client.aio.loop_bridge import CallQueue, LoopBridge, call_in_thread, stop_in_thread
 from rmq_spark.client.arguments import check_keywords
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.errors import ClientShutDown
 
 _Arguments = ParamSpec("_Arguments")
@@ -30,17 +28,27 @@ _Result = TypeVar("_Result")
 _Threaded = TypeVar("_Threaded")
 
 
-class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
+class AsyncWrapper(ForkAware, Generic[_Threaded]):
     """A user of a `Client`: start it and close it, or use it in ``async with``.
 
     It is used in one event loop, the one of its client's first use; there it may be used by any
     number of tasks.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(
+        self,
+        client: Client,
+        create: Callable[[], _Threaded],
+        start: Callable[[_Threaded], object],
+        stop: Callable[[_Threaded], object],
+    ) -> None:
+        # How the threaded one is made, started and stopped; `stop` works in any state.
         self._client = client
+        self._create = create
+        self._start = start
+        self._stop = stop
         self._call_queue = CallQueue()
-        self._creation_lock = mutex()
+        self._creation_lock = threading.Lock()
         self._wrapped: _Threaded | None = None
         self._is_running = False
         self._is_closing = False
@@ -139,18 +147,6 @@ class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
                 self._wrapped = self._create()
             return self._wrapped
 
-    @abstractmethod
-    def _create(self) -> _Threaded:
-        """Make the threaded one; raise an error for arguments that cannot work."""
-
-    @abstractmethod
-    def _start(self, threaded: _Threaded) -> None:
-        """Start the threaded one."""
-
-    @abstractmethod
-    def _stop(self, threaded: _Threaded) -> None:
-        """End the threaded one, whatever its state."""
-
     # ---- calls
 
     def _get_bridge(self) -> LoopBridge:
@@ -164,7 +160,7 @@ class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
         return self._wrapped
 
     def _closed_error(self) -> ClientShutDown:
-        return ClientShutDown(f"{self} was closed: make a new one")
+        return ClientShutDown(f"{self} was closed. Make a new one")
 
     def _call(self, call: Callable[[_Threaded], _Result]) -> asyncio.Future[_Result]:
         """Have a blocking call made in a thread, beside others."""
@@ -176,7 +172,7 @@ class AsyncWrapper(ForkAware, ABC, Generic[_Threaded]):
 
     def _after_fork(self) -> None:
         """Take no lock of the parent's; the client refuses all calls."""
-        self._creation_lock = mutex()
+        self._creation_lock = threading.Lock()
 
 
 def run_in_thread(

@@ -1,12 +1,27 @@
-"""AdminApi: an operator's requests to a broker, one method each; typed headers in, values out."""
+"""Requests of operators, one method each; typed headers in, values out.
+
+    AdminApi         to a broker, whose address comes first
+    StagingApi       about staged batches, to one of rocketpoll's brokers
+    NameServerApi    to name servers: a lookup asks any of them, a change goes to all
+
+`name_servers` holds the addresses of name servers, and chooses which one to ask first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from rmq_spark.client.errors import ConsumerNotOnline
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    ClientError,
+    ConnectionClosed,
+    ConsumerNotOnline,
+    NoNameServer,
+    NotFound,
+)
+from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.typed_requests import (
     TypedRequests,
     build_request,
@@ -22,7 +37,7 @@ from rmq_spark.wire.bodies.client_info import (
     ProducerConnection,
     ProducerTableInfo,
 )
-from rmq_spark.wire.bodies.cluster_lists import GroupList, KVTable
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, GroupList, KVTable, TopicList
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
@@ -49,6 +64,14 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.consumer_groups import ConsumerGroupRequestHeader
+from rmq_spark.wire.headers.namesrv import (
+    BrokerNameRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetKVListByNamespaceRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    KVConfigRequestHeader,
+    PutKVConfigRequestHeader,
+)
 from rmq_spark.wire.headers.operators import (
     CloneGroupOffsetRequestHeader,
     ConsumeMessageDirectlyResultRequestHeader,
@@ -76,6 +99,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.remoting_client import RemotingClient
+
+_Found = TypeVar("_Found")
 
 RELAY_TIMEOUT_MS: Final = 15_000
 """Milliseconds to wait where the broker asks a consumer, for which it waits ten seconds itself."""
@@ -287,17 +312,13 @@ class AdminApi:
         )
 
 
-# ---- StagingApi: requests about staged batches, which rocketpoll's brokers know, a method
-# each.
-
-
 class StagingApi:
     """The requests for staged batches, one method each; the broker's address comes first."""
 
     def __init__(self, connections: RemotingClient, timeout_ms: int) -> None:
         """Make requests over these connections; ``timeout_ms`` is the default for each."""
         self._connections = connections
-        self._timeout_ms = timeout_ms
+        self._requests = TypedRequests(connections.request, timeout_ms)
 
     def stage_chunk(
         self,
@@ -318,7 +339,8 @@ class StagingApi:
             is_committed: bool = response_header(address, code, answer).is_committed
             return is_committed
 
-        return self._connections.request_async(address, command, self._time(timeout_ms), interpret)
+        timeout_ms = self._requests.timeout_ms if timeout_ms is None else timeout_ms
+        return self._connections.request_async(address, command, timeout_ms, interpret)
 
     def commit_batch(
         self,
@@ -333,8 +355,8 @@ class StagingApi:
         continues even if the caller stops waiting: repeating the request returns the outcome.
         """
         code, body = RequestCode.COMMIT_BATCH, CommitBatchRequestBody(attempts=tuple(attempts))
-        answer = self._request(address, build_request(code, batch, body), timeout_ms)
-        return response_body(address, CommittedBatch, check_response(address, code, answer))
+        answer = self._requests.call(address, code, batch, body, timeout_ms=timeout_ms)
+        return response_body(address, CommittedBatch, answer)
 
     def abort_batch(
         self,
@@ -345,23 +367,154 @@ class StagingApi:
     ) -> None:
         """Discard what these attempts have staged, unless the batch is committed."""
         code, body = RequestCode.ABORT_BATCH, AbortBatchRequestBody(attempts=tuple(attempts))
-        check_response(
-            address, code, self._request(address, build_request(code, batch, body), timeout_ms)
-        )
+        self._requests.call(address, code, batch, body, timeout_ms=timeout_ms)
 
     def last_batch(self, address: str, sink: str) -> CommittedBatch | None:
         """Return the last batch that a sink has committed, or None."""
-        code = RequestCode.LAST_BATCH
-        answer = self._request(address, build_request(code, LastBatchRequestHeader(sink)), None)
-        check_response(address, code, answer, _FOUND_OR_NOT_FOUND)
+        code, header = RequestCode.LAST_BATCH, LastBatchRequestHeader(sink)
+        answer = self._requests.call(address, code, header, accepted=_FOUND_OR_NOT_FOUND)
         if answer.code != ResponseCode.SUCCESS:
             return None
         return response_body(address, CommittedBatch, answer)
 
-    def _request(
-        self, address: str, command: RemotingCommand, timeout_ms: int | None
-    ) -> RemotingCommand:
-        return self._connections.request(address, command, self._time(timeout_ms))
 
-    def _time(self, timeout_ms: int | None) -> int:
-        return self._timeout_ms if timeout_ms is None else timeout_ms
+# ---- NameServerApi: an operator's requests to name servers.
+
+
+class NameServerAccess(Protocol):
+    """The part of `NameServers` that the requests of operators need."""
+
+    addresses: tuple[str, ...]
+    requests: TypedRequests
+    address_overrides: AddressOverrides
+
+    def ask_any(self, call: Callable[[str], _Found]) -> _Found:
+        """Return the answer of the first name server that answers."""
+
+
+class NameServerApi:
+    """An operator's requests to name servers, one method each."""
+
+    def __init__(self, servers: NameServerAccess) -> None:
+        self._servers = servers
+        self._requests = servers.requests
+
+    def _ask_with_retry(self, call: Callable[[str], _Found]) -> _Found:
+        """Return the answer of any name server; one that closes the connection is asked again.
+
+        It may have closed one that is kept open between questions, as whoever is started again
+        does, and that may be seen only when the next question has been sent. Operators have the
+        time for a second one; a send that looks for its route has not.
+        """
+
+        def asked(address: str) -> _Found:
+            try:
+                return call(address)
+            except ConnectionClosed:
+                return call(address)
+
+        return self._servers.ask_any(asked)
+
+    def cluster_info(self) -> ClusterInfo:
+        """Return all brokers, by name and by cluster."""
+        found = self._ask_with_retry(
+            lambda address: self._requests.body(
+                ClusterInfo, address, RequestCode.GET_BROKER_CLUSTER_INFO
+            )
+        )
+        return self._servers.address_overrides.apply_to_cluster(found)
+
+    def topics(self, cluster: str | None = None) -> frozenset[str]:
+        """Return all topics, or those of a cluster."""
+        if cluster is None:
+            code, header = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None
+        else:
+            code, header = (
+                RequestCode.GET_TOPICS_BY_CLUSTER,
+                GetTopicsByClusterRequestHeader(cluster),
+            )
+        return self._ask_with_retry(
+            lambda address: self._requests.body(TopicList, address, code, header)
+        ).topic_list
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Delete a topic from the routes of all name servers."""
+        header = DeleteTopicFromNamesrvRequestHeader(topic, cluster)
+        self._ask_all(
+            lambda address: self._requests.call(
+                address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header
+            )
+        )
+
+    def kv_config(self, namespace: str, key: str) -> str | None:
+        """Return one setting, or None."""
+        header = KVConfigRequestHeader(namespace, key)
+        try:
+            found = self._ask_with_retry(
+                lambda address: self._requests.header(address, RequestCode.GET_KV_CONFIG, header)
+            )
+        except NotFound:
+            return None
+        value: str | None = found.value
+        return value
+
+    def kv_configs(self, namespace: str) -> dict[str, str]:
+        """Return all settings of a namespace."""
+        header = GetKVListByNamespaceRequestHeader(namespace)
+        code = RequestCode.GET_KVLIST_BY_NAMESPACE
+        try:
+            return dict(
+                self._ask_with_retry(
+                    lambda address: self._requests.body(KVTable, address, code, header)
+                ).table
+            )
+        except NotFound:
+            return {}
+
+    def put_kv_config(self, namespace: str, key: str, value: str) -> None:
+        """Change a setting on all name servers."""
+        header = PutKVConfigRequestHeader(namespace, key, value)
+        self._ask_all(
+            lambda address: self._requests.call(address, RequestCode.PUT_KV_CONFIG, header)
+        )
+
+    def delete_kv_config(self, namespace: str, key: str) -> None:
+        """Delete a setting from all name servers."""
+        header = KVConfigRequestHeader(namespace, key)
+        self._ask_all(
+            lambda address: self._requests.call(address, RequestCode.DELETE_KV_CONFIG, header)
+        )
+
+    def wipe_write_permission(self, broker_name: str) -> int:
+        """Forbid writing to all topics of a broker; return the number of topics changed."""
+        header, code = BrokerNameRequestHeader(broker_name), RequestCode.WIPE_WRITE_PERM_OF_BROKER
+        counts: list[int] = self._ask_all(
+            lambda address: self._requests.header(address, code, header).wipe_topic_count
+        )
+        return max(counts)
+
+    def add_write_permission(self, broker_name: str) -> int:
+        """Allow writing to all topics of a broker again; return the number of topics changed."""
+        header, code = BrokerNameRequestHeader(broker_name), RequestCode.ADD_WRITE_PERM_OF_BROKER
+        counts: list[int] = self._ask_all(
+            lambda address: self._requests.header(address, code, header).add_topic_count
+        )
+        return max(counts)
+
+    def _ask_all(self, call: Callable[[str], _Found]) -> list[_Found]:
+        """Ask all name servers and return their answers.
+
+        If one cannot be reached, its error is raised once the others were asked.
+        """
+        if not self._servers.addresses:
+            raise NoNameServer
+        said: list[_Found] = []
+        fault: ClientError | None = None
+        for address in self._servers.addresses:
+            try:
+                said.append(call(address))
+            except CONNECTION_FAULTS as error:  # noqa: PERF203  # the others are asked all the same
+                fault = error
+        if fault is not None:
+            raise fault
+        return said

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rmq_spark.client.api.responses import pull_result, send_result
-from rmq_spark.client.results import AppendResult, PullResult, SendResult
+from rmq_spark.client.errors import ProtocolError, refusal
+from rmq_spark.client.results import AppendResult, PullResult, PullStatus, SendResult, SendStatus
 from rmq_spark.client.subscriptions import ALL
 from rmq_spark.client.transport.connection_pool import Agreement
 from rmq_spark.client.transport.pending_requests import PendingRequest, ResponseFuture
@@ -25,6 +25,7 @@ from rmq_spark.client.transport.typed_requests import (
     response_body,
     response_header,
 )
+from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies.clients import (
     TAG_EXPRESSION,
     CheckClientRequestBody,
@@ -67,6 +68,9 @@ LOCK_TIMEOUT_MS: Final = 1_000
 
 _NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 _NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
+_SEND_STATUSES: Final = {status.value: status for status in SendStatus}
+_CHUNK_REQUESTS: Final = frozenset([RequestCode.PULL_CHUNK.value, RequestCode.PULL_PLACES.value])
+_PULL_STATUSES: Final = frozenset(status.value for status in PullStatus)
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION.value
 _SUSPEND: Final = PullSysFlag.SUSPEND.value
 
@@ -74,16 +78,8 @@ _SUSPEND: Final = PullSysFlag.SUSPEND.value
 class BrokerApi:
     """The requests that clients make of brokers, one method each, as in RocketMQ's protocol.
 
-    Every method takes the broker's address (``host:port``) first. It raises the matching kind of
-    `BrokerRefused` if the broker refuses, or one of ConnectionFailed, ConnectionClosed,
-    RequestTimeout and ProtocolError if there is no response; nothing is retried. Methods may be
-    called from any thread.
-
-    Args:
-        connections: The connections that requests go over.
-        timeout_ms: Milliseconds to wait for a response, unless a method says otherwise.
-        max_body_bytes: Most bytes that a compressed body may inflate to; readers of the records in
-            a response apply it.
+    ``timeout_ms`` is the time for each, unless a method says otherwise; readers of the records in a
+    response apply ``max_body_bytes``. Methods may be called from any thread.
     """
 
     def __init__(
@@ -127,12 +123,7 @@ class BrokerApi:
     ) -> SendResult:
         """Send a message, or a batch if the header says so, and wait until it is stored.
 
-        Args:
-            address: The broker.
-            header: The request's header.
-            body: Body of the message, or the encoded batch.
-            message_id: Id that the sender gave the message; it is returned in the result.
-            timeout_ms: Milliseconds to wait for the response.
+        ``message_id`` is the id that the sender gave the message; it is returned in the result.
         """
         command = build_send_request(header, body)
         answer = self.connections.request(address, command, self._timeout(timeout_ms))
@@ -200,11 +191,7 @@ class BrokerApi:
     ) -> PullResult:
         """Pull messages of a queue; if the header allows it, the broker holds the pull for some.
 
-        Args:
-            address: The broker.
-            header: The request's header.
-            timeout_ms: Milliseconds to wait for the response; by default 10 s more than the broker
-                may hold the request.
+        ``timeout_ms`` is by default 10 s more than the broker may hold the request.
         """
         command, timeout_ms = self._pull_command(header, timeout_ms)
         answer = self.connections.request(address, command, timeout_ms)
@@ -409,3 +396,59 @@ def build_send_request(header: SendMessageRequestHeader, body: Buffer) -> Remoti
     """Return the request that sends a message, or a batch."""
     code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
     return build_request(code, header, body)
+
+
+def send_result(
+    address: str,
+    request_code: int,
+    response: RemotingCommand,
+    header: SendMessageRequestHeader,
+    message_id: str,
+) -> SendResult:
+    """Return the result of a send from its response, or raise the refusal."""
+    status = _SEND_STATUSES.get(response.code)
+    if status is None:
+        raise refusal(response.code, response.remark, address, request_code)
+    found = response_header(address, request_code, response)
+    return SendResult(
+        status,
+        message_id,
+        MessageQueue(header.topic, header.broker_name or "", found.queue_id),
+        found.queue_offset,
+        found.msg_id,
+        found.transaction_id,
+    )
+
+
+def pull_result(address: str, request_code: int, response: RemotingCommand) -> PullResult:
+    """Return the result of a pull from its response, or raise the refusal."""
+    check_response(address, request_code, response, _PULL_STATUSES)
+    found = response_header(address, request_code, response)
+    status = PullStatus(response.code)
+    records: Buffer = response.body
+    sizes: Any = None
+    places: Any = None
+    if status is PullStatus.FOUND and request_code in _CHUNK_REQUESTS:
+        try:
+            if request_code == RequestCode.PULL_PLACES:
+                from rmq_spark.wire.chunk.record_locations import decode_located  # noqa: PLC0415  # brings numpy
+
+                places, sizes, records = decode_located(records)
+            else:
+                from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # not to send
+
+                sizes, records = decode_sized_chunk(records)
+        except WireError as error:
+            raise ProtocolError(address, str(error)) from error
+    if status is PullStatus.FOUND and not len(records if places is None else places):
+        raise ProtocolError(address, "the answer to a pull has status FOUND and no records")
+    return PullResult(
+        status,
+        found.next_begin_offset,
+        found.min_offset,
+        found.max_offset,
+        found.suggest_which_broker_id,
+        records,
+        sizes,
+        places,
+    )

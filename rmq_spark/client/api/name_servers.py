@@ -26,7 +26,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
 
 if TYPE_CHECKING:
-    from rmq_spark.client.api.name_server_api import NameServerApi
+    from rmq_spark.client.api.admin_api import NameServerApi
 
 _Found = TypeVar("_Found")
 
@@ -59,8 +59,8 @@ def _check_without_scheme(name: str, address: str) -> None:
     if separator:
         raise MessageRejected(
             name,
-            f"host:port without a scheme ({scheme}://), as name servers are spoken to in "
-            f"RocketMQ's own protocol: write {rest.rstrip('/')}, with the name server's port, as "
+            f"host:port without a scheme ({scheme}://), because name servers speak RocketMQ's own "
+            f"protocol. Write {rest.rstrip('/')}, with the name server's port, as in "
             "localhost:9876",
             address,
         )
@@ -103,7 +103,7 @@ class NameServers:
     @cached_property
     def admin(self) -> NameServerApi:
         """Requests of operators; a program that only sends or consumes never loads them."""
-        from rmq_spark.client.api.name_server_api import NameServerApi  # noqa: PLC0415  # for operators only
+        from rmq_spark.client.api.admin_api import NameServerApi  # noqa: PLC0415  # for operators only
 
         return NameServerApi(self)
 

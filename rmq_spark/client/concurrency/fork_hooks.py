@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
+import time
 import weakref
-from typing import NoReturn
+from typing import Final, NoReturn
 
 
 class ForkAware:
@@ -51,3 +53,46 @@ def _notify_all() -> None:
 
 
 os.register_at_fork(after_in_child=_notify_all)
+
+
+# ---- Fork locks: locks for calls into OpenSSL, none of which is held when the process forks.
+#
+# OpenSSL acquires locks within its calls, for a moment each, while Python's lock is not held. A
+# fork copies them as they are: a lock that another thread holds at that moment is never released
+# in the child, and the child's next TLS connection would wait for it forever.
+
+_WAIT_SECONDS: Final = 1.0
+"""Seconds that a fork waits for the locks: a signal handler may fork in the midst of a call."""
+
+_registry_lock = threading.Lock()
+_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+_acquired: list[threading.Lock] = []
+
+
+def fork_lock() -> threading.Lock:
+    """Return a lock to hold during calls that must not be running when the process forks.
+
+    Hold it only for short calls that do not block, and never while holding another.
+    """
+    lock = threading.Lock()
+    with _registry_lock:
+        _locks.add(lock)
+    return lock
+
+
+def _acquire_all() -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    if not _registry_lock.acquire(timeout=_WAIT_SECONDS):
+        return
+    _acquired.append(_registry_lock)
+    _acquired.extend(
+        lock for lock in list(_locks) if lock.acquire(timeout=max(deadline - time.monotonic(), 0))
+    )
+
+
+def _release_all() -> None:
+    while _acquired:
+        _acquired.pop().release()
+
+
+os.register_at_fork(before=_acquire_all, after_in_parent=_release_all, after_in_child=_release_all)

@@ -1,5 +1,10 @@
 """Schedulers: threads that run tasks at once, after a delay, or periodically.
 
+    ThreadScheduler     threads that run tasks, earliest first
+    RepeatedTask        an action that a scheduler runs again and again
+    PerBrokerExecutor   a scheduler for each broker, so that a slow broker delays no other
+    WorkerThreads       the schedulers of a consumer, its own or shared with others
+
 The threads are daemons and are started as needed, up to a limit. Stopping drops the tasks that are
 not due yet, and waits for running ones only as long as the caller says: a listener that never
 returns must not keep a process from exiting. Errors of a task are logged and affect no other task.
@@ -12,87 +17,20 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import condition_mutex, mutex, reentrant_mutex, start_thread
-from rmq_spark.client.errors import ClientError
-
-# ---- PeriodicThread: a thread that repeats a job, or runs it at once on request.
+from rmq_spark.client.concurrency.threads import start_thread
+from rmq_spark.client.errors import ThreadNotStarted
 
 _log = logging.getLogger(__name__)
 
-REST_MS: Final = 1_000
-"""Least milliseconds of rest between two runs, however often the job is hurried."""
-
-
-class PeriodicThread:
-    """Runs a job in a thread of its own, after each period, or earlier after `wake`."""
-
-    def __init__(
-        self, name: str, period_ms: int, job: Callable[[], object], *, rest_ms: int = REST_MS
-    ) -> None:
-        self._period = period_ms / 1000
-        self._rest_seconds = min(rest_ms, period_ms) / 1000
-        self._job = job
-        self._clock = time.monotonic
-        self._state_lock = (
-            condition_mutex()
-        )  # no Event: a signal's handler may raise in who is in a hurry
-        self._is_requested = False
-        self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name=f"rocketpoll {name}", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread; the job runs for the first time after a period."""
-        start_thread(self._thread)
-
-    def wake(self) -> None:
-        """Run the job now, or after the rest period if it has just run."""
-        with self._state_lock:
-            self._is_requested = True
-            self._state_lock.notify_all()
-
-    @property
-    def is_alive(self) -> bool:
-        """True if the thread was started and has not ended."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Stop running the job, without waiting for a run that has begun."""
-        with self._state_lock:
-            self._is_requested = self._is_stopped = True
-            self._state_lock.notify_all()
-
-    def join(self, seconds: float) -> None:
-        """Wait at most so many seconds until the thread has ended."""
-        if self._thread.is_alive():
-            self._thread.join(seconds)
-
-    def _run(self) -> None:
-        rested_at = 0.0
-        while True:
-            with self._state_lock:
-                self._wait(lambda: self._is_requested, self._clock() + self._period)
-                self._wait(lambda: self._is_stopped, rested_at)
-                if self._is_stopped:
-                    return
-                self._is_requested = False
-            try:
-                self._job()
-            except ClientError as error:
-                _log.warning("%s: %s", self._thread.name, error)
-            except BaseException:  # noqa: BLE001  # the next run may succeed
-                _log.exception("%s failed", self._thread.name)
-            rested_at = self._clock() + self._rest_seconds
-
-    def _wait(self, condition: Callable[[], bool], deadline: float) -> None:
-        while not condition() and (seconds := deadline - self._clock()) > 0:
-            self._state_lock.wait(seconds)
-
+_RETRY_THREADS_MAX: Final = 4
+_SERVICE_THREADS_MAX: Final = 3
 
 Action = Callable[[], object]
 
@@ -131,10 +69,6 @@ class Scheduler(Protocol):
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
         """Run an action after a delay in milliseconds, if the scheduler still runs then."""
 
-
-class StoppableScheduler(Scheduler, Protocol):
-    """A `Scheduler` that can be stopped, and that counts its threads."""
-
     @property
     def thread_count(self) -> int:
         """Number of threads of its own that are alive."""
@@ -143,19 +77,12 @@ class StoppableScheduler(Scheduler, Protocol):
         """Discard waiting tasks, wait for running ones; return whether all have ended in time."""
 
 
-class Stoppable(Protocol):
-    """An object that can be stopped with a timeout."""
-
-    def stop(self, wait_ms: int) -> object:
-        """Begin nothing more, and wait at most so long for what is running."""
-
-
-def stop_all(stoppables: Collection[Stoppable], wait_ms: int) -> None:
-    """Stop several objects, and wait for all of them, at most so many milliseconds in total."""
-    for each in stoppables:
+def _stop_all(schedulers: Collection[Scheduler | PerBrokerExecutor], wait_ms: int) -> None:
+    """Stop several schedulers, and wait for all, at most so many milliseconds in total."""
+    for each in schedulers:
         each.stop(0)
     deadline = time.monotonic() + wait_ms / 1000
-    for each in stoppables:
+    for each in schedulers:
         each.stop(max(0, int((deadline - time.monotonic()) * 1000)))
 
 
@@ -165,7 +92,7 @@ class ThreadScheduler(ForkAware):
     def __init__(self, name: str, threads_max: int = 1) -> None:
         self._name = name
         self._threads_max = threads_max
-        self._lock = reentrant_mutex()
+        self._lock = threading.RLock()
         self._state = threading.Condition(self._lock)
         self._tasks: list[tuple[float, int, Task]] = []
         self._numbers = itertools.count()
@@ -174,6 +101,16 @@ class ThreadScheduler(ForkAware):
         self._has_leader = False
         self._is_stopped = False
         ForkAware.__init__(self)
+
+    def start_all(self) -> None:
+        """Start all threads now, and not when they are needed.
+
+        Raises:
+            ThreadNotStarted: A limit of threads is reached.
+        """
+        with self._lock:
+            while len(self._threads) < self._threads_max:
+                self._start_thread()
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
         """Run an action after a delay in milliseconds; a stopped scheduler discards it."""
@@ -196,20 +133,21 @@ class ThreadScheduler(ForkAware):
         """
         if self._idle:
             self._state.notify()
-        elif len(self._threads) < self._threads_max:
-            self._start_thread()
+        elif (count := len(self._threads)) < self._threads_max:
+            try:
+                self._start_thread()
+            except ThreadNotStarted as error:  # the next task tries again
+                _log.error(
+                    "%s: cannot start another thread (%s), continuing with %d",
+                    self._name,
+                    error.reason,
+                    count,
+                )
 
     def _start_thread(self) -> None:
         name = f"{self._name}-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._run, name=name, daemon=True)
-        try:
-            start_thread(thread)
-        except RuntimeError as error:  # at a limit of threads; the next task tries again
-            count = len(self._threads)
-            _log.error(
-                "%s: another thread cannot be started (%s): there are %d", self._name, error, count
-            )
-            return
+        start_thread(thread)
         self._threads.append(thread)
 
     @property
@@ -238,7 +176,7 @@ class ThreadScheduler(ForkAware):
 
     def _after_fork(self) -> None:
         """Stop, if any thread has begun."""
-        self._lock = reentrant_mutex()
+        self._lock = threading.RLock()
         self._state = threading.Condition(self._lock)
         self._is_stopped = self._is_stopped or bool(self._threads)
         self._tasks = []
@@ -274,6 +212,25 @@ class ThreadScheduler(ForkAware):
             self._has_leader = False
 
 
+class _SchedulerView:
+    """One user's view of a shared scheduler; stopping it does not stop the others."""
+
+    thread_count: Final = 0
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._is_stopped = False
+
+    def schedule(self, action: Action, delay_ms: int = 0) -> Task:
+        """Run an action after a delay in milliseconds; a stopped view discards it."""
+        return self._scheduler.schedule(lambda: self._is_stopped or action(), delay_ms)
+
+    def stop(self, wait_ms: int) -> bool:  # noqa: ARG002  # the threads go on for others
+        """Begin no more tasks of this view; return True, as no thread has to end."""
+        self._is_stopped = True
+        return True
+
+
 class RepeatedTask:
     """An action that runs periodically, or at once after `wake`.
 
@@ -281,13 +238,23 @@ class RepeatedTask:
     """
 
     def __init__(
-        self, scheduler: Scheduler, action: Callable[[], int | None], period_ms: int
+        self,
+        scheduler: Scheduler,
+        action: Callable[[], int | None],
+        period_ms: int,
+        *,
+        rest_ms: int = 0,
     ) -> None:
-        """Make it; the action returns the ms until its next run, or None for the period."""
+        """Make it; the action returns the ms until its next run, or None for the period.
+
+        ``rest_ms`` is the least time between two runs, however often it is woken.
+        """
         self._scheduler = scheduler
         self._action = action
         self._period_ms = period_ms
-        self._mutex = mutex()
+        self._rest_ms = min(rest_ms, period_ms)
+        self._rested_at = 0.0
+        self._lock = threading.RLock()
         self._next: Task | None = None
         self._is_running = False
         self._is_requested = False
@@ -295,31 +262,35 @@ class RepeatedTask:
 
     def start(self, delay_ms: int) -> None:
         """Schedule the first run after a delay in milliseconds; a second call has no effect."""
-        with self._mutex:
+        with self._lock:
             if self._next is None:
-                self._next = self._scheduler.schedule(self._run, delay_ms)
+                self._schedule(delay_ms)
 
     def wake(self) -> None:
         """Run the action now, or once more if it is running."""
-        with self._mutex:
-            if self._is_stopped:
-                return
+        with self._lock:
             if self._is_running:
                 self._is_requested = True
-                return
-            if self._next is not None:
-                self._next.cancel()
-            self._next = self._scheduler.schedule(self._run)
+            elif not self._is_stopped:
+                if self._next is not None:
+                    self._next.cancel()
+                self._schedule(0)
 
     def stop(self) -> None:
         """Stop running the action."""
-        with self._mutex:
+        with self._lock:
             self._is_stopped = True
             if self._next is not None:
                 self._next.cancel()
 
+    def _schedule(self, delay_ms: int) -> None:
+        if self._rest_ms:
+            rest_ms = math.ceil((self._rested_at - time.monotonic()) * 1000)
+            delay_ms = max(delay_ms, rest_ms)
+        self._next = self._scheduler.schedule(self._run, delay_ms)
+
     def _run(self) -> None:
-        with self._mutex:
+        with self._lock:
             if self._is_stopped or self._is_running:
                 return
             self._is_running = True
@@ -328,10 +299,136 @@ class RepeatedTask:
         try:
             delay_ms = self._action()
         finally:
-            with self._mutex:
+            with self._lock:
                 self._is_running = False
+                self._rested_at = time.monotonic() + self._rest_ms / 1000
                 if not self._is_stopped:
                     delay_ms = self._period_ms if delay_ms is None else delay_ms
-                    self._next = self._scheduler.schedule(
-                        self._run, 0 if self._is_requested else delay_ms
-                    )
+                    self._schedule(0 if self._is_requested else delay_ms)
+
+
+class PerBrokerExecutor(ForkAware):
+    """The schedulers of one client, one for each broker, made on demand.
+
+    One with a single thread runs its tasks in order. Methods may be called from any thread.
+    """
+
+    def __init__(
+        self, name: str, threads_max: int = 1, shared: PerBrokerExecutor | None = None
+    ) -> None:
+        """Use up to ``threads_max`` threads for each broker, or those of a ``shared`` executor."""
+        self._name = name
+        self._threads_max = threads_max
+        self._shared = shared
+        self._lock = threading.Lock()
+        self._schedulers: dict[str, Scheduler] = {}
+        self._is_stopped = False
+        ForkAware.__init__(self)
+
+    def for_broker(self, broker: str) -> Scheduler:
+        """Return the scheduler of a broker."""
+        with self._lock:
+            found = self._schedulers.get(broker)
+            if found is None:
+                if self._shared is None:
+                    found = ThreadScheduler(f"{self._name} {broker}", self._threads_max)
+                else:
+                    found = _SchedulerView(self._shared.for_broker(broker))
+                self._schedulers[broker] = found
+                if self._is_stopped:
+                    found.stop(0)
+            return found
+
+    def run_for_each(
+        self, brokers: Iterable[str], action: Callable[[str], object], wait_ms: int
+    ) -> bool:
+        """Run an action for each broker in parallel; return whether all have finished in time.
+
+        Actions that have not begun at the timeout are cancelled.
+        """
+        if self._is_stopped:
+            return False
+        deadline = time.monotonic() + wait_ms / 1000
+        begun = [self._start(broker, action) for broker in brokers]
+        for _, done in begun:
+            done.wait(max(deadline - time.monotonic(), 0))
+        for task, _ in begun:
+            task.cancel()
+        return all(done.is_set() for _, done in begun)
+
+    def _start(self, broker: str, action: Callable[[str], object]) -> tuple[Task, threading.Event]:
+        done = threading.Event()
+
+        def act() -> None:
+            try:
+                action(broker)
+            finally:
+                done.set()
+
+        return self.for_broker(broker).schedule(act), done
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if no scheduler begins another task."""
+        return self._is_stopped
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads of all schedulers."""
+        with self._lock:
+            return sum(each.thread_count for each in self._schedulers.values())
+
+    def stop(self, wait_ms: int = 0) -> None:
+        """Discard the waiting tasks of all schedulers; wait at most so long for running ones."""
+        with self._lock:
+            self._is_stopped = True
+            schedulers = list(self._schedulers.values())
+        _stop_all(schedulers, wait_ms)
+
+    def _after_fork(self) -> None:
+        """Stop, if anything has begun; the schedulers themselves do the same."""
+        self._lock = threading.Lock()
+        self._is_stopped = self._is_stopped or bool(self._schedulers)
+
+
+class WorkerThreads:
+    """The threads for a consumer's background work, its own or ``shared`` with others.
+
+    Attributes:
+        broker_executor: Requests to brokers, in order, in one thread for each broker.
+        retry_executor: Messages that are sent back, up to four at a time for each broker.
+        service_scheduler: What runs periodically.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shared: WorkerThreads | None = None,
+        *,
+        service_threads_max: int = _SERVICE_THREADS_MAX,
+    ) -> None:
+        self.broker_executor: PerBrokerExecutor = PerBrokerExecutor(
+            name, shared=None if shared is None else shared.broker_executor
+        )
+        self.retry_executor: PerBrokerExecutor = PerBrokerExecutor(
+            f"{name} gives back",
+            _RETRY_THREADS_MAX,
+            None if shared is None else shared.retry_executor,
+        )
+        self.service_scheduler: Scheduler = (
+            ThreadScheduler(f"{name} services", service_threads_max)
+            if shared is None
+            else _SchedulerView(shared.service_scheduler)
+        )
+
+    @property
+    def thread_count(self) -> int:
+        """Number of threads that are alive."""
+        return sum(
+            each.thread_count
+            for each in (self.broker_executor, self.retry_executor, self.service_scheduler)
+        )
+
+    def stop(self, wait_ms: int = 0) -> None:
+        """Begin no more tasks; wait at most so long, in total, for running ones."""
+        _stop_all((self.broker_executor, self.retry_executor, self.service_scheduler), wait_ms)

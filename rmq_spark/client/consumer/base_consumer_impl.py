@@ -9,6 +9,7 @@ no other's queues. `lite_pull_consumer_impl` and `push_consumer_impl` add the re
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -19,11 +20,13 @@ from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import check_group, check_topic, wrong_kind
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.lifecycle import SafeStart, SafeStop, run_steps
-from rmq_spark.client.concurrency.locks import mutex, reentrant_mutex
-from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
-from rmq_spark.client.concurrency.scheduler import RepeatedTask, StoppableScheduler
-from rmq_spark.client.concurrency.worker_threads import ConsumerThreads, DedicatedThreads
+from rmq_spark.client.concurrency.lifecycle import SafeStop, run_steps
+from rmq_spark.client.concurrency.scheduler import (
+    PerBrokerExecutor,
+    RepeatedTask,
+    Scheduler,
+    WorkerThreads,
+)
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
@@ -87,7 +90,7 @@ class ServiceStateMachine:
 
     def __init__(self) -> None:
         self.state = ServiceState.CREATE_JUST
-        self._state_lock = reentrant_mutex()
+        self._state_lock = threading.RLock()
 
     def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
         """Change from one state to another; return False if the first is not the present one."""
@@ -99,7 +102,7 @@ class ServiceStateMachine:
 
     def after_fork(self) -> None:
         """Become OF_THE_PARENT, if the consumer was started."""
-        self._state_lock = reentrant_mutex()
+        self._state_lock = threading.RLock()
         if self.state in {ServiceState.STARTING, ServiceState.RUNNING}:
             self.state = ServiceState.OF_THE_PARENT
 
@@ -137,24 +140,24 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._safe_stop = self._new_safe_stop()
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
         self._topics_cache = self._subscriptions, frozenset[str]()
-        self._subscriptions_lock = mutex()
+        self._subscriptions_lock = threading.Lock()
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
         self._brokers = GroupBrokerClient(self._instance, group, current)
         self._offset_store = self._new_offset_store()
         rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
         self._rebalance_service = RebalanceService(self, rule, self._brokers, self._instance)
-        crew = self._consumer_threads()
-        self._broker_executor = crew.broker_executor(group)
+        threads = self._consumer_threads()
+        self._broker_executor = threads.broker_executor
         first = InitialOffsetRule(settings.consume_from_where, settings.consume_timestamp_ms)
         self._offset_manager = OffsetManager(
             *(self._offset_store, self._brokers, self._broker_executor, first),
             self._fingerprints,
             self.message_at,
         )
-        self._retry_executor = crew.retry_executor(group)  # messages are given back one by one
+        self._retry_executor = threads.retry_executor  # messages are given back one by one
         lanes, shared = self._retry_executor, settings.message_model is MessageModel.CLUSTERING
         self._dead_letter_queue = DeadLetterQueue(group, self._brokers, lanes, is_clustering=shared)
-        self._service_scheduler = crew.service_scheduler(group)
+        self._service_scheduler = threads.service_scheduler
         rebalance_ms = settings.rebalance_interval_ms
         self._is_heartbeat_due = False  # brokers have yet to hear of changed subscriptions
         workers, persist_ms = self._service_scheduler, settings.persist_interval_ms
@@ -163,8 +166,8 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._started_ms = 0
         self._is_registered = self._has_joined = False
 
-    def _consumer_threads(self) -> ConsumerThreads:
-        return DedicatedThreads()
+    def _consumer_threads(self) -> WorkerThreads:
+        return WorkerThreads(self.group)
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
@@ -212,7 +215,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             instance_threads=self._instance.thread_count,
         )
 
-    def _schedulers(self) -> list[StoppableScheduler | PerBrokerExecutor]:
+    def _schedulers(self) -> list[Scheduler | PerBrokerExecutor]:
         return [self._service_scheduler, self._broker_executor, self._retry_executor]
 
     def start(self) -> None:
@@ -223,9 +226,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             RouteNotFound: The name servers do not know a topic that is subscribed to.
             ClientError: The brokers cannot be reached, or refuse the subscriptions.
         """
-        if self._state_machine.state is not ServiceState.CREATE_JUST:
-            raise ClientShutDown(f"cannot start: the consumer {self._state_machine.state.value}")
-        SafeStart(f"{self.group} starts", self._start, self.shutdown).run()
+        self._start()
 
     def _start(self) -> None:
         if not self._state_machine.compare_and_set(ServiceState.CREATE_JUST, ServiceState.STARTING):
@@ -311,7 +312,7 @@ class BaseConsumerImpl(ForkAware, ABC):
     def _after_fork(self) -> None:
         """Leave a consumer that was started to the parent process; here it is silent."""
         self._state_machine.after_fork()
-        self._subscriptions_lock = mutex()
+        self._subscriptions_lock = threading.Lock()
         # An end that had been asked for, and was not under way yet, is the parent's as well.
         self._has_joined = False
         self._safe_stop = self._new_safe_stop()

@@ -9,6 +9,7 @@ See `assigned_queues` for what counts as consumed.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,8 +28,7 @@ from rmq_spark.client.arguments import (
     check_topic,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.scheduler import RepeatedTask, Scheduler, StoppableScheduler
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, Scheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
@@ -89,7 +89,7 @@ _log = logging.getLogger(__name__)
 class TopicChangeMonitor:
     """Watches topics for changes of their queues, for the listeners of one consumer."""
 
-    workers: StoppableScheduler
+    workers: Scheduler
     queues_of: Callable[[str], frozenset[MessageQueue]]
     refresh: Callable[[str], object]
     """Asks a name server for a topic's queues again."""
@@ -182,7 +182,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._tasks: dict[MessageQueue, LitePullTask] = {}
         self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
         self._outage_log = OutageLog("pulling")
-        self._tasks_lock = mutex()
+        self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
         self._topic_monitor = TopicChangeMonitor(
             self._service_scheduler,
@@ -418,7 +418,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._request_cache = ConsumeRequestCache()
         self._tasks = {}
         self._failed_topics = set()
-        self._tasks_lock = mutex()
+        self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
 
     # ---- what pull tasks need

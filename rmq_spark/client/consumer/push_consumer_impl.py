@@ -12,6 +12,7 @@ may have it before. Offsets follow what was consumed, and are persisted every 5 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,12 +22,10 @@ from typing import TYPE_CHECKING
 from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import Latch
-from rmq_spark.client.concurrency.locks import reentrant_mutex
-from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
 from rmq_spark.client.concurrency.scheduler import (
+    PerBrokerExecutor,
     RepeatedTask,
     Scheduler,
-    StoppableScheduler,
     ThreadScheduler,
 )
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
@@ -124,7 +123,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         super().__init__(group, instance, self._push_settings)
         self._is_clustering = self._push_settings.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
-        self._requests_lock = reentrant_mutex()
+        self._requests_lock = threading.RLock()
         self._is_paused = False
         self._listener_scheduler = ThreadScheduler(
             f"{group} listener", self._push_settings.consume_thread_max
@@ -243,7 +242,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def _after_fork(self) -> None:
         """Drop all queues of a consumer that was started: the parent process consumes them."""
         super()._after_fork()
-        self._requests_lock = reentrant_mutex()
+        self._requests_lock = threading.RLock()
         for request in self._requests.values():
             request.process_queue.after_fork()
         self._requests = {}
@@ -271,7 +270,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         with self._requests_lock:
             return list(self._requests.values())
 
-    def _schedulers(self) -> list[StoppableScheduler | PerBrokerExecutor]:
+    def _schedulers(self) -> list[Scheduler | PerBrokerExecutor]:
         return [*super()._schedulers(), self._listener_scheduler]
 
     def assigned_topics(self) -> Iterable[str]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.bodies.clients import HeartbeatData
 

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.api.name_servers import NameServers
@@ -35,10 +35,9 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
-from rmq_spark.client.concurrency.locks import reentrant_mutex, start_thread
-from rmq_spark.client.concurrency.scheduler import PeriodicThread
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
+from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
-from rmq_spark.client.instance.callbacks import RegisteredConsumer, RegisteredProducer
 from rmq_spark.client.instance.heartbeats import HeartbeatSender
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt, to_message
@@ -54,16 +53,19 @@ from rmq_spark.client.transport.remoting_client import (
     RemotingClient,
 )
 from rmq_spark.wire.bodies import decode_body, encode_body
-from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
+from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers import exchange_of
+from rmq_spark.wire.headers.send import CheckTransactionStateRequestHeader
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings
+    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
     from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 
 
@@ -79,6 +81,49 @@ _PRODUCER_GROUP: Final = "PGROUP"
 def _new_slots() -> Mapping[bool, threading.Semaphore]:
     """Return the slots of resets (True), and of all else."""
     return {is_reset: threading.Semaphore(CONCURRENT_REQUESTS_MAX) for is_reset in (False, True)}
+
+
+# The methods that an instance calls on its members. Threads that read from a connection call only
+# `request_rebalance` and `on_connection_closed`, which must return at once.
+
+
+class RegisteredConsumer(Protocol):
+    """A consumer that is registered with a client instance."""
+
+    def consumer_data(self) -> ConsumerData:
+        """Return the description of the consumer that heartbeats carry."""
+
+    def request_rebalance(self) -> None:
+        """Rebalance soon, because the members of the group have changed (40)."""
+
+    def on_connection_closed(self, address: str) -> None:
+        """Note that a broker may have forgotten this consumer, and the locks that it granted."""
+
+    def stop_threads(self) -> None:
+        """Stop all threads, because the instance has stopped and no broker can be asked."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Resume at offsets that an operator has set (220)."""
+
+    def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the offset that the consumer has reached in each queue of a topic (221)."""
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return the consumer's report on itself (307)."""
+
+    def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
+        """Consume this message now (309)."""
+
+
+class RegisteredProducer(Protocol):
+    """A producer that is registered with a client instance."""
+
+    def check_transaction_state(
+        self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
+    ) -> None:
+        """Tell the broker at ``address`` to commit a half message, or to roll it back (39)."""
 
 
 class UnknownMember(ClientError):
@@ -145,7 +190,7 @@ class ClientRequestProcessor(ForkAware):
             start_thread(thread)
         except RuntimeError as error:  # at a limit of threads
             free.release()
-            remark = f"the client has no thread for it: {error}"
+            remark = f"the client cannot start a thread for it: {error}"
             return self._busy_reply(connection, request, remark)
         return None
 
@@ -238,6 +283,9 @@ class ClientRequestProcessor(ForkAware):
 ROUTE_INTERVAL_MS: Final = 30_000
 HEARTBEAT_INTERVAL_MS: Final = 30_000
 NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
+
+HEARTBEAT_REST_MS: Final = 1_000
+"""Least milliseconds between two rounds of heartbeats, or of routes, however many are wanted."""
 
 SHUTDOWN_MS: Final = 2_000
 """Most milliseconds that `shutdown` takes, whatever is under way."""
@@ -352,13 +400,14 @@ class ClientInstance(ForkAware):
         self.api = BrokerApi(self.connections, request_timeout_ms, max_body_bytes)
         self.routes = Routes(self.name_servers.route)
         self._heartbeat_sender = HeartbeatSender(self.api, self._heartbeat_data)
-        self._lock = reentrant_mutex()
+        self._lock = threading.RLock()
         self._user_count = 0
         self._is_shut_down = False
         self._route_interval_ms = route_interval_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._route_thread: PeriodicThread | None = None
-        self._heartbeat_thread: PeriodicThread | None = None
+        self._scheduler: ThreadScheduler | None = None
+        self._route_task: RepeatedTask | None = None
+        self._heartbeat_task: RepeatedTask | None = None
         self._safe_stop = SafeStop("rocketpoll client ends", self._stop_now, SHUTDOWN_MS / 1000)
         ForkAware.__init__(self)
 
@@ -391,11 +440,8 @@ class ClientInstance(ForkAware):
     @property
     def thread_count(self) -> int:
         """Number of threads that are alive: for routes, heartbeats and connections."""
-        periodic = [
-            each for each in (self._route_thread, self._heartbeat_thread) if each is not None
-        ]
-        alive = sum(each.is_alive for each in periodic)
-        return alive + self._heartbeat_sender.thread_count + self.connections.thread_count
+        own = 0 if self._scheduler is None else self._scheduler.thread_count
+        return own + self._heartbeat_sender.thread_count + self.connections.thread_count
 
     def start(self) -> None:
         """Add a user; the first one starts the instance. Each `start` needs its `stop`.
@@ -406,25 +452,30 @@ class ClientInstance(ForkAware):
         with self._lock:
             if self._is_shut_down:
                 raise ClientShutDown(
-                    "the instance has ended, with its last user or by shutdown(): make a new one, "
-                    "or keep it in a with statement for those that come one after the other"
+                    "the instance has stopped, with its last user or by shutdown(). Make a new "
+                    "one, or keep it in a with statement while its users come and go"
                 )
-            if self._heartbeat_thread is None:
-                refreshing = PeriodicThread(
-                    "routes", self._route_interval_ms, self.routes.refresh_all
-                )
-                heartbeats = PeriodicThread(
-                    "heartbeats", self._heartbeat_interval_ms, self.heartbeat
-                )
-                try:
-                    refreshing.start()
-                    heartbeats.start()
-                except BaseException:  # Ctrl-C, for example
-                    refreshing.stop()
-                    heartbeats.stop()
-                    raise
-                self._route_thread, self._heartbeat_thread = refreshing, heartbeats
+            if self._scheduler is None:
+                self._start_tasks()
             self._user_count += 1
+
+    def _start_tasks(self) -> None:
+        scheduler = ThreadScheduler("rocketpoll routes and heartbeats", 2)
+        try:
+            scheduler.start_all()
+        except BaseException:
+            scheduler.stop(0)
+            raise
+        self._route_task, self._heartbeat_task = (
+            RepeatedTask(scheduler, action, period_ms, rest_ms=HEARTBEAT_REST_MS)
+            for action, period_ms in (
+                (self.routes.refresh_all, self._route_interval_ms),
+                (self.heartbeat, self._heartbeat_interval_ms),
+            )
+        )
+        self._route_task.start(self._route_interval_ms)
+        self._heartbeat_task.start(self._heartbeat_interval_ms)
+        self._scheduler = scheduler
 
     def stop(self) -> None:
         """Remove a user; the last one ends the instance."""
@@ -441,10 +492,9 @@ class ClientInstance(ForkAware):
 
     def _stop_now(self) -> None:
         with self._lock:  # a `start` that is under way is waited for: its threads have to end, too
-            periodics = self._route_thread, self._heartbeat_thread
-        for periodic in periodics:
-            if periodic is not None:
-                periodic.stop()
+            scheduler = self._scheduler
+        if scheduler is not None:
+            scheduler.stop(0)
         producers, consumers = list(self._producers), dict(self._consumers)
         self._producers.clear()
         self._consumers.clear()
@@ -455,17 +505,16 @@ class ClientInstance(ForkAware):
         deadline = time.monotonic() + THREAD_JOIN_MS_MAX / 1000
         self.connections.shutdown(THREAD_JOIN_MS_MAX)
         self._heartbeat_sender.stop(max(0, int((deadline - time.monotonic()) * 1000)))
-        for periodic in periodics:
-            if periodic is not None:
-                periodic.join(max(0.0, deadline - time.monotonic()))
+        if scheduler is not None:
+            scheduler.stop(max(0, int((deadline - time.monotonic()) * 1000)))
 
     def _after_fork(self) -> None:
         """Become another client in the child process; the members remain the parent's."""
-        self._lock = reentrant_mutex()
+        self._lock = threading.RLock()
         # Who has started it, or entered its with statement, uses it here as well.
         members = len(self._producers) + len(self._consumers)
         self._user_count = max(self._user_count - members, 0)
-        self._route_thread = self._heartbeat_thread = None
+        self._scheduler = self._route_task = self._heartbeat_task = None
         self._producers.clear()
         self._consumers.clear()
         self.client_id = self._child_client_id()
@@ -481,16 +530,7 @@ class ClientInstance(ForkAware):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        stopping: SafeStop | None = None  # in a thread, which no signal interrupts: it counts once
-        try:
-            stopping = self._new_user_stop()
-            stopping.run()
-        except BaseException:  # Ctrl-C, perhaps before anything was done
-            (stopping or self._new_user_stop()).run()
-            raise
-
-    def _new_user_stop(self) -> SafeStop:
-        return SafeStop("rocketpoll client is left", self.stop, SHUTDOWN_MS / 1000)
+        self.stop()
 
     # ---- groups
 
@@ -504,7 +544,7 @@ class ClientInstance(ForkAware):
         with self._lock:
             if check_group(group) in self._consumers:
                 raise MessageRejected(
-                    "consumer group", "one consumer of a group in each client", group
+                    "consumer group", "at most one consumer of each group in a client", group
                 )
             self._consumers[group] = consumer
         self.heartbeat_soon()
@@ -528,7 +568,7 @@ class ClientInstance(ForkAware):
         with self._lock:
             if check_group(group) in self._producers:
                 raise MessageRejected(
-                    "producer group", "one producer of a group in each client", group
+                    "producer group", "at most one producer of each group in a client", group
                 )
             self._producers[group] = producer
         self.heartbeat_soon()
@@ -543,15 +583,15 @@ class ClientInstance(ForkAware):
 
     def refresh_routes_soon(self) -> None:
         """Fetch all known routes again, in another thread."""
-        if self._route_thread is not None:
-            self._route_thread.wake()
+        if self._route_task is not None:
+            self._route_task.wake()
 
     # ---- heartbeats
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat at once, in another thread."""
-        if self._heartbeat_thread is not None:
-            self._heartbeat_thread.wake()
+        if self._heartbeat_task is not None:
+            self._heartbeat_task.wake()
 
     def heartbeat(self) -> None:
         """Send a heartbeat with this client's groups to all brokers now.
@@ -598,9 +638,7 @@ class ClientInstance(ForkAware):
             self.heartbeat_soon()
 
     def _unregister_groups(self, producers: Iterable[str], consumers: Iterable[str]) -> None:
-        self._heartbeat_sender.unregister(
-            self.connections.connected_addresses(), producers, consumers
-        )
+        self._heartbeat_sender.unregister(self.connections.ready_addresses(), producers, consumers)
 
 
 def _check_extensions(found: Iterable[Extension]) -> None:

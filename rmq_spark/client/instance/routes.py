@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex, start_thread
-from rmq_spark.client.concurrency.parallel_map import parallel_map
+from rmq_spark.client.concurrency.threads import parallel_map, start_thread
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
@@ -61,7 +60,9 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
     writable = {
         queue.broker_name: queue.write_queue_nums
         for queue in queues
-        if queue.perm & _WRITE and _has_master(brokers.get(queue.broker_name))
+        if queue.perm & _WRITE
+        and (broker := brokers.get(queue.broker_name)) is not None
+        and MASTER_ID in broker.broker_addrs
     }
     publish = _parse_order_conf(data.order_topic_conf) or list(writable.items())
     return TopicRoute(
@@ -78,7 +79,7 @@ class Routes(ForkAware):
     def __init__(self, fetch: Callable[[str], TopicRouteData]) -> None:
         """Make an empty table; ``fetch`` returns a name server's answer about a topic."""
         self._fetch = fetch
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._refresh_threads: dict[str, threading.Thread] = {}
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
@@ -128,8 +129,8 @@ class Routes(ForkAware):
         queues = self.route(topic).publish_queues or self.refresh(topic).publish_queues
         if not queues:
             why = (
-                "no broker with a master lets it be written; let it be (perm 6), or see that its "
-                "masters run"
+                "no broker with a master allows writing to it. Set its perm to 6, or start its "
+                "masters"
             )
             raise TopicNotUsable(topic, why)
         return queues
@@ -148,7 +149,7 @@ class Routes(ForkAware):
         """
         queues = self.route(topic).subscribe_queues or self.refresh(topic).subscribe_queues
         if not queues:
-            raise TopicNotUsable(topic, "no broker lets it be read; let it be (perm 6)")
+            raise TopicNotUsable(topic, "no broker allows reading it. Set its perm to 6")
         return queues
 
     def sendable_queues(
@@ -176,13 +177,15 @@ class Routes(ForkAware):
             model = self.refresh(default_topic)
         except RouteNotFound as error:
             raise RouteNotFound(
-                topic, "there is none, and no broker makes topics by itself"
+                topic, "it does not exist, and no broker creates topics automatically"
             ) from error
         counts: dict[str, int] = {}
         for queue in model.publish_queues:
             counts[queue.broker_name] = min(counts.get(queue.broker_name, 0) + 1, queue_nums)
         if not counts:
-            raise RouteNotFound(topic, "there is none, and no broker makes topics by itself")
+            raise RouteNotFound(
+                topic, "it does not exist, and no broker creates topics automatically"
+            )
         return _make_queues(topic, list(counts.items()))
 
     # ---- addresses
@@ -287,7 +290,9 @@ class Routes(ForkAware):
                 else:
                     failure, self._refresh_threads[topic] = None, asking
         if is_new and failure is not None:
-            _log.debug("the route of %s stays as it is: %s", topic, failure)
+            _log.debug(
+                "the route of %s was not refreshed, keeping the known one: %s", topic, failure
+            )
         elif asking is not threading.current_thread():
             asking.join(seconds)
 
@@ -295,7 +300,7 @@ class Routes(ForkAware):
         try:
             self.refresh(topic)
         except ClientError as error:
-            _log.debug("the route of %s stays as it is: %s", topic, error)
+            _log.debug("the route of %s was not refreshed, keeping the known one: %s", topic, error)
         finally:
             with self._lock:
                 self._refresh_threads.pop(topic, None)
@@ -304,10 +309,12 @@ class Routes(ForkAware):
         """Fetch the route of every known topic again; keep those that cannot be fetched now."""
         for topic, outcome in self.refresh_each(sorted(self._table)).items():
             if isinstance(outcome, NoNameServer):
-                _log.warning("routes stay as they are: %s", outcome)
+                _log.warning("routes were not refreshed, keeping the known ones: %s", outcome)
                 return
             if isinstance(outcome, ClientError):
-                _log.warning("the route of %s stays as it is: %s", topic, outcome)
+                _log.warning(
+                    "the route of %s was not refreshed, keeping the known one: %s", topic, outcome
+                )
             elif isinstance(outcome, Exception):
                 raise outcome
 
@@ -318,7 +325,7 @@ class Routes(ForkAware):
 
     def _after_fork(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._refresh_threads = {}  # whoever asked is a thread of the parent
 
     def _get_broker(self, broker_name: str) -> BrokerData:
@@ -328,14 +335,10 @@ class Routes(ForkAware):
         return broker
 
 
-def _has_master(broker: BrokerData | None) -> bool:
-    return broker is not None and MASTER_ID in broker.broker_addrs
-
-
 def _make_queues(topic: str, counts: list[tuple[str, int]]) -> tuple[MessageQueue, ...]:
     if sum(count for _, count in counts) > QUEUES_MAX:
         raise TopicNotUsable(
-            topic, f"its route claims over {QUEUES_MAX} queues; ask its name server"
+            topic, f"its route claims over {QUEUES_MAX} queues. Check what its name server answers"
         )
     return tuple(
         MessageQueue(topic, name, number) for name, count in counts for number in range(count)

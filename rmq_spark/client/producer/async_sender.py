@@ -19,11 +19,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from rmq_spark.client.api.responses import send_result
-from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread
+from rmq_spark.client.api.broker_api import send_result
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
+from rmq_spark.client.concurrency.threads import start_thread, wait_for
 from rmq_spark.client.errors import (
-    CONNECTION_FAULTS,
+    UNREACHABLE_ERRORS,
     BrokerNotFound,
     ClientError,
     ClientShutDown,
@@ -51,7 +51,7 @@ class SendPermits:
         self.bytes_max = bytes_max
         self.bytes = 0
         self._sizes: dict[object, int] = {}  # by the future of each send
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._wait_queue: deque[threading.Condition] = deque()  # of those who wait, one for each
 
     @property
@@ -78,12 +78,9 @@ class SendPermits:
         place = threading.Condition(self._mutex)
         self._wait_queue.append(place)
         try:
-            while self._wait_queue[0] is not place or not self._fits(size):
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    return False
-                place.wait(min(remaining, SIGNAL_CHECK_SECONDS))
-            return True
+            return wait_for(
+                place, lambda: self._wait_queue[0] is place and self._fits(size), deadline
+            )
         finally:
             self._wait_queue.remove(place)
             self._wake_first()  # there may be room for it as well
@@ -139,7 +136,7 @@ class CallbackExecutor:
         self._reset()
 
     def _reset(self) -> None:
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._has_calls = threading.Condition(self._mutex)
         self._has_room = threading.Condition(self._mutex)
         self._calls: deque[Callable[[], object]] = deque()
@@ -172,12 +169,7 @@ class CallbackExecutor:
             return True
         deadline = time.monotonic() + seconds
         with self._mutex:
-            while not self.has_room:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    return False
-                self._has_room.wait(min(remaining, SIGNAL_CHECK_SECONDS))
-        return True
+            return wait_for(self._has_room, lambda: self.has_room, deadline)
 
     def submit(self, action: Callable[[], object]) -> None:
         """Run a callback soon, after the earlier ones."""
@@ -195,7 +187,10 @@ class CallbackExecutor:
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
         while not self._is_parents and (action := self._next()) is not None:
-            _run_callback(action)
+            try:
+                action()
+            except BaseException:  # noqa: BLE001, PERF203  # sys.exit as well harms no other
+                _log.exception("a callback of a send failed")
 
     def _next(self) -> Callable[[], object] | None:
         with self._mutex:
@@ -237,13 +232,6 @@ class SendFuture(ForkSafeFuture[SendResult]):
             )
 
 
-def _run_callback(callback: Callable[[], object]) -> None:
-    try:
-        callback()
-    except BaseException:  # noqa: BLE001  # whatever it raises, sys.exit as well, harms no other
-        _log.exception("a callback of a send failed")
-
-
 def clear_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of an error and its causes, and thus what their frames hold."""
     found: list[BaseException | None] = [error]
@@ -280,7 +268,7 @@ class AsyncSender:
         self.permits = SendPermits(self._pending_max, self._pending_bytes_max)
         self._callbacks = CallbackExecutor("rocketpoll callbacks", self._pending_max)
         self._retry_scheduler = ThreadScheduler("rocketpoll sends again", _RETRY_THREADS_MAX)
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._retries: dict[_AsyncSend, None] = {}
 
     def start(self) -> None:
@@ -417,7 +405,7 @@ class _AsyncSend(PendingRequest):
             return
         self.call_soon = None  # of this thread alone: other tries are made by others
         if not self._async_sender.schedule_retry(self):
-            self._fail(ClientShutDown("no thread can be started that connects"))
+            self._fail(ClientShutDown("cannot start a thread that connects"))
 
     def _ready_address(self) -> str | None:
         """Choose the queue, and return its broker's address; None if that has to be waited for."""
@@ -473,7 +461,7 @@ class _AsyncSend(PendingRequest):
         """Retry the send, or make the future fail."""
         if isinstance(error, ClientError):
             clear_tracebacks(error)  # a future that is kept would keep the message alive
-        if isinstance(error, (*CONNECTION_FAULTS, BrokerNotFound)) and self._fixed_queue is None:
+        if isinstance(error, UNREACHABLE_ERRORS) and self._fixed_queue is None:
             self._errors.append(error)
             if self._failed_broker is not None:
                 self._async_sender.sender.queue_selector.record_failure(self._failed_broker)

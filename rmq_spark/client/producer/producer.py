@@ -14,6 +14,7 @@ others can be.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 from types import NoneType, TracebackType
@@ -29,12 +30,12 @@ from rmq_spark.client.arguments import (
     check_topic,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
+from rmq_spark.client.concurrency.lifecycle import SafeStop
+from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.health import ProducerHealth
-from rmq_spark.client.instance.callbacks import RegisteredProducer
-from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, RegisteredProducer
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.async_sender import AsyncSender
-from rmq_spark.client.producer.lifecycle import ProducerLifecycle
 from rmq_spark.client.producer.prepared_message import (
     PreparedMessage,
     SendRules,
@@ -152,7 +153,12 @@ class Producer(ForkAware):
             pending_max=pending_max,
             pending_bytes_max=pending_bytes_max,
         )
-        self._lifecycle = ProducerLifecycle(self.group, self.instance, member, self._async_sender)
+        self._member = member
+        self._is_running = False
+        self._restarts_after_fork = False
+        self._state_lock = threading.RLock()
+        self._safe_stop = self._new_safe_stop()
+        self._current_stop: SafeStop | None = None
         ForkAware.__init__(self)
 
     # ---- its life
@@ -160,7 +166,7 @@ class Producer(ForkAware):
     @property
     def is_running(self) -> bool:
         """True if the producer was started in this process, and it and its instance still run."""
-        return self._lifecycle.is_running
+        return self._is_running and not self.instance.is_shut_down
 
     def health(self) -> ProducerHealth:
         """Return the state of this producer right now, from memory, without waiting."""
@@ -182,7 +188,31 @@ class Producer(ForkAware):
             MessageRejected: Another producer of the instance has the same group.
             ClientShutDown: The instance was shut down.
         """
-        self._lifecycle.start()
+        with self._state_lock:
+            if self._is_running:
+                return
+            self.instance.start()
+            try:
+                self.instance.register_producer(self.group, self._member)
+            except BaseException:
+                self.instance.stop()
+                raise
+            self._async_sender.start()
+            self._safe_stop = self._new_safe_stop()
+            self._restarts_after_fork = False
+            self._is_running = True
+
+    def _check_running(self) -> None:
+        """Raise `ClientShutDown` unless the producer runs; in a child, restart the parent's.
+
+        If its instance has stopped, later requests raise that error.
+        """
+        if self._restarts_after_fork:
+            self.start()
+        if not self._is_running:
+            raise ClientShutDown(
+                "the producer is not running. Start it, or use it in a with statement"
+            )
 
     def shutdown(self) -> None:
         """Stop the producer, within two seconds. Calling it again has no effect.
@@ -190,20 +220,33 @@ class Producer(ForkAware):
         Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance stops
         as well, that is, if it has no other user.
         """
-        self._lifecycle.shutdown()
+        self._restarts_after_fork = False
+        if self._is_running:
+            # Noted first: a caller that is interrupted after this can ask again.
+            self._current_stop = self._safe_stop
+            self._is_running = False
+        if self._current_stop is not None:
+            self._current_stop.run()
+
+    def _new_safe_stop(self) -> SafeStop:
+        return SafeStop(f"{self.group} ends", self._stop, SHUTDOWN_MS / 1000)
+
+    def _stop(self) -> None:
+        self._async_sender.stop()
+        self.instance.unregister_producer(self.group)
+        self.instance.stop()
 
     def _after_fork(self) -> None:
         """Let a producer that was running start again when the child process first uses it."""
-        self._lifecycle.after_fork()
+        self._restarts_after_fork |= self._is_running
+        self._is_running = False
+        self._current_stop = None
+        self._state_lock = threading.RLock()
         self._sender.after_fork()
         self._async_sender.after_fork()
 
     def __enter__(self) -> Producer:
-        try:
-            self.start()
-        except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
-            self.shutdown()
-            raise
+        self.start()
         return self
 
     def __exit__(
@@ -212,11 +255,7 @@ class Producer(ForkAware):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            self.shutdown()
-        except BaseException:  # Ctrl-C, perhaps before anything was done
-            self.shutdown()
-            raise
+        self.shutdown()
 
     # ---- sending
 
@@ -372,7 +411,7 @@ class Producer(ForkAware):
             PartlySent: A request failed after others had succeeded.
             SendFailed, BrokerRefused: The first request failed.
         """
-        self._lifecycle.check_running()
+        self._check_running()
         timeout_ms = self._time(timeout_ms)
         check_kind(
             "messages", messages, Iterable, "several messages", "[Message('orders', b'body')]"
@@ -445,7 +484,7 @@ class Producer(ForkAware):
         """
         from rmq_spark.client.producer.tables import arrow_sender  # noqa: PLC0415  # brings pyarrow
 
-        self._lifecycle.check_running()
+        self._check_running()
         check_bulk_settings(settings)
         return arrow_sender.send_batches(
             self._sender, self._sync_sender.retries, batches, topic, **settings
@@ -454,7 +493,7 @@ class Producer(ForkAware):
     # ---- within
 
     def _prepare(self, message: Message) -> PreparedMessage:
-        self._lifecycle.check_running()
+        self._check_running()
         return self._sender.prepare(message)
 
     def _time(self, timeout_ms: int | None) -> int:

@@ -1,7 +1,7 @@
 """SyncSender: blocking sends, retried until stored, out of time, or refused for good.
 
     a try ──> stored
-       ├─ connection fails, or a code of RETRIED_CODES ──> the next one, at another broker if any
+       ├─ connection fails, or it `is_retryable` ──> the next one, at another broker if any
        └─ any other refusal ──> the end
 
 A try that has to connect first gets only its share of the timeout, so that time is left for other
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
+    UNREACHABLE_ERRORS,
     BrokerNotFound,
     BrokerRefused,
     ClientError,
@@ -30,23 +31,11 @@ from rmq_spark.client.producer.topic_sender import (
     RETRY_MS_MIN,
     TopicSender,
     has_time_to_retry,
+    is_retryable,
     is_route_stale,
 )
 from rmq_spark.client.results import SendResult, SendStatus
-from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
-
-RETRY_RESPONSE_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR.value,
-        ResponseCode.SERVICE_NOT_AVAILABLE.value,
-        ResponseCode.NO_PERMISSION.value,
-        ResponseCode.TOPIC_NOT_EXIST.value,
-        ResponseCode.NO_BUYER_ID.value,
-        ResponseCode.NOT_IN_CURRENT_UNIT.value,
-    }
-)
-"""Response codes after which a send is tried again, as RocketMQ's producer has them."""
 
 
 class _Attempt(NamedTuple):
@@ -89,8 +78,8 @@ class SyncSender:
         for each in self._attempts(prepared.topic, timeout_ms):
             try:
                 stored = self.send_once(prepared, each.queue, each.remaining_ms, each.attempts_left)
-            except (*CONNECTION_FAULTS, BrokerNotFound, BrokerRefused) as error:  # noqa: PERF203  # each try has an outcome of its own
-                if isinstance(error, BrokerRefused) and error.code not in RETRY_RESPONSE_CODES:
+            except (*UNREACHABLE_ERRORS, BrokerRefused) as error:  # noqa: PERF203  # each try has an outcome of its own
+                if not is_retryable(error):
                     if stored is None:
                         raise
                     break

@@ -1,16 +1,19 @@
-"""TopicSender: queue selection and message preparation, shared by all ways of sending.
+"""TopicSender: queue selection, message preparation and the rule for retries of all sends.
 
     Producer ──> SyncSender    one message, or a batch, and its response
              ──> AsyncSender   many messages, and futures of their responses
              ──> arrow_sender  tables
-    each ──────> TopicSender   which queue, and what a message is when it leaves
+    each ──────> TopicSender   which queue, what a message is when it leaves, whether to retry
 
-It sends nothing itself, and does not retry.
+It sends nothing itself.
 """
 
 from __future__ import annotations
 
+import random
+import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -18,6 +21,7 @@ from typing import Final
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
+    UNREACHABLE_ERRORS,
     BrokerNotFound,
     BrokerRefused,
     RequestTimeout,
@@ -29,24 +33,131 @@ from rmq_spark.client.producer.prepared_message import (
     BatchPart,
     PreparedMessage,
     SendRules,
+    UniqueIdGenerator,
     check_queue_of_topic,
     encode_prepared_batch,
+    now_ms,
     prepare_batch,
     prepare_message,
     split_batches,
 )
-from rmq_spark.client.producer.queue_selector import QueueSelector, queue_for_key
-from rmq_spark.client.producer.unique_ids import UniqueIdGenerator, now_ms
 from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.tags import java_string_hash
 
 RETRY_MS_MIN: Final = 50
 """The shortest attempt in milliseconds; a shorter one would time out while the broker stores."""
 
+RETRY_RESPONSE_CODES: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR.value,
+        ResponseCode.SERVICE_NOT_AVAILABLE.value,
+        ResponseCode.NO_PERMISSION.value,
+        ResponseCode.TOPIC_NOT_EXIST.value,
+        ResponseCode.NO_BUYER_ID.value,
+        ResponseCode.NOT_IN_CURRENT_UNIT.value,
+    }
+)
+"""Response codes after which a send is tried again, as RocketMQ's producer has them."""
+
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of a topic's queues for a message."""
+
+
+# ---- QueueSelector: the queue of the next message.
+#
+#     latency of a send, ms     50   100    550   1,000    2,000    3,000   15,000
+#     not chosen for, ms         0     0  30,000  60,000  120,000  180,000  600,000
+#
+# Slow brokers are skipped only if the producer enables that. A broker that has just failed, or
+# cannot be reached, is always skipped while there is another.
+
+LATENCIES_MS: Final = (50, 100, 550, 1_000, 2_000, 3_000, 15_000)
+NOT_AVAILABLE_MS: Final = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
+FAILURE_LATENCY_MS: Final = 30_000
+
+
+def not_available_ms(latency_ms: float) -> int:
+    """Return the milliseconds for which a broker is avoided after a send of that latency."""
+    return NOT_AVAILABLE_MS[max(bisect_right(LATENCIES_MS, latency_ms) - 1, 0)]
+
+
+class QueueSelector:
+    """Chooses queues for one producer. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        is_silent: Callable[[str], bool],
+        *,
+        send_latency_fault_enable: bool = False,
+    ) -> None:
+        """Make a selector; ``clock`` is in seconds and monotonic.
+
+        ``is_silent`` returns whether a broker, by name, cannot be reached.
+        """
+        self._clock = clock
+        self._is_silent = is_silent
+        self._is_latency_fault_enabled = send_latency_fault_enable
+        self._turns = threading.local()
+        self._available_at: dict[str, float] = {}
+
+    def select(
+        self,
+        queues: Sequence[MessageQueue],
+        failed_broker: str | None = None,
+        turn: int | None = None,
+    ) -> MessageQueue:
+        """Return the next of a topic's queues, on another than the failed broker if possible.
+
+        ``turn`` is one that `next_turn` has returned, perhaps in another thread; by default, the
+        next.
+        """
+        turn = self.next_turn() if turn is None else turn
+        first: MessageQueue | None = None
+
+        def available_at(queue: MessageQueue) -> float:
+            return self._available_at.get(queue.broker_name, 0.0)
+
+        for step in range(len(queues)):
+            queue = queues[(turn + step) % len(queues)]
+            if queue.broker_name == failed_broker:
+                continue
+            if self.is_available(queue.broker_name):
+                return queue
+            if first is None or available_at(queue) < available_at(first):
+                first = queue
+        return first or queues[turn % len(queues)]
+
+    def record_latency(self, broker_name: str, latency_ms: float) -> None:
+        """Record the milliseconds that a broker took to answer."""
+        if self._is_latency_fault_enabled:
+            self._available_at[broker_name] = self._clock() + not_available_ms(latency_ms) / 1000
+
+    def record_failure(self, broker_name: str) -> None:
+        """Record that a broker could not be reached, or has not answered."""
+        self.record_latency(broker_name, FAILURE_LATENCY_MS)
+
+    def is_available(self, broker_name: str) -> bool:
+        """Return whether a broker can be reached, and is not avoided as slow."""
+        if self._is_silent(broker_name):
+            return False
+        return not self._is_latency_fault_enabled or self._clock() >= self._available_at.get(
+            broker_name, 0.0
+        )
+
+    def next_turn(self) -> int:
+        """Return the number of this thread's next turn."""
+        turn: int = getattr(self._turns, "turn", None) or random.randrange(1 << 16)  # noqa: S311  # any will do
+        self._turns.turn = turn + 1
+        return turn
+
+
+def queue_for_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    """Return the queue of all messages with a key, as chosen by Java's SelectMessageQueueByHash."""
+    return queues[abs(java_string_hash(key)) % len(queues)]
 
 
 class TopicSender:
@@ -144,6 +255,13 @@ class TopicSender:
             return connections.is_silent(self.instance.routes.master_address(broker_name))
         except BrokerNotFound:
             return False
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Return whether another broker, or the same one later, may store what a send has failed to."""
+    return isinstance(error, UNREACHABLE_ERRORS) or (
+        isinstance(error, BrokerRefused) and error.code in RETRY_RESPONSE_CODES
+    )
 
 
 def has_time_to_retry(deadline: float, now: float) -> bool:

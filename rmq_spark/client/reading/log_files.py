@@ -211,7 +211,7 @@ class LocalLogFinder:
 
     def find_log(self, connections: RemotingClient, address: str) -> ProvenLog | None:
         """Return a broker's log if the broker has proven it on its connection; None to pull."""
-        connection, agreement = connections.negotiated_connection(address)
+        connection, agreement = connections.get_or_connect(address)
         is_offered = agreement is not None and Extension.READ_FILES in agreement.extensions
         find = partial(self._find_log_files, connections, is_offered=is_offered)
         found: LogFiles | None = connection.memoize(find)

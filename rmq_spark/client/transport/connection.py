@@ -1,6 +1,6 @@
 """RemotingConnection: one socket to one address, with requests matched to their responses.
 
-    request ──> opaque (`pending_requests`) ──> socket (`frame_writer`, `response_reader`)
+    request ──> opaque (`pending_requests`) ──> socket (`frame_writer`, `ResponseReader`)
             ──> opaque ──> waiter
 
 Responses come in any order. Either a thread of the connection reads, or (``reads_itself``) the
@@ -14,7 +14,9 @@ stream fail all pending requests at once.
 from __future__ import annotations
 
 import logging
+import select
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmq_spark.client.concurrency import deferred_wakeups
-from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, start_thread
+from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS, start_thread
 from rmq_spark.client.errors import (
     ClientError,
     ConnectionClosed,
@@ -38,13 +40,12 @@ from rmq_spark.client.transport.pending_requests import (
     ResponseFuture,
     fail_each,
 )
-from rmq_spark.client.transport.response_reader import ResponseReader
 from rmq_spark.client.transport.sockets import SOCKETS, enable_keepalive
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import FrameError, HeaderError, RocketPollError
 from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.flags import CommandFlag
-from rmq_spark.wire.framing import FRAME_BYTES_MAX
+from rmq_spark.wire.framing import FRAME_BYTES_MAX, PREFIX_BYTES, FrameReader
 from rmq_spark.wire.hosts import Host, host_of
 
 if TYPE_CHECKING:
@@ -63,11 +64,116 @@ SILENT_SECONDS: Final = 1.0
 
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
 _PORT_DIGITS_MAX: Final = 20
+_READ_BYTES: Final = 1 << 18
 
 
 def identity(command: RemotingCommand) -> RemotingCommand:
     """Return the raw response; the caller interprets it."""
     return command
+
+
+def uninitialized_buffer(size: int) -> memoryview:
+    """Return uninitialized memory of this many bytes, for a frame that fills all of it."""
+    empty = getattr(sys.modules.get("numpy"), "empty", None)
+    if empty is None:  # not loaded, or not yet
+        return memoryview(bytearray(size))
+    memory: memoryview = empty(size, "u1").data
+    return memory
+
+
+class ResponseReader:
+    """Reads the commands of one peer, and explains why no more come; one thread at a time.
+
+    The body of a large response is received into its final buffer. Brokers do not always say why
+    they close a connection: if one has never answered, the error asks about TLS.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket | TlsSocket,
+        address: str,
+        clock: Callable[[], float],
+        frame_bytes_max: int,
+    ) -> None:
+        """Read from a connected socket; ``clock`` is in seconds."""
+        self._socket = sock
+        self._address = address
+        self._clock = clock
+        self._frame_reader = FrameReader(frame_bytes_max, allocate=uninitialized_buffer)
+        self.received_at = clock()
+        """Time of the clock at which something last came."""
+
+        self.peer_version = 0
+        """RocketMQ's number of the peer's version; 0 before it has answered anything."""
+
+    def read(
+        self, seconds: float | None, on_command: Callable[[RemotingCommand], object]
+    ) -> ClientError | None:
+        """Pass on the commands that have arrived, or that arrive within a timeout.
+
+        Without ``seconds`` it is the socket's own timeout. Return the error that ends the
+        connection; None if it continues.
+        """
+        try:
+            if seconds is not None:
+                self._socket.settimeout(seconds)
+            count = self._receive()
+        except (TimeoutError, BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            why = error.strerror or str(error)
+            is_cut = isinstance(error, ConnectionResetError)
+            return ConnectionClosed(self._address, self.close_reason(why) if is_cut else why)
+        if not count:
+            why = "the broker closed it"
+            if self._frame_reader.buffered_bytes:
+                why += (
+                    f" in the middle of a response, {self._frame_reader.buffered_bytes} bytes into "
+                    "it"
+                )
+            return ConnectionClosed(self._address, self.close_reason(why))
+        self.received_at = self._clock()
+        try:
+            while (frame := self._frame_reader.next_frame()) is not None:
+                command = decode_command(frame)
+                if command.is_response:
+                    self.peer_version = command.version
+                on_command(command)
+        except (FrameError, HeaderError) as error:
+            return ProtocolError(self._address, str(error))
+        return None
+
+    def _receive(self) -> int:
+        """Read, and return the number of bytes; those of a large answer go to their place."""
+        room = self._frame_reader.get_buffer()
+        if room is None:
+            data = self._socket.recv(_READ_BYTES)
+            self._frame_reader.feed(data)
+            return len(data)
+        count = self._socket.recv_into(room)
+        self._frame_reader.buffer_updated(count)
+        return count
+
+    def is_closed_by_peer(self) -> bool:
+        """Return whether the peer has closed the connection, without reading from it."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLRDHUP)
+        except ValueError:  # this client closed it, too
+            return True
+        return bool(poll.poll(0))
+
+    def close_reason(self, reason: str) -> str:
+        """Add a hint about TLS to a reason: brokers do not always tell clients that they refuse."""
+        if (
+            self.peer_version or self._frame_reader.buffered_bytes >= PREFIX_BYTES
+        ):  # an alert of TLS is shorter
+            return reason
+        if isinstance(self._socket, socket.socket):
+            wanted = "TLS? If so, turn TLS on here"
+        else:
+            wanted = "a certificate from this client, or another one? If so, pass it"
+        return f"{reason}, and it never answered anything. Does it require {wanted}"
 
 
 class RemotingConnection:
@@ -104,13 +210,13 @@ class RemotingConnection:
             close_connection=self._close,
             close_reason=self._response_reader.close_reason,
         )
-        self._memo_lock = mutex()
+        self._memo_lock = threading.Lock()
         self._memo: tuple[Any, ...] = ()
         self._silent_since: float | None = None
         self.is_silent = False
         self._reads_itself = reads_itself
         self._reading_thread_id: int | None = None  # the thread whose turn it is
-        self._turn_lock = mutex()
+        self._turn_lock = threading.Lock()
         self._turn = threading.Condition(self._turn_lock)
         sock.settimeout(TICK_SECONDS)
         name = f"rocketpoll reader {address}"
@@ -152,7 +258,7 @@ class RemotingConnection:
         except RuntimeError as error:  # at a limit of threads
             (under_tls or sock).close()
             raise ConnectionFailed(
-                address, f"no thread can be started that reads from it: {error}"
+                address, f"cannot start a thread that reads from it: {error}"
             ) from error
 
     @property
@@ -185,14 +291,6 @@ class RemotingConnection:
         """Number of threads of the connection that are alive."""
         reads = not self._reads_itself and not self.is_closed
         return reads + self._writer.thread_count
-
-    @property
-    def local_address(self) -> str:
-        """Address of this machine on the way to the peer; empty once the connection has ended."""
-        try:
-            return str(self._socket.getsockname()[0])
-        except OSError:
-            return ""
 
     @property
     def endpoints(self) -> tuple[Host, Host] | None:
@@ -294,7 +392,7 @@ class RemotingConnection:
         self._pending.discard(pending)
         self._writer.cancel(pending.opaque)
 
-    def close(self, why: str = "it was closed here") -> None:
+    def close(self, why: str = "this client closed it") -> None:
         """Close the connection, and fail all pending requests."""
         self._close(ConnectionClosed(self.address, why))
 
@@ -316,7 +414,7 @@ class RemotingConnection:
             and len(self._pending) <= 1
             and self._response_reader.is_closed_by_peer()
         ):
-            why = self._response_reader.close_reason("the broker has closed it")
+            why = self._response_reader.close_reason("the broker closed it")
             self._close(ConnectionClosed(self.address, why))
 
     # ---- reading
@@ -343,9 +441,7 @@ class RemotingConnection:
             except Exception as error:  # noqa: BLE001  # as above
                 self._fail(error)
             finally:
-                if (
-                    self._reading_thread_id == me
-                ):  # whatever a signal's handler has raised, and wherever
+                if self._reading_thread_id == me:
                     self._reading_thread_id = None
                     with self._turn_lock:
                         self._turn.notify_all()
@@ -372,9 +468,9 @@ class RemotingConnection:
 
     def _fail(self, error: Exception) -> None:
         """End, as nobody knows what has been read: all that wait have to be told."""
-        why = f"what came could not be read: {type(error).__name__}: {error}"
+        why = f"what it sent could not be read: {type(error).__name__}: {error}"
         self._close(ConnectionClosed(self.address, why))
-        _log.error("%s: reading has failed", self.address, exc_info=error)
+        _log.error("%s: reading failed", self.address, exc_info=error)
 
     def _read_once(self, seconds: float | None) -> None:
         """Handle the data that has arrived, or arrives within this time."""
@@ -473,10 +569,10 @@ def parse_address(address: str) -> tuple[str, int]:
         or len(port) > _PORT_DIGITS_MAX
         or not 0 < int(port) < 1 << 16
     ):
-        raise ConnectionFailed(address, "an address is host:port, as localhost:9876")
+        raise ConnectionFailed(address, "an address is host:port, as in localhost:9876")
     host = host.removeprefix("[").removesuffix("]")
     try:
         host.encode("idna")
     except UnicodeError as error:  # looking the host up would raise it
-        raise ConnectionFailed(address, "its host cannot be a host's name") from error
+        raise ConnectionFailed(address, "its host is not a valid host name") from error
     return host, int(port)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -18,7 +19,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex, start_thread
+from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ClientError, ClientShutDown, ConnectionFailed
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture
@@ -33,7 +34,7 @@ REDIAL_SECONDS: Final = 1.0
 
 _CLOSE_WAIT_SECONDS: Final = 1.0
 _SHUT_DOWN: Final = "the client was shut down"
-_DUPLICATE: Final = "another one was made meanwhile"
+_DUPLICATE: Final = "another connection was made meanwhile"
 
 
 class Agreement(NamedTuple):
@@ -59,13 +60,14 @@ class NegotiatedConnection(NamedTuple):
     agreement: Agreement | None = None
 
 
-class ConnectionPool(ForkAware):
-    """The connections of one client. All methods may be called from any thread."""
+class ConnectionPool(ForkAware, ABC):
+    """The connections of one client, at most one to each address.
+
+    All methods may be called from any thread.
+    """
 
     def __init__(
         self,
-        connect: Callable[[str, Callable[[RemotingConnection], None]], RemotingConnection],
-        negotiate: Callable[[RemotingConnection], Agreement],
         on_ready: Callable[[str], None] | None,
         on_closed: Callable[[str], None] | None,
         *,
@@ -73,22 +75,27 @@ class ConnectionPool(ForkAware):
     ) -> None:
         """Make a pool whose callers wait for a connection for at most ``wait_seconds_max``.
 
-        ``connect`` takes an address, and the function to call when the connection ends.
         ``on_ready`` is called with the address of each broker once its connection is negotiated,
         ``on_closed`` with that of each connection that has ended.
         """
-        self._connect = connect
-        self._negotiate = negotiate
         self._on_ready = on_ready
         self._on_closed = on_closed
         self._wait_seconds_max = wait_seconds_max
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._connections: dict[str, NegotiatedConnection] = {}
         self._pending_dials: dict[tuple[str, bool], Future[NegotiatedConnection]] = {}
         self._silent: dict[str, float] = {}  # time at which each may be dialled again
         self._dialers: list[threading.Thread] = []
         self._is_shut_down = False
         ForkAware.__init__(self)
+
+    @abstractmethod
+    def _connect(self, address: str) -> RemotingConnection:
+        """Connect to an address; `_discard` is called when the connection ends."""
+
+    @abstractmethod
+    def _negotiate(self, connection: RemotingConnection) -> Agreement:
+        """Return the agreement with a broker."""
 
     # ---- what is there
 
@@ -158,7 +165,7 @@ class ConnectionPool(ForkAware):
         try:
             return self._start_dial(address, is_broker=is_broker).result(seconds)
         except FutureTimeout as error:
-            why = f"no answer within {int(seconds * 1000)} ms, and there was no more time"
+            why = f"no answer within {int(seconds * 1000)} ms, the time that was left"
             raise ConnectionFailed(address, why) from error
 
     def _get_usable(self, address: str, *, is_broker: bool) -> NegotiatedConnection | None:
@@ -190,7 +197,7 @@ class ConnectionPool(ForkAware):
                 self._dialers = [*(each for each in self._dialers if each.is_alive()), thread]
             start_thread(thread)
         except RuntimeError as error:  # at a limit of threads
-            failed = ConnectionFailed(address, f"no thread can be started that connects: {error}")
+            failed = ConnectionFailed(address, f"cannot start a thread that connects: {error}")
             self._finish_dial(key, dialled, failed)
         except BaseException:  # Ctrl-C, for example: others may wait for this by now
             self._finish_dial(key, dialled, ConnectionFailed(address, "interrupted"))
@@ -201,9 +208,7 @@ class ConnectionPool(ForkAware):
         try:
             if self._is_shut_down:
                 raise ClientShutDown  # noqa: TRY301  # it is told below
-            line: NegotiatedConnection | Exception = NegotiatedConnection(
-                self._connect(address, self._discard)
-            )
+            line: NegotiatedConnection | Exception = NegotiatedConnection(self._connect(address))
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             line = error
         if isinstance(line, NegotiatedConnection):
@@ -289,7 +294,7 @@ class ConnectionPool(ForkAware):
     def _after_fork(self) -> None:
         """Let go of the parent's connections without a word on them, and start without any."""
         lines, self._connections = self._connections, {}
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._pending_dials = {}
         self._silent = {}
         self._dialers = []

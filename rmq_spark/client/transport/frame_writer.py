@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.arguments import message_rejected
-from rmq_spark.client.concurrency.locks import is_owned, mutex, reentrant_mutex, start_thread
+from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
@@ -74,11 +74,10 @@ class FrameWriter:
         self._check_open = check_open
         self._close_connection = close_connection
         self._close_reason = close_reason
-        self._write_lock = reentrant_mutex()
-        self._unsent: deque[memoryview] = (
-            deque()
-        )  # its first piece may be the rest of another's request
-        self._mutex = mutex()
+        self._write_lock = threading.Lock()
+        # Its first piece may be the rest of another's request.
+        self._unsent: deque[memoryview] = deque()
+        self._mutex = threading.Lock()
         self._has_queued = threading.Condition(self._mutex)
         self._unsent_bytes = 0
         self._queued: OrderedDict[int, tuple[Buffer, ...]] = OrderedDict()  # by opaque
@@ -100,20 +99,14 @@ class FrameWriter:
             RequestTimeout: The peer reads nothing, or not all of it.
             ConnectionClosed: The connection has ended.
         """
-        writing = self._write_lock
-        if is_owned(writing):  # a signal's handler, in the midst of a request
+        if not self._write_lock.acquire(timeout=max(deadline - self._clock(), 0)):
             raise RequestTimeout(self._address, command.code, timeout_ms)
         try:
-            if not writing.acquire(timeout=max(deadline - self._clock(), 0)):
-                raise RequestTimeout(self._address, command.code, timeout_ms)
             self._check_open()
             if not self._write_all(deadline, _encode_frame(command)):
                 raise RequestTimeout(self._address, command.code, timeout_ms)
         finally:
-            try:  # noqa: SIM105  # `suppress` is a call as well
-                writing.release()  # at once: the next call would let a signal in
-            except RuntimeError:  # it was not taken
-                pass
+            self._write_lock.release()
 
     def enqueue(self, command: RemotingCommand, call_soon: CallSoon | None = None) -> None:
         """Write a request soon, together with those that gather until then.
@@ -144,18 +137,12 @@ class FrameWriter:
 
     def flush_nonblocking(self) -> None:
         """Write the gathered requests, as far as the socket accepts them without blocking."""
-        writing = self._write_lock
-        if is_owned(writing):  # a signal's handler, in the midst of a request
-            return
-        try:
-            if writing.acquire(blocking=False):
+        if self._write_lock.acquire(blocking=False):
+            try:
                 with suppress(ClientError):  # a failure is told to the waiters
                     self._write_nonblocking()
-        finally:
-            try:  # noqa: SIM105  # `suppress` is a call as well
-                writing.release()  # at once: the next call would let a signal in
-            except RuntimeError:  # it was not taken
-                pass
+            finally:
+                self._write_lock.release()
         if self._queued or self._unsent:
             with self._mutex:
                 self._wake_thread()
@@ -174,13 +161,15 @@ class FrameWriter:
                     self._append_unsent(_coalesce(self._next_slice()))
                 if self._unsent:  # what had gathered may be withdrawn by now
                     self._write_some()
-        except ClientError:
-            raise  # the connection has ended
-        except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
-            self._close_connection(
-                ConnectionClosed(self._address, "interrupted in the middle of a request")
-            )
+        except BaseException as error:
+            self._close_after(error)
             raise
+
+    def _close_after(self, error: BaseException) -> None:
+        """Close the connection after Ctrl-C, for example: nobody knows how much was sent."""
+        if not isinstance(error, ClientError):  # else it has ended
+            why = "interrupted in the middle of a request"
+            self._close_connection(ConnectionClosed(self._address, why))
 
     def _is_writable(self) -> bool:
         if self._poll is None:
@@ -254,9 +243,9 @@ class FrameWriter:
                         self._has_queued.wait(left if self._is_thread_watching else TICK_SECONDS)
                 self._write_queued()
         except Exception as error:  # noqa: BLE001  # a lack of memory, for example
-            why = f"what has gathered could not be written: {type(error).__name__}: {error}"
+            why = f"the gathered requests could not be written: {type(error).__name__}: {error}"
             self._close_connection(ConnectionClosed(self._address, why))
-            _log.error("%s: writing has failed", self._address, exc_info=error)
+            _log.error("%s: writing failed", self._address, exc_info=error)
 
     def _write_queued(self) -> None:
         while self._queued or self._is_thread_needed:
@@ -266,7 +255,7 @@ class FrameWriter:
                 deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
                 if not self._write_all(deadline, _coalesce(pieces)):
                     self._close_connection(
-                        ConnectionClosed(self._address, "it takes no more requests")
+                        ConnectionClosed(self._address, "it accepts no more requests")
                     )
             self._notify_released()
 
@@ -303,14 +292,12 @@ class FrameWriter:
             while self._unsent:
                 self._write_some()
                 if self._unsent and self._clock() >= deadline:
-                    self._cancel_unsent(own)
+                    if any(piece is own[0] for piece in self._unsent):
+                        for _ in own:
+                            self._unsent_bytes -= len(self._unsent.pop())
                     return False
-        except ClientError:
-            raise  # the connection has ended
-        except BaseException:  # Ctrl-C, for example: nobody knows how much was sent
-            self._close_connection(
-                ConnectionClosed(self._address, "interrupted in the middle of a request")
-            )
+        except BaseException as error:
+            self._close_after(error)
             raise
         return True
 
@@ -338,11 +325,6 @@ class FrameWriter:
             unsent.popleft()
         else:
             unsent[0] = unsent[0][sent:]
-
-    def _cancel_unsent(self, own: list[memoryview]) -> None:
-        if any(piece is own[0] for piece in self._unsent):
-            for _ in own:
-                self._unsent_bytes -= len(self._unsent.pop())
 
 
 def _encode_frame(command: RemotingCommand) -> tuple[Buffer, ...]:

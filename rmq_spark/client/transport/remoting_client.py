@@ -23,7 +23,6 @@ from rmq_spark.client.transport.connection import (
 from rmq_spark.client.transport.connection_pool import (
     Agreement,
     ConnectionPool,
-    NegotiatedConnection,
 )
 from rmq_spark.client.transport.pending_requests import PendingRequest, ResponseFuture
 from rmq_spark.client.transport.typed_requests import build_request, response_header
@@ -81,10 +80,8 @@ def _check_key(name: str, found: object, example: str) -> None:
         raise MessageRejected(name, "text that UTF-8 holds", Verbatim("a lone surrogate")) from None
 
 
-class RemotingClient:
-    """The connections of one client, at most one to each address.
-
-    All methods may be called from any thread.
+class RemotingClient(ConnectionPool):
+    """Sends requests over the connections of one client, which it makes as needed.
 
     Args:
         credentials: Keys that requests are signed with.
@@ -132,9 +129,7 @@ class RemotingClient:
         seconds_max = (
             connect_timeout_ms + negotiation_timeout_ms
         ) / 1000 + _NEGOTIATION_MARGIN_SECONDS
-        self._pool = ConnectionPool(
-            self._connect, self._negotiate, on_ready, on_closed, wait_seconds_max=seconds_max
-        )
+        super().__init__(on_ready, on_closed, wait_seconds_max=seconds_max)
 
     # ---- asking
 
@@ -148,14 +143,8 @@ class RemotingClient:
     ) -> RemotingCommand:
         """Send a request, connecting first if necessary; return the response, with any code.
 
-        Args:
-            address: The peer, as ``host:port``.
-            command: The request.
-            timeout_ms: Milliseconds to wait for the response, not counting the time to connect.
-            is_broker: False for a name server, with which nothing is negotiated.
-
-        Raises:
-            ConnectionFailed, ConnectionClosed, RequestTimeout, ProtocolError: No response came.
+        The time to connect does not count. With a name server (``is_broker=False``) nothing is
+        negotiated.
         """
         connection, command = self._prepare(address, command, is_broker=is_broker)
         return connection.request(command, timeout_ms)
@@ -172,17 +161,13 @@ class RemotingClient:
     ) -> ResponseFuture[Any]:
         """Send a request to a broker, connecting if necessary; return a future of its response.
 
-        Args:
-            address: The broker, as ``host:port``.
-            command: The request.
-            timeout_ms: Milliseconds to wait for the response.
-            interpret: Converts the response to the result, or raises an error instead.
-            may_batch: Whether the request may wait to be written together with others.
-            connection_only: The only connection that the request may go over; any by default.
+        ``interpret`` converts the response to the result, or raises an error instead. With
+        ``may_batch`` the request may wait to be written together with others. It goes over no other
+        connection than ``connection_only``, if that is given.
         """
         connection, command = self._prepare(address, command)
         if connection_only is not None and connection is not connection_only:
-            raise ConnectionClosed(address, "another connection has taken its place")
+            raise ConnectionClosed(address, "another connection has replaced it")
         return connection.request_async(command, timeout_ms, interpret, may_batch=may_batch)
 
     def submit(self, address: str, pending: PendingRequest, command: RemotingCommand) -> None:
@@ -204,15 +189,11 @@ class RemotingClient:
             ConnectionFailed: No broker answers, or it takes longer; connecting then continues for
                 other callers.
         """
-        self._pool.get_or_connect(address, seconds=timeout_ms / 1000)
+        self.get_or_connect(address, seconds=timeout_ms / 1000)
 
     def agreement(self, address: str) -> Agreement:
         """Return the features agreed with a broker, connecting if necessary."""
-        return self._pool.get_or_connect(address).agreement or Agreement()
-
-    def negotiated_connection(self, address: str) -> NegotiatedConnection:
-        """Return the negotiated connection to a broker, connecting if necessary."""
-        return self._pool.get_or_connect(address)
+        return self.get_or_connect(address).agreement or Agreement()
 
     def log_place(self, connection: RemotingConnection, nonce: str) -> LogLocation | None:
         """Ask a broker to write a proof with a nonce; return where its files are, or None."""
@@ -221,73 +202,43 @@ class RemotingClient:
 
     def known_agreement(self, address: str) -> Agreement:
         """Return the features agreed with a connected broker; none if it is not connected."""
-        line = self._pool.get(address)
+        line = self.get(address)
         return (line.agreement if line is not None else None) or Agreement()
 
     def peer_version(self, address: str) -> int:
         """Return the version in a peer's last response; 0 if it has sent nothing yet."""
-        line = self._pool.get(address)
+        line = self.get(address)
         return line.connection.peer_version if line is not None else 0
 
-    def local_address(self, address: str) -> str:
-        """Return this machine's address on the connection to a peer, connecting if necessary."""
-        return self._pool.get_or_connect(address, is_broker=False).connection.local_address
-
-    def close(self, address: str, why: str = "it was closed here") -> None:
+    def close(self, address: str, why: str = "this client closed it") -> None:
         """End the connection to an address, if there is one."""
-        line = self._pool.get(address)
+        line = self.get(address)
         if line is not None:
             line.connection.close(why)
 
     def idle_seconds(self, address: str) -> float:
         """Return the seconds since a peer last sent something; 0.0 if it is not connected."""
-        line = self._pool.get(address)
+        line = self.get(address)
         return line.connection.idle_seconds if line is not None else 0.0
-
-    def is_ready(self, address: str) -> bool:
-        """Return whether a broker has a negotiated connection and can be asked at once."""
-        return self._pool.is_ready(address)
-
-    def is_silent(self, address: str) -> bool:
-        """Return whether a broker is silent; calls of this method redial it."""
-        return self._pool.is_silent(address)
-
-    @property
-    def silent_addresses(self) -> tuple[str, ...]:
-        """The addresses at which no broker is known to answer."""
-        return self._pool.silent_addresses
 
     @property
     def unwritten_bytes(self) -> int:
         """Number of bytes of requests that are not written to sockets yet."""
-        return sum(each.unwritten_bytes for each in self._pool.connections())
+        return sum(each.unwritten_bytes for each in self.connections())
 
     @property
     def thread_count(self) -> int:
         """Number of threads that dial, read and write."""
-        own = sum(each.thread_count for each in self._pool.connections())
-        return own + self._pool.dialling_count
-
-    def connected_addresses(self) -> tuple[str, ...]:
-        """Return the addresses of the brokers that are connected now."""
-        return self._pool.ready_addresses()
-
-    def shutdown(self, wait_ms: int = 0) -> None:
-        """Close all connections; pending and later requests raise an error.
-
-        Wait at most so long for threads that have nothing left to do.
-        """
-        self._pool.shutdown(wait_ms)
+        own = sum(each.thread_count for each in self.connections())
+        return own + self.dialling_count
 
     # ---- connecting, agreeing, signing
 
-    def _connect(
-        self, address: str, on_closed: Callable[[RemotingConnection], None]
-    ) -> RemotingConnection:
+    def _connect(self, address: str) -> RemotingConnection:
         return RemotingConnection.connect(
             address,
             self._on_request,
-            on_closed,
+            self._discard,
             reads_itself=self.reads_itself,
             timeout_ms=self._connect_timeout_ms,
             tls=self._tls,
@@ -296,7 +247,7 @@ class RemotingClient:
     def _prepare(
         self, address: str, command: RemotingCommand, *, is_broker: bool = True
     ) -> tuple[RemotingConnection, RemotingCommand]:
-        connection, agreement = self._pool.get_or_connect(address, is_broker=is_broker)
+        connection, agreement = self.get_or_connect(address, is_broker=is_broker)
         if (
             is_broker
             and agreement is not None

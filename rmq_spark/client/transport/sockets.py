@@ -14,8 +14,7 @@ import weakref
 from contextlib import suppress
 from typing import Final
 
-from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.fork_locks import fork_lock
+from rmq_spark.client.concurrency.fork_hooks import ForkAware, fork_lock
 
 
 class SocketRegistry(ForkAware):

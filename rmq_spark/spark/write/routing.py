@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rmq_spark.client.arguments import check_send_topic
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.producer.queue_selector import queue_for_key
+from rmq_spark.client.producer.topic_sender import queue_for_key
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.schemas.columns import BROKER_NAME

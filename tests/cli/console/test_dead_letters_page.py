@@ -58,7 +58,7 @@ def test_what_cannot_be_sent_is_said(console, letters):
     at = f"/dead-letters/{group}/resend"
     assert "No dead letter is chosen." in console.get(at).text
     assert console.get(f"{at}?at=x").status == 404
-    assert "no way to broker nobody" in console.get(f"{at}?at=nobody:0:0").text
+    assert "cannot reach broker nobody" in console.get(f"{at}?at=nobody:0:0").text
     many = "&".join(f"at=b:0:{number}" for number in range(101))
     assert "too many at once" in console.get(f"{at}?{many}").text
     assert "nobody has no dead letters" in console.read("/dead-letters/nobody").text

@@ -11,9 +11,8 @@ from conforming_clients import Clients
 from scrapes import samples_of
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
-from rmq_spark.client import Admin
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import socket
 import pytest
 from console_stage import with_topics
 
-from rmq_spark.client import Admin
 from rmq_spark.client.admin import broker_report
 from rmq_spark.client.admin.broker_report import read_broker_report
 from rmq_spark.client.api.admin_api import AdminApi
@@ -15,7 +14,7 @@ from rmq_spark.client.errors import BrokerRefused, ClientError
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 
 
 @pytest.fixture(scope="module")

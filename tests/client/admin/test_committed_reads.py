@@ -91,7 +91,7 @@ def test_what_is_wrong_is_said(admin, sink, running_broker, tmp_path):
     with pytest.raises(ManifestError, match=r"a message at offset 0, where rows were .* cannot be"):
         bodies(admin)
     place = sink.send(b"hello")
-    with pytest.raises(ManifestError, match=f"offset {place} of .*: it is no manifest"):
+    with pytest.raises(ManifestError, match=f"offset {place} of .*: it is not a manifest"):
         bodies(admin)
     admin.create_topic("T_COMMITS", 3)
     with pytest.raises(

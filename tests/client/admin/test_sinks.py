@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from staged_rows import commit_batch
 
-from rmq_spark.client import Admin
 from rmq_spark.client.admin.admin import broker_sinks, remove_sink
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 
 
 @pytest.fixture

@@ -7,8 +7,13 @@ import pytest
 from async_stories import names_of_threads, steps, told_in_a_loop, until
 from python_programs import python_program
 
-from rmq_spark.client.aio.blocking_calls import CALLS_MAX, CallQueue, call_in_thread, stop_in_thread
-from rmq_spark.client.aio.loop_bridge import LoopBridge
+from rmq_spark.client.aio.loop_bridge import (
+    CALLS_MAX,
+    CallQueue,
+    LoopBridge,
+    call_in_thread,
+    stop_in_thread,
+)
 
 
 def here():
@@ -97,7 +102,7 @@ def test_a_child_process_has_threads_of_its_own(tmp_path):
     done = python_program(
         """
         import asyncio, os
-        from rmq_spark.client.aio.blocking_calls import call_in_thread
+        from rmq_spark.client.aio.loop_bridge import call_in_thread
         from rmq_spark.client.aio.loop_bridge import LoopBridge
 
         async def ask():

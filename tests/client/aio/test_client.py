@@ -32,7 +32,7 @@ async def test_a_client_is_shared_and_lives_from_its_first_user_to_its_last(brok
         assert await taken(one, 1) == ["one"]
         await producer.send(Message(topic, b"two"))
         assert await taken(one, 1) == ["two"]
-        assert client.instance().connections.connected_addresses() == (broker.address,)
+        assert client.instance().connections.ready_addresses() == (broker.address,)
     assert client.instance().is_shut_down
     await until("no threads", lambda: client.threads.thread_count == 0)
     with pytest.raises(ClientShutDown):
@@ -129,9 +129,9 @@ async def error_of(call):
 def test_each_call_in_another_loop_or_in_none_is_refused_in_one_line(broker, group, kind):
     make, said = KINDS[kind]
     said = said.format(group=group)
-    elsewhere = f"{said} belongs to another event loop: make one in this loop"
-    where = "where no event loop of asyncio runs (trio's is none)"
-    nowhere = f"{said} is used {where}: use it in a coroutine of its loop"
+    elsewhere = f"{said} belongs to another event loop. Make one in this loop"
+    need = "needs a running event loop of asyncio (trio's does not count)"
+    nowhere = f"{said} {need}. Use it in a coroutine of its loop"
 
     async def errors(member):
         return {name: await error_of(call) for name, call in every_call(member)}
@@ -160,7 +160,7 @@ def test_a_client_in_another_loop_is_refused_in_one_line(broker):
             pass
 
     asyncio.run(enter())
-    with pytest.raises(ClientShutDown, match="the client belongs to another event loop: make one"):
+    with pytest.raises(ClientShutDown, match=r"another event loop\. Make one"):
         asyncio.run(enter())
 
 
@@ -177,7 +177,9 @@ def test_a_loop_that_is_closed_without_a_word_gives_up_what_it_had(broker, topic
         assert len(asked.api.consumer_ids(broker.address, group)) == 1
         broker.send(topic, "nobody takes it")
         wait_until("the group is left", lambda: not asked.api.consumer_ids(broker.address, group))
-    said = f"the event loop was closed before the consumer {group!r}: what it had is given up"
+    said = (
+        f"the event loop was closed before the consumer {group!r}: stopping, and leaving the groups"
+    )
     assert said in caplog.messages
     assert LOOP_CHECK_MS == 1_000
 
@@ -232,7 +234,7 @@ async def test_a_loop_that_stands_still_for_longer_than_all_timeouts_costs_nothi
         asked = asyncio.create_task(consumer.poll(500))
         sends = [asyncio.create_task(producer.send(Message(topic, b"1"))) for _ in range(2)]
         await steps(1)  # one is under way, the other waits for room
-        assert producer._waiter_queue.count == 1
+        assert len(producer._waiter_queue.waiters) == 1
         over = asyncio.get_running_loop().time() + 0.7
         wait_until("the end of all timeouts", lambda: time.monotonic() > over)  # no step of it
         assert {result.queue.topic for result in await asyncio.gather(*sends)} == {topic}
@@ -286,7 +288,7 @@ def test_a_forked_child_is_refused_in_one_line_and_makes_its_own(broker, topic, 
         cwd=tmp_path,
     )
     assert done.stdout.splitlines() == [
-        "the producer 'shop' was made before this process was forked: make one here",
+        "the producer 'shop' was made before this process was forked. Make a new one here",
         "sent",
         "0",
     ], done.stderr

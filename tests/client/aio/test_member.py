@@ -11,7 +11,7 @@ import pytest
 from async_stories import FIRST, steps, told_in_a_loop, until
 
 from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
-from rmq_spark.client.aio.blocking_calls import CALLS_MAX
+from rmq_spark.client.aio.loop_bridge import CALLS_MAX
 from rmq_spark.client.aio.wrapper import run_in_thread
 from rmq_spark.client.instance.instance import ClientInstance
 from rocketpoll import aio
@@ -40,7 +40,7 @@ async def test_one_runs_from_its_start_to_its_close(broker, make):
     await member.close()
     await member.close()
     assert not member.is_running
-    with pytest.raises(ClientShutDown, match="was closed: make a new one"):
+    with pytest.raises(ClientShutDown, match=r"was closed\. Make a new one"):
         await member.start()
 
 

@@ -110,7 +110,7 @@ async def test_who_is_cancelled_before_its_wait_begins_leaves_its_place(broker, 
         large.cancel()
         await asyncio.gather(before, small)
         assert large.cancelled()
-        assert producer._waiter_queue.count == 0
+        assert not producer._waiter_queue.waiters
 
 
 @told_in_a_loop

@@ -6,7 +6,7 @@ import asyncio
 
 from async_stories import steps, told_in_a_loop
 
-from rmq_spark.client.aio.producer import WaiterQueue
+from rmq_spark.client.aio.producer import RoomWaiter, WaiterQueue
 
 
 class Room:
@@ -17,12 +17,15 @@ class Room:
         self.line = WaiterQueue(asyncio.get_running_loop())
 
     async def enter(self, name, size, seconds=60):
-        with self.line.new_waiter() as place:
+        place = RoomWaiter(self.line)
+        try:
             while not (place.is_first and size <= self.left):
                 before = asyncio.get_running_loop().time()
                 await place.wait(seconds)
                 if asyncio.get_running_loop().time() - before >= seconds:
                     return
+        finally:
+            place.leave()
         self.left -= size
         self.came.append(name)
 
@@ -53,7 +56,7 @@ async def test_a_large_one_is_not_overtaken_by_small_ones_however_many_come():
     room.leave(2)
     await steps(5)
     assert room.came[3:] == ["later"]
-    assert room.line.count == 2
+    assert len(room.line.waiters) == 2
 
 
 @told_in_a_loop
@@ -67,7 +70,7 @@ async def test_who_leaves_the_line_lets_the_next_one_look():
     await small
     assert room.came == ["first", "small"]
     await room.enter("in vain", 1, seconds=0.001)
-    assert room.line.count == 0
+    assert len(room.line.waiters) == 0
     room.line.wake_first()  # nobody waits
 
 
@@ -76,13 +79,12 @@ async def test_all_are_woken_as_the_end_comes():
     line, woken = WaiterQueue(asyncio.get_running_loop()), []
 
     async def wait(name):
-        with line.new_waiter() as place:
-            await place.wait(60)
-            woken.append(name)
+        await RoomWaiter(line).wait(60)
+        woken.append(name)
 
     tasks = [asyncio.create_task(wait(name)) for name in "abc"]
     await steps(1)
-    assert line.count == 3
+    assert len(line.waiters) == 3
     line.wake_all()
     await asyncio.gather(*tasks)
     assert woken == ["a", "b", "c"]

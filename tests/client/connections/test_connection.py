@@ -278,7 +278,7 @@ def test_garbage_is_an_error_at_once_for_all_that_wait(connect, garbage):
     with FakeServer(story) as server:
         connection = connect(server.address)
         first = connection.request_async(ASK, 60 * SECOND)
-        with pytest.raises(ProtocolError, match="does not answer as a broker does"):
+        with pytest.raises(ProtocolError, match="does not answer like a broker"):
             connection.request(ASK, 60 * SECOND)
         with pytest.raises(ProtocolError):
             first.result(5)
@@ -303,7 +303,7 @@ def test_an_end_in_the_middle_of_an_answer_says_so(connect):
 
     with (
         FakeServer(story) as server,
-        pytest.raises(ConnectionClosed, match="in the middle of an answer"),
+        pytest.raises(ConnectionClosed, match="in the middle of a response"),
     ):
         connect(server.address).request(ASK, 60 * SECOND)
 
@@ -353,7 +353,7 @@ def test_a_flood_of_answers_that_nobody_asked_for_ends_the_connection(connect):
             peer.send(echo(request)._replace(opaque=1_000_000 + stray))
         peer.receive()
 
-    with FakeServer(story) as server, pytest.raises(ProtocolError, match="what was not asked"):
+    with FakeServer(story) as server, pytest.raises(ProtocolError, match="responses to no request"):
         connect(server.address).request(ASK, 60 * SECOND)
 
 
@@ -465,7 +465,7 @@ def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_go
         connection = RemotingConnection.connect(server.address, reads_itself=True)
         connection.request(ASK, SECOND)
         server._threads[0].join(10)
-        with pytest.raises(ConnectionClosed, match="the broker has closed it"):
+        with pytest.raises(ConnectionClosed, match="the broker closed it"):
             connection.request(ASK, 60 * SECOND)
 
 
@@ -487,7 +487,7 @@ def test_what_is_no_address_is_refused(address):
 
 @pytest.mark.parametrize("host", ["broker..example", "x" * 64 + ".example", "."])
 def test_a_host_that_cannot_be_looked_up_is_refused(host):
-    with pytest.raises(ConnectionFailed, match="cannot be a host's name"):
+    with pytest.raises(ConnectionFailed, match="is not a valid host name"):
         RemotingConnection.connect(f"{host}:9876")
 
 

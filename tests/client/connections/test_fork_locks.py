@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from rmq_spark.client.concurrency import fork_locks
-from rmq_spark.client.concurrency.fork_locks import fork_lock
+from rmq_spark.client.concurrency import fork_hooks
+from rmq_spark.client.concurrency.fork_hooks import fork_lock
 
 PATIENCE_S = 10
 
@@ -42,7 +42,7 @@ def test_a_fork_waits_for_whoever_is_within_a_call_and_the_child_finds_all_free(
 
 
 def test_a_fork_within_a_call_waits_no_longer_than_it_says(monkeypatch):
-    monkeypatch.setattr(fork_locks, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(fork_hooks, "_WAIT_SECONDS", 0.05)
     lock = fork_lock()
     with lock:  # a signal handler forks here
         assert forked(lambda: not lock.acquire(timeout=0.01) and fork_lock().acquire(timeout=1))
@@ -50,8 +50,8 @@ def test_a_fork_within_a_call_waits_no_longer_than_it_says(monkeypatch):
 
 
 def test_locks_that_nobody_has_are_forgotten():
-    before = len(fork_locks._locks)
+    before = len(fork_hooks._locks)
     kept = [fork_lock() for _ in range(5)]
-    assert len(fork_locks._locks) == before + 5
+    assert len(fork_hooks._locks) == before + 5
     del kept
-    assert len(fork_locks._locks) == before
+    assert len(fork_hooks._locks) == before

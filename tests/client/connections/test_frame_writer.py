@@ -129,7 +129,7 @@ def test_a_peer_that_takes_nothing_of_what_has_gathered_is_left(room, monkeypatc
     while not room.ended:
         time.sleep(0.01)
     (ended,) = room.ended
-    assert "takes no more requests" in str(ended)
+    assert "accepts no more requests" in str(ended)
 
 
 def test_without_a_thread_what_has_gathered_is_written_by_whoever_gathers(room, monkeypatch):

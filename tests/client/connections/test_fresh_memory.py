@@ -3,11 +3,11 @@ import sys
 
 import pytest
 
-from rmq_spark.client.transport.response_reader import uninitialized_buffer
+from rmq_spark.client.transport.connection import uninitialized_buffer
 
 _LOADED = """
 import sys
-from rmq_spark.client.transport.response_reader import uninitialized_buffer
+from rmq_spark.client.transport.connection import uninitialized_buffer
 assert len(uninitialized_buffer(9)) == 9
 assert "numpy" not in sys.modules
 """

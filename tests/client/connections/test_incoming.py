@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError
-from rmq_spark.client.transport.response_reader import ResponseReader
+from rmq_spark.client.transport.connection import ResponseReader
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 
@@ -101,7 +101,7 @@ def test_an_end_within_a_command_says_so(room):
     room.peer.sendall(request(1, b"body").encode()[:-2])
     room.read()
     room.peer.close()
-    assert "in the middle of an answer" in str(room.read())
+    assert "in the middle of a response" in str(room.read())
 
 
 def test_garbage_ends_it_behind_what_came_before(room):

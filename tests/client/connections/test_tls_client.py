@@ -61,15 +61,18 @@ def test_a_server_of_another_name_is_trusted_under_that_name():
     with server_of(name="named.pem") as server:
         assert answer_of(server, replace(TRUSTING, server_name="brokers.example")) == "yes"
         said = why_not(server, TRUSTING)
-        assert f"no TLS with {server.address}: its certificate is another's" in said
+        assert (
+            f"the TLS handshake with {server.address} failed: its certificate is for another name"
+            in said
+        )
         assert "127.0.0.1" in said
-        assert "give one as server name" in said
+        assert "set one as server name" in said
 
 
 @pytest.mark.parametrize(
     ("name", "ca", "says"),
     [
-        ("server.pem", "other-ca.pem", "the CA file has to hold the authority that has signed it"),
+        ("server.pem", "other-ca.pem", "Put the authority that signed it into the CA file"),
         ("server.pem", None, "is not trusted"),
         ("expired.pem", "ca.pem", "out of date (certificate has expired)"),
     ],
@@ -97,7 +100,9 @@ def test_a_server_that_wants_to_know_its_clients(version):
         kind = TlsFailed if version is ssl.TLSVersion.TLSv1_2 else ConnectionClosed
         # A reset may overtake the reason; then the client says what it may be.
         why = why_not(server, TRUSTING, kind)
-        assert re.search("give a certificate of its authority, and the key|want a certificate", why)
+        assert re.search(
+            "Pass one that its authority signed, and the key|require a certificate", why
+        )
 
 
 def test_a_client_that_the_server_does_not_know():
@@ -112,7 +117,7 @@ def test_a_client_that_the_server_does_not_know():
 
 def test_a_broker_without_tls_says_so_to_a_client_with(running_broker):
     said = why_not(running_broker, TRUSTING)
-    assert "as one without TLS does: turn TLS on there, or leave it out here" in said
+    assert "as a server without TLS does. Turn TLS on there, or off here" in said
 
 
 def test_another_program_without_tls():
@@ -128,7 +133,7 @@ def test_another_program_without_tls():
 def test_a_server_that_says_nothing_costs_the_time_for_connecting_and_no_more():
     stop = threading.Event()
     with FakeServer(lambda _: stop.wait(30)) as server:
-        assert "no answer to the handshake in time" in why_not(server, TRUSTING, timeout_ms=50)
+        assert "no response to the handshake in time" in why_not(server, TRUSTING, timeout_ms=50)
         stop.set()
 
 
@@ -138,7 +143,7 @@ def test_a_server_that_goes_before_the_handshake():
     there.close()
     alone = socket.socket()  # was never connected, as one that was reset is not any more
     for sock in (here, alone):
-        with pytest.raises(TlsFailed, match="as one without TLS does"):
+        with pytest.raises(TlsFailed, match="as a server without TLS does"):
             TlsClient(TRUSTING).handshake(sock, "h:1", "h", 1)
         assert sock.fileno() == -1
 
@@ -148,7 +153,7 @@ def test_tls_that_is_too_old():
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with FakeServer(silent, context) as server:
-        assert "TLS 1.2 is the least here" in why_not(server, TRUSTING)
+        assert "Turn on TLS 1.2 or newer there" in why_not(server, TRUSTING)
 
 
 def test_a_server_that_is_not_there_is_no_matter_of_tls():
@@ -161,7 +166,7 @@ def test_a_server_that_is_not_there_is_no_matter_of_tls():
 def test_a_server_with_tls_leaves_a_client_without_which_is_told_what_may_be_wrong(reads_itself):
     with server_of() as server:
         said = why_not(server, None, ConnectionClosed, reads_itself=reads_itself)
-        assert "and never answered anything: does it want TLS?" in said
+        assert "and it never answered anything. Does it require TLS?" in said
 
 
 def test_a_server_with_tls_that_answers_in_it():
@@ -182,7 +187,7 @@ def test_half_a_word_in_tls_is_an_end_that_says_what_may_be_wrong():
         peer.send(b"\x15\x03\x03\x00\x02\x02\x46")
 
     with FakeServer(story) as server:
-        assert "does it want TLS?" in why_not(server, None, ConnectionClosed)
+        assert "Does it require TLS?" in why_not(server, None, ConnectionClosed)
 
 
 CERTIFICATE = {"cert_file": certificate("client.crt")}
@@ -204,18 +209,18 @@ CERTIFICATE = {"cert_file": certificate("client.crt")}
         (
             {**CERTIFICATE, "key_file": certificate("locked.key"), "key_password": "wrong"},
             "key_password",
-            "it does not open the key in .*locked.key",
+            "it does not decrypt the key in .*locked.key",
         ),
         (
             {**CERTIFICATE, "key_file": certificate("locked.key"), "key_password": "x" * 2_000},
             "key_password",
             "password cannot be longer",
         ),
-        ({"server_name": "."}, "server_name", "no certificate can bear the name '.'"),
-        ({"server_name": ""}, "server_name", "no certificate can bear the name ''"),
-        ({"server_name": "x" * 300}, "server_name", "no certificate can bear the name"),
-        ({"server_name": "x" * 70_000}, "server_name", "no certificate can bear the name"),
-        ({"server_name": "a\0b"}, "server_name", "no certificate can bear the name"),
+        ({"server_name": "."}, "server_name", "no certificate can have the name '.'"),
+        ({"server_name": ""}, "server_name", "no certificate can have the name ''"),
+        ({"server_name": "x" * 300}, "server_name", "no certificate can have the name"),
+        ({"server_name": "x" * 70_000}, "server_name", "no certificate can have the name"),
+        ({"server_name": "a\0b"}, "server_name", "no certificate can have the name"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anybody_is_asked(given, setting, says):

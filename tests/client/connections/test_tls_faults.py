@@ -24,15 +24,15 @@ class Said(ssl.SSLError):
 @pytest.mark.parametrize(
     ("reason", "says"),
     [
-        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "takes only clients that it knows"),
-        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "or no cipher fits"),
-        ("SSLV3_ALERT_BAD_CERTIFICATE", "takes only clients that it knows"),
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "requires a certificate from clients"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "no cipher fits"),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", "requires a certificate from clients"),
         ("TLSV1_ALERT_UNKNOWN_CA", "does not trust this client's certificate"),
-        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "see its log"),
+        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "See its log"),
         ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired"),
-        ("TLSV1_UNRECOGNIZED_NAME", "check the server name"),
-        ("TLSV1_ALERT_PROTOCOL_VERSION", "TLS 1.2 is the least here"),
-        ("UNSUPPORTED_PROTOCOL", "TLS 1.2 is the least here"),
+        ("TLSV1_UNRECOGNIZED_NAME", "Check the server name"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "Turn on TLS 1.2 or newer there"),
+        ("UNSUPPORTED_PROTOCOL", "Turn on TLS 1.2 or newer there"),
         ("WRONG_VERSION_NUMBER", "does not speak TLS"),
         ("RECORD_LAYER_FAILURE", "does not speak TLS"),
         ("UNEXPECTED_EOF_WHILE_READING", NO_TLS_AT_PEER),
@@ -65,10 +65,10 @@ def test_an_end_without_a_word_is_what_one_without_tls_does(error):
 @pytest.mark.parametrize("reason", ["DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "RECORD_LAYER_FAILURE"])
 def test_behind_the_handshake_bytes_that_do_not_fit_were_changed(reason):
     said = explain_tls_error(Said(reason))
-    assert said == f"what came was changed on its way, or did not come from the broker ({reason})"
+    assert said == f"the data was changed on its way, or did not come from the broker ({reason})"
 
 
 def test_a_client_that_is_refused_behind_the_handshake_is_told_why():
-    assert "takes only clients that it knows" in explain_tls_error(
+    assert "requires a certificate from clients" in explain_tls_error(
         Said("TLSV13_ALERT_CERTIFICATE_REQUIRED")
     )

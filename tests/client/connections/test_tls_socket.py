@@ -48,7 +48,6 @@ def test_a_request_gets_its_answer(connect):
         connection = connect(server.address)
         answer = connection.request(ASK._replace(body=b"x"), 10 * SECOND)
         assert (answer.remark, bytes(answer.body)) == ("echo", b"x")
-        assert connection.local_address == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ def test_an_end_in_the_middle_of_an_answer_says_so(connect, has_said_goodbye):
 
     with (
         serving(story) as server,
-        pytest.raises(ConnectionClosed, match="in the middle of an answer, 200"),
+        pytest.raises(ConnectionClosed, match="in the middle of a response, 200"),
     ):
         connect(server.address).request(ASK, 60 * SECOND)
 
@@ -169,7 +168,7 @@ def test_bytes_that_were_changed_on_the_way_end_the_connection(connect):
     with serving(story) as server:
         connection = connect(server.address)
         assert connection.request(ASK, 10 * SECOND).remark == "echo"
-        with pytest.raises(ConnectionClosed, match=r"TLS: what came was changed on its way"):
+        with pytest.raises(ConnectionClosed, match=r"TLS: the data was changed on its way"):
             connection.request(ASK, 60 * SECOND)
 
 
@@ -181,7 +180,7 @@ def test_what_is_no_answer_is_an_error_under_tls_too(connect):
 
     with (
         serving(story) as server,
-        pytest.raises(ProtocolError, match="does not answer as a broker does"),
+        pytest.raises(ProtocolError, match="does not answer like a broker"),
     ):
         connect(server.address).request(ASK, 60 * SECOND)
 
@@ -238,7 +237,7 @@ def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_go
         )
         connection.request(ASK, 10 * SECOND)
         server._threads[0].join(10)
-        with pytest.raises(ConnectionClosed, match="the broker has closed it"):
+        with pytest.raises(ConnectionClosed, match="the broker closed it"):
             connection.request(ASK, 60 * SECOND)
 
 

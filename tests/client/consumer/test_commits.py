@@ -11,7 +11,7 @@ import pytest
 from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.concurrency.worker_threads import DedicatedThreads, SharedThreads
+from rmq_spark.client.concurrency.scheduler import WorkerThreads
 from rmq_spark.client.consumer.offsets.commit import CommitRequest, store_offsets
 from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore
 from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
@@ -362,8 +362,8 @@ def test_what_is_consumed_is_stored_within_the_interval_of_the_settings(
     if kind in ("concurrent", "orderly") and "auto_commit_interval_ms" in settings:
         pytest.skip("push consumers have no such setting")
     services = MovedServices()
-    for crew in (DedicatedThreads, SharedThreads):
-        monkeypatch.setattr(crew, "service_scheduler", lambda *_: services)
+    in_services = property(lambda _: services, lambda *_: None)
+    monkeypatch.setattr(WorkerThreads, "service_scheduler", in_services, raising=False)
     monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_consumer_impl.monotonic_ms", services)
     settings = {**settings, "consume_from_where": FIRST}
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:

@@ -324,7 +324,7 @@ def test_one_client_has_one_consumer_of_a_group(cluster):
     for consumer in (first, second):
         consumer.subscribe(topic)
     first.start()
-    with pytest.raises(MessageRejected, match="one consumer of a group in each client"):
+    with pytest.raises(MessageRejected, match="at most one consumer of each group in a client"):
         second.start()
     wait_until("queues", first.assignment)
     assert cluster.members(group) == (instance.client_id,)

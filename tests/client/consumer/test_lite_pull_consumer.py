@@ -126,7 +126,7 @@ def test_one_that_is_assigned_queues_gets_those_alone(cluster, lite):
 
 def test_assigning_and_subscribing_contradict_each_other(cluster, lite):
     topic = cluster.topic()
-    with pytest.raises(SubscriptionConflict, match="make another consumer"):
+    with pytest.raises(SubscriptionConflict, match="Make another consumer"):
         lite(topic=topic, start=False).assign([cluster.queue(topic)])
     consumer = lite(start=False)
     consumer.assign([cluster.queue(topic)])

@@ -7,7 +7,7 @@ from broker_kinds import wait_until
 from client_members import Consumer
 from fake_servers import FakeServer, silent
 
-from rmq_spark.client.concurrency.scheduler import PeriodicThread
+from rmq_spark.client.concurrency.scheduler import ThreadScheduler
 from rmq_spark.client.errors import (
     ClientShutDown,
     ConnectionClosed,
@@ -71,9 +71,9 @@ def test_a_group_has_one_member_in_each_client_and_a_name_that_can_be_one(make):
     instance = make()
     instance.register_consumer("G", Consumer())
     instance.register_producer("G")
-    with pytest.raises(MessageRejected, match="one consumer of a group"):
+    with pytest.raises(MessageRejected, match="one consumer of each group"):
         instance.register_consumer("G", Consumer())
-    with pytest.raises(MessageRejected, match="one producer of a group"):
+    with pytest.raises(MessageRejected, match="one producer of each group"):
         instance.register_producer("G")
     with pytest.raises(MessageRejected, match="group"):
         instance.register_producer("no group")
@@ -124,22 +124,21 @@ def test_a_shutdown_in_the_midst_of_a_start_leaves_no_thread_behind(running_brok
     """As that of a consumer whose start was interrupted, and goes on in a thread."""
     instance, begun = ClientInstance(running_broker.address), []
 
-    class Meanwhile(PeriodicThread):
-        def start(self):
+    class Meanwhile(ThreadScheduler):
+        def start_all(self):
             begun.append(self)
-            super().start()
-            if len(begun) == 1:
-                ender = threading.Thread(target=instance.shutdown)
-                ender.start()
-                ender.join(0.3)  # what does not wait for the start is over by then
-                assert instance.is_shut_down
+            super().start_all()
+            ender = threading.Thread(target=instance.shutdown)
+            ender.start()
+            ender.join(0.3)  # what does not wait for the start is over by then
+            assert instance.is_shut_down
 
-    monkeypatch.setattr("rmq_spark.client.instance.instance.PeriodicThread", Meanwhile)
+    monkeypatch.setattr("rmq_spark.client.instance.instance.ThreadScheduler", Meanwhile)
     with suppress(ClientShutDown):
         instance.start()
     instance.shutdown()
     for each in begun:
-        wait_until("its thread ends", lambda each=each: not each.is_alive)
+        wait_until("its threads end", lambda each=each: not each.thread_count)
 
 
 def test_a_connection_that_breaks_is_followed_by_a_heartbeat_on_a_new_one(

@@ -107,7 +107,10 @@ WRONG = {
     "nothing": (None, "table: needed a pyarrow Table.* found NoneType None"),
     "a list": ([b"a"], "table: needed a pyarrow Table"),
     "a dict": ({"body": ["a"]}, r"found dict .*pa\.table"),
-    "a stream of no table": (Stream(pa.chunked_array([[1, 2]])), "found Stream, which is no table"),
+    "a stream of no table": (
+        Stream(pa.chunked_array([[1, 2]])),
+        "found Stream, which is not a table",
+    ),
     "body: int": (
         pa.table({"body": [1, 2]}),
         r'column body: needed binary or text, found int64; .*\.cast\("string"\)',

@@ -202,7 +202,7 @@ def test_a_rocketmq_broker_gets_only_what_can_be_in_a_batch():
 def test_rows_that_are_given_a_queue_wait_for_each_other_where_a_broker_has_several_threads():
     with FakeCluster(a=lambda _: None) as cluster, Producer("P", cluster.address) as producer:
         queue = producer.publish_queues("T")[0]
-        with pytest.raises(SendFailed, match="has not answered"):
+        with pytest.raises(SendFailed, match="did not answer"):
             producer.send_table(TABLE, "T", queue=queue, chunk_bytes=4_000, timeout_ms=100)
         assert cluster.sends() == {"a": 1}
 

@@ -11,13 +11,13 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import (
     BATCH_MESSAGES_MAX,
     SendRules,
+    UniqueIdGenerator,
     encode_prepared_batch,
     prepare_batch,
     prepare_message,
     split_batches,
 )
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.unique_ids import UniqueIdGenerator
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue

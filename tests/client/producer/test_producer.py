@@ -24,7 +24,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer, topic_sender
-from rmq_spark.client.producer.sync_sender import RETRY_RESPONSE_CODES
+from rmq_spark.client.producer.topic_sender import RETRY_RESPONSE_CODES
 from rmq_spark.client.results import SendStatus
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.flags import PullSysFlag
@@ -233,7 +233,7 @@ def test_a_batch_that_is_illegal_is_halved_down_to_the_message_that_is():
 
 def test_nothing_is_sent_before_the_start_or_after_the_end(running_broker, topic):
     producer = Producer("P", running_broker.address)
-    with pytest.raises(ClientShutDown, match="start it"):
+    with pytest.raises(ClientShutDown, match="Start it"):
         producer.send(X)
     with producer:
         producer.send(X)

@@ -6,7 +6,7 @@ import pytest
 
 from rmq_spark.client.errors import ClientShutDown, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.producer.lifecycle import ProducerLifecycle
+from rmq_spark.client.producer.producer import Producer
 
 
 class Sends:
@@ -21,6 +21,16 @@ class Sends:
     def stop(self):
         self.stops += 1
 
+    def after_fork(self):
+        pass
+
+
+def producer(instance, sends, kind=Producer):
+    """A producer whose asynchronous sends are these."""
+    made = kind("P", instance=instance)
+    made._async_sender = sends
+    return made
+
 
 @pytest.fixture
 def instance():
@@ -34,13 +44,13 @@ def sends():
 
 
 def test_it_is_started_once_ended_once_and_started_again(instance, sends):
-    life = ProducerLifecycle("P", instance, None, sends)
+    life = producer(instance, sends)
     for lives in (1, 2):
-        with pytest.raises(ClientShutDown, match="start it"):
-            life.check_running()
+        with pytest.raises(ClientShutDown, match="Start it"):
+            life._check_running()
         life.start()
         life.start()
-        life.check_running()
+        life._check_running()
         assert life.is_running
         assert instance._producers == {"P": None}
         life.shutdown()
@@ -52,9 +62,9 @@ def test_it_is_started_once_ended_once_and_started_again(instance, sends):
 
 def test_a_start_that_fails_leaves_the_instance_as_it_was(sends):
     instance = ClientInstance("127.0.0.1:1")
-    first = ProducerLifecycle("P", instance, None, Sends())
+    first = producer(instance, Sends())
     first.start()
-    second = ProducerLifecycle("P", instance, None, sends)
+    second = producer(instance, sends)
     with pytest.raises(MessageRejected):
         second.start()
     assert sends.starts == 0
@@ -64,7 +74,7 @@ def test_a_start_that_fails_leaves_the_instance_as_it_was(sends):
 
 def test_it_runs_no_more_than_its_instance(sends):
     instance = ClientInstance("127.0.0.1:1")
-    life = ProducerLifecycle("P", instance, None, sends)
+    life = producer(instance, sends)
     life.start()
     instance.shutdown()
     assert not life.is_running
@@ -73,22 +83,22 @@ def test_it_runs_no_more_than_its_instance(sends):
 @pytest.fixture
 def of_the_parent(instance, sends):
     """One that ran when the process was forked, with an instance that knows of nobody."""
-    life = ProducerLifecycle("P", instance, None, sends)
+    life = producer(instance, sends)
     life.start()
     instance.unregister_producer("P")
     instance.stop()
-    life.after_fork()
+    life._after_fork()
     return life
 
 
 def test_behind_a_fork_one_that_ran_starts_with_its_first_use(of_the_parent, sends):
     assert not of_the_parent.is_running
-    of_the_parent.check_running()
+    of_the_parent._check_running()
     assert of_the_parent.is_running
     assert sends.starts == 2
     of_the_parent.shutdown()
     with pytest.raises(ClientShutDown):
-        of_the_parent.check_running()
+        of_the_parent._check_running()
 
 
 def test_one_that_is_ended_behind_a_fork_before_it_is_used_does_not_start_there(
@@ -96,18 +106,18 @@ def test_one_that_is_ended_behind_a_fork_before_it_is_used_does_not_start_there(
 ):
     of_the_parent.shutdown()
     with pytest.raises(ClientShutDown):
-        of_the_parent.check_running()
+        of_the_parent._check_running()
     assert (sends.starts, sends.stops) == (1, 0)
 
 
 def test_behind_a_fork_one_that_did_not_run_does_not_either(instance, sends):
-    life = ProducerLifecycle("P", instance, None, sends)
-    life.after_fork()
+    life = producer(instance, sends)
+    life._after_fork()
     with pytest.raises(ClientShutDown):
-        life.check_running()
+        life._check_running()
 
 
-class OtherEndsFirst(ProducerLifecycle):
+class OtherEndsFirst(Producer):
     """Somebody else ends it between the question whether it runs and what follows from that."""
 
     _runs = False
@@ -128,7 +138,7 @@ class OtherEndsFirst(ProducerLifecycle):
 
 
 def test_two_that_end_it_at_once_take_one_user_from_its_instance(instance, sends):
-    life = OtherEndsFirst("P", instance, None, sends)
+    life = producer(instance, sends, OtherEndsFirst)
     life.start()
     life.shutdown()
     life.other.join()

@@ -1,6 +1,6 @@
 import pytest
 
-from rmq_spark.client.producer.queue_selector import QueueSelector, not_available_ms, queue_for_key
+from rmq_spark.client.producer.topic_sender import QueueSelector, not_available_ms, queue_for_key
 from rmq_spark.wire.message_queue import MessageQueue
 
 A = [MessageQueue("T", "a", n) for n in range(2)]

@@ -11,8 +11,8 @@ from rmq_spark.client.errors import (
     TopicNotFound,
 )
 from rmq_spark.client.producer import sync_sender as sends
-from rmq_spark.client.producer.queue_selector import QueueSelector
 from rmq_spark.client.producer.sync_sender import SyncSender
+from rmq_spark.client.producer.topic_sender import QueueSelector
 from rmq_spark.client.results import SendResult, SendStatus
 from rmq_spark.wire.message_queue import MessageQueue
 

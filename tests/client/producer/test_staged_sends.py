@@ -145,7 +145,7 @@ def test_the_last_try_ends_it_and_the_others_are_waited_for(producer, sent):
 def test_a_broker_without_staged_batches_and_one_that_is_gone_are_told_apart():
     with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
         sends = attempt_of(producer, Tries(most=0))
-        with pytest.raises(NotSupported, match="it knows no staged batches"):
+        with pytest.raises(NotSupported, match="it does not support staged batches"):
             sends.stage(rows(1), "T")
         with pytest.raises(BrokerNotFound):
             sends.stage(rows(1), "T", MessageQueue("T", "nobody", 0))

@@ -3,7 +3,7 @@ from datetime import datetime
 
 import pytest
 
-from rmq_spark.client.producer.unique_ids import UniqueIdGenerator, month_start_ms
+from rmq_spark.client.producer.prepared_message import UniqueIdGenerator, month_start_ms
 from rmq_spark.wire.message_id import decode_unique_id
 
 SOME_DAY_MS = int(datetime(2026, 3, 17, 12, 34, 56).timestamp() * 1000)  # noqa: DTZ001  # Java's month is local

@@ -608,7 +608,7 @@ def test_only_a_broker_at_the_readers_own_address_is_asked(
 def test_a_connection_that_has_ended_proves_nothing(running_broker, api, monkeypatch):
     """Its ends may belong to another broker's connection by then."""
     filled(running_broker, LARGE)
-    line = api.connections.negotiated_connection(running_broker.address)
+    line = api.connections.get_or_connect(running_broker.address)
     ends = iter([line.connection.endpoints, None])
     monkeypatch.setattr(RemotingConnection, "endpoints", property(lambda _: next(ends)))
     with pytest.raises(ConnectionClosed, match="ended before its proof was read"):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rmq_spark.client.api.responses import pull_result, send_result
+from rmq_spark.client.api.broker_api import pull_result, send_result
 from rmq_spark.client.errors import BrokerRefused, MessageIllegal, ProtocolError
 from rmq_spark.client.results import PullStatus, SendStatus
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes

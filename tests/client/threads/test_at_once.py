@@ -2,8 +2,9 @@ import threading
 
 import pytest
 
-from rmq_spark.client.concurrency import parallel_map as parallel
-from rmq_spark.client.concurrency.parallel_map import parallel_map, raise_first
+from rmq_spark.client.concurrency import threads
+from rmq_spark.client.concurrency.threads import parallel_map, raise_first
+from rmq_spark.client.errors import ThreadNotStarted
 
 PATIENCE_S = 20
 
@@ -54,9 +55,9 @@ def test_one_alone_is_done_by_the_caller():
 
 def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
     def none_is_left(_):
-        raise RuntimeError("can't start new thread")
+        raise ThreadNotStarted("can't start new thread")
 
-    monkeypatch.setattr(parallel, "start_thread", none_is_left)
+    monkeypatch.setattr(threads, "start_thread", none_is_left)
     caller = threading.current_thread()
     assert each_with(lambda _: threading.current_thread(), "abc") == dict.fromkeys("abc", caller)
 

@@ -4,7 +4,7 @@ import threading
 
 from broker_kinds import wait_until
 
-from rmq_spark.client.concurrency.worker_threads import DedicatedThreads, SharedThreads
+from rmq_spark.client.concurrency.scheduler import WorkerThreads
 
 
 def done_by(workers):
@@ -16,27 +16,19 @@ def done_by(workers):
 
 
 def test_a_crew_of_ones_own_has_threads_by_the_name_of_its_user():
-    crew = DedicatedThreads()
-    lanes, again, services = (
-        crew.broker_executor("a"),
-        crew.retry_executor("a"),
-        crew.service_scheduler("a"),
-    )
+    crew = WorkerThreads("a")
+    lanes, again, services = crew.broker_executor, crew.retry_executor, crew.service_scheduler
     assert [done_by(each) for each in (lanes.for_broker("b"), again.for_broker("b"), services)] == [
         *("a b-1", "a gives back b-1", "a services-1")
     ]
-    for each in (lanes, again):
-        each.stop()
-    services.stop(0)
+    crew.stop()
 
 
 def test_a_hundred_users_of_a_shared_crew_have_few_threads():
-    crew = SharedThreads("all")
+    crew = WorkerThreads("all", service_threads_max=8)
     for number in range(100):
-        lanes, services = (
-            crew.broker_executor(f"user {number}"),
-            crew.service_scheduler(f"user {number}"),
-        )
+        own = WorkerThreads(f"user {number}", crew)
+        lanes, services = own.broker_executor, own.service_scheduler
         assert done_by(lanes.for_broker("a")) == "all a-1"
         assert done_by(services).startswith("all services-")
         assert lanes.thread_count == services.thread_count == 0
@@ -46,8 +38,8 @@ def test_a_hundred_users_of_a_shared_crew_have_few_threads():
 
 
 def test_a_lane_that_is_shared_does_things_in_order_and_keeps_no_other_broker_waiting():
-    crew, stuck, order = SharedThreads("all"), threading.Event(), []
-    first, second = crew.broker_executor("first"), crew.broker_executor("second")
+    crew, stuck, order = WorkerThreads("all"), threading.Event(), []
+    first, second = (WorkerThreads(name, crew).broker_executor for name in ("first", "second"))
     first.for_broker("a").schedule(lambda: stuck.wait(10))
     for number, lanes in enumerate((first, second, first, second)):
         lanes.for_broker("a").schedule(lambda number=number: order.append(number))
@@ -60,9 +52,9 @@ def test_a_lane_that_is_shared_does_things_in_order_and_keeps_no_other_broker_wa
 
 
 def test_one_user_that_stops_is_done_with_and_the_others_go_on():
-    crew, done = SharedThreads("all"), []
-    first, second = crew.broker_executor("first"), crew.broker_executor("second")
-    services = crew.service_scheduler("first")
+    crew, done = WorkerThreads("all"), []
+    first, second = (WorkerThreads(name, crew).broker_executor for name in ("first", "second"))
+    services = WorkerThreads("first", crew).service_scheduler
     held = threading.Event()
     for lanes in (first, second):
         lanes.for_broker("a").schedule(lambda: held.wait(10))

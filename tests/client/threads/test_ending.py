@@ -122,4 +122,4 @@ def test_each_step_is_done_whatever_became_of_those_before_it(caplog):
     done = []
     run_steps("G", lambda: done.append(1), lambda: 1 / 0, lambda: done.append(2))
     assert done == [1, 2]
-    assert "G could not leave in order: ZeroDivisionError" in caplog.text
+    assert "G: a step of the shutdown failed: ZeroDivisionError" in caplog.text

@@ -3,7 +3,7 @@ import threading
 
 from broker_kinds import wait_until
 
-from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
 
 LONG_MS = 10_000
 

@@ -172,6 +172,22 @@ def test_who_asks_need_not_wait_and_the_period_begins_anew():
     assert at == [50, 150]
 
 
+def test_repeated_task_rests_between_runs_however_often_it_is_woken(tasks):
+    ran = threading.Semaphore(0)
+    repeated = RepeatedTask(tasks, ran.release, 3_600_000, rest_ms=3_600_000)
+    repeated.wake()
+    assert ran.acquire(timeout=PATIENCE_S)
+    wait_until("it waits for the next run", lambda: tasks.pending == 1)
+    repeated.wake()
+    assert not ran.acquire(timeout=0.1)
+    repeated.stop()
+
+
+def test_threads_can_be_started_before_there_are_tasks(tasks):
+    tasks.start_all()
+    assert tasks.thread_count == 3
+
+
 def test_asking_while_it_is_done_means_once_more():
     tasks, at = MovedTasks(), []
 

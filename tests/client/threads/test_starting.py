@@ -8,9 +8,8 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from interruptions import Signal, interrupted_everywhere
 
-from rmq_spark.client.concurrency.locks import start_thread
+from rmq_spark.client.concurrency.threads import start_thread
 from rocketpoll import (
     Admin,
     ConsumeFromWhere,
@@ -38,21 +37,6 @@ def test_a_limit_of_threads_is_told_as_python_tells_it(monkeypatch):
     except IndexError:
         with pytest.raises(RuntimeError, match="can't start"):
             start_thread(threading.Thread())
-
-
-def test_what_a_signals_handler_raises_is_raised_wherever_it_comes():
-    """Python's own lock raises a RuntimeError in its place, if it comes as the lock was let go."""
-    raised = []
-
-    def start(_):
-        try:
-            start_thread(threading.Thread(target=lambda: None, daemon=True))  # some never begin
-        except BaseException as error:
-            raised.append(type(error))
-            raise
-
-    interrupted_everywhere(lambda: None, start, lambda _: None, least=20)
-    assert set(raised) == {Signal}
 
 
 class Births:

@@ -8,7 +8,7 @@ import pytest
 from source_pairs import A, B, warnings_of
 from spark_engine import Crashed, assert_read
 
-from rmq_spark.client.api.name_server_api import NameServerApi
+from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.lag import lag_between
 from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in

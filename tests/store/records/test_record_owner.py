@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stores import encoded, message
 
 from rmq_spark.wire.hosts import parse_host
-from rocketpoll.broker.store.records.ownership import RecordOwner
+from rocketpoll.broker.store.queues.entry_check import RecordOwner
 
 V6 = parse_host("[::1]:10911")
 OWNER = RecordOwner(b"Topic", 3, 0)
@@ -22,20 +22,22 @@ def record(topic="Topic", queue_id=3, size=10, hosts=0):
     return encoded(replace(made, store_host=V6) if hosts & 2 else made)
 
 
-def both(records, pieces=1):
-    sizes = [len(each) for each in records]
-    cut = len(records) // pieces
-    data = [b"".join(part) for part in (records[:cut], records[cut:]) if part]
-    return OWNER.first_mismatch_of_few(data, sizes), OWNER.first_mismatch(data, np.array(sizes))
+def both(records):
+    """The first that is not the owner's, looking one by one, and at all at once."""
+    data, sizes = b"".join(records), np.array([len(each) for each in records])
+    starts = np.cumsum(sizes) - sizes
+    few = [OWNER.owns(data, *each) for each in zip(starts.tolist(), sizes.tolist(), strict=True)]
+    many = OWNER.own_mask(np.frombuffer(data, np.uint8), starts, sizes).tolist()
+    return tuple(each.index(False) if False in each else None for each in (few, many))
 
 
 records = st.builds(record, size=st.integers(0, 60), hosts=st.integers(0, 3))
 
 
-@given(st.lists(records, min_size=1, max_size=9), st.integers(1, 2))
+@given(st.lists(records, min_size=1, max_size=9))
 @settings(deadline=None)
-def test_records_of_the_queue_are_its_own(own, pieces):
-    assert both(own, pieces) == (None, None)
+def test_records_of_the_queue_are_its_own(own):
+    assert both(own) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from stores import LOG_FILE_BYTES, bodies, message, open_store
 from rocketpoll.broker.store.append.record_encoding import (
     RecordRun,
     RecordTemplate,
+    UniformParts,
     draft_of,
     terminated_properties,
 )
@@ -26,7 +27,9 @@ def test_a_run_holds_what_each_message_becomes_by_itself(kinds, sent):
     templates = [RecordTemplate(draft_of(kind)) for kind in kinds]
     numbers, all_bodies, texts, births = zip(*sent, strict=True)
     ready = [terminated_properties(text.encode()) for text in texts]
-    run = RecordRun([templates[number] for number in numbers], all_bodies, ready, births)
+    flags = [templates[number].flag for number in numbers]
+    parts = UniformParts(flags, all_bodies, ready)
+    run = RecordRun([templates[number] for number in numbers], parts, births)
     first = {template.queue: 10 * number for number, template in enumerate(templates)}
     run.next_offsets = dict(first)
     records = run.encode(0, 700, 900)
@@ -54,7 +57,7 @@ def test_a_run_holds_what_each_message_becomes_by_itself(kinds, sent):
 def run_of(*sent, queue_id=0):
     template = RecordTemplate(draft_of(message("", queue_id=queue_id)))
     count = len(sent)
-    return RecordRun([template] * count, sent, [b"p\x01q\x02"] * count, [0] * count)
+    return RecordRun.uniform(template, UniformParts([0] * count, sent, [b"p\x01q\x02"] * count), 0)
 
 
 def test_a_store_takes_a_run_for_queues_that_it_knows_while_the_file_has_room(tmp_path):

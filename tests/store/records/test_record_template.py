@@ -11,8 +11,8 @@ from stores import message
 
 from rmq_spark.errors import RecordError
 from rocketpoll.broker.store.append.record_encoding import (
+    RecordRun,
     RecordTemplate,
-    UniformBatch,
     UniformParts,
     draft_of,
     terminated_properties,
@@ -53,15 +53,17 @@ def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(
         draft.prepare()
     flags, all_bodies, all_texts = zip(*parts, strict=True)
     given_parts = UniformParts(flags, all_bodies, [text.encode() for text in all_texts])
-    batch = UniformBatch(RecordTemplate(draft_of(common)), given_parts, born_timestamp)
+    template = RecordTemplate(draft_of(common))
+    batch = RecordRun.uniform(template, given_parts, born_timestamp)
+    batch.next_offsets = {template.queue: 5}
     assert batch.size == sum(batch.sizes)
     assert batch.sizes == [draft.size for draft in drafts]
     places = itertools.accumulate(batch.sizes, initial=700)
     numbered = zip(drafts, itertools.count(5), places, strict=False)
-    assert batch.encode(5, 700, 900) == b"".join(
+    assert batch.encode(0, 700, 900) == b"".join(
         draft.encode(number, place, 900) for draft, number, place in numbered
     )
-    fresh = batch.recent_records(5, 700)
+    fresh = batch.recent.records
     assert [each.queue_offset for each in fresh] == list(range(5, 5 + len(parts)))
     assert [each.size for each in fresh] == batch.sizes
     assert fresh[-1].physical_offset + fresh[-1].size == 700 + batch.size
@@ -73,7 +75,8 @@ def test_what_cannot_be_stored_is_said_by_who_puts_it():
     with pytest.raises(ValueError, match="open transactions"):
         RecordTemplate(draft_of(dataclasses.replace(message("x"), sys_flag=0x4)))
     template = RecordTemplate(draft_of(message("x")))
+    bad = UniformParts((0, 1 << 31), (b"good", b"bad"), (b"", b""))
+    run = RecordRun.uniform(template, bad, 0)
+    run.next_offsets = {template.queue: 0}
     with pytest.raises(RecordError, match="32 bits"):
-        UniformBatch(template, UniformParts((0, 1 << 31), (b"good", b"bad"), (b"", b"")), 0).encode(
-            0, 0, 0
-        )
+        run.encode(0, 0, 0)

@@ -37,7 +37,7 @@ from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from ....common.channel import Channel
 from ....settings.config import BrokerConfig
 from ....state.stats.broker_stats import BrokerStats
-from ....store.append.record_encoding import RecordRun
+from ....store.append.record_encoding import RecordRun, UniformParts
 from ....store.message_store import MessageStore
 from ....store.records.recent_writes import RecentRecord
 from ....store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
@@ -164,7 +164,8 @@ class FastSend:
             return self._put_single(connection, plans, cuts[0], properties[0])
         shapes, born_timestamps, _, bodies, opaques, ends = zip(*cuts[:count], strict=True)
         templates = [cached.cached_send.template for cached in shapes]
-        run = RecordRun(templates, bodies, properties, born_timestamps)
+        parts = UniformParts([template.flag for template in templates], bodies, properties)
+        run = RecordRun(templates, parts, born_timestamps)
         result = self._store.put_run(run)
         if result is None:
             return start

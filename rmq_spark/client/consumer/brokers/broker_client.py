@@ -7,12 +7,12 @@ raised, or passed to the callback of a pull; nothing is retried here.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.consumer.brokers.pull_decoder import SuspectRecord, decode_pull
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
@@ -24,7 +24,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, to_message
-from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.subscriptions import filter_by_tags
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
@@ -432,7 +432,7 @@ class OutageLog:
     def __init__(self, what: str) -> None:
         """Make it; ``what`` names the request in the log, such as "pulling"."""
         self._what = what
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._reported: dict[MessageQueue | str, object] = {}
 
     def record_failure(self, queue: MessageQueue, error: BaseException) -> None:

@@ -19,8 +19,7 @@ from functools import partial
 from typing import ClassVar
 
 from rmq_spark.client.arguments import INT32_MAX
-from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
-from rmq_spark.client.concurrency.scheduler import Scheduler, ThreadScheduler
+from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor, Scheduler, ThreadScheduler
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,

@@ -7,12 +7,12 @@ skip as many of them. `offset_manager` does the periodic persisting.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.parallel_map import parallel_map, raise_first
+from rmq_spark.client.concurrency.threads import parallel_map, raise_first
 from rmq_spark.client.consumer.brokers.broker_client import group_by_broker
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, AssignedQueues
@@ -29,7 +29,7 @@ class AutoCommit:
         self._queues = queues
         self._store = store
         self._is_enabled = is_enabled
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._pending: dict[AssignedQueue, None] = {}
 
     def record_returned(self, assigned: AssignedQueue) -> None:

@@ -23,13 +23,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import OffsetFileDamaged, OffsetFileFailed
@@ -80,7 +80,7 @@ class LocalFileOffsetStore(OffsetStore):
         self._get_path = path
         self._get_former_path = former_path
         self.last_messages: dict[MessageQueue, LastMessage] = {}
-        self._write_lock = mutex()
+        self._write_lock = threading.Lock()
         self._last_written: OffsetSerializeWrapper | None = None
         self._is_failing = False
 

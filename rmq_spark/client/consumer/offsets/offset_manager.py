@@ -9,15 +9,15 @@ may have been recreated. A broker that cannot be reached delays no other.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from rmq_spark.client.concurrency.locks import mutex
-from rmq_spark.client.concurrency.parallel_map import parallel_map
-from rmq_spark.client.concurrency.per_broker_executor import PerBrokerExecutor
+from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
+from rmq_spark.client.concurrency.threads import parallel_map
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
 from rmq_spark.client.consumer.queues.process_queue import Clock, monotonic_ms
@@ -79,7 +79,7 @@ class OffsetPrefetcher:
         """Take the function that asks a queue's broker, for one queue, and waits for it."""
         self._fetch = fetch
         self._clock = clock
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._scheduled: dict[MessageQueue, None] = {}
         self._in_progress: dict[MessageQueue, object] = {}  # by whom
         self._prefetched: dict[MessageQueue, tuple[StartPosition | Exception, int]] = {}
@@ -178,7 +178,7 @@ class _RecentQueues:
     """Queues of the last `LATE_NOTICE_MS`, with an offset each. All methods are thread-safe."""
 
     def __init__(self) -> None:
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._entries: dict[MessageQueue, tuple[int | None, float]] = {}
         """Offsets, and until when they count, earliest first."""
 

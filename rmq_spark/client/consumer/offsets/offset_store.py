@@ -7,10 +7,10 @@ forward only, unless the caller asks explicitly for a move back.
 from __future__ import annotations
 
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, OutageLog
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import ClientShutDown
@@ -30,7 +30,7 @@ class OffsetStore(ABC):
     """The last message pulled from each queue, where the store keeps it; brokers do not."""
 
     def __init__(self) -> None:
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
 
     # ---- in memory

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.consumer.pull.pull_task import (
     PullTask,
 )
@@ -79,7 +78,7 @@ class OwnershipRegistry(ForkAware):
 
     def _after_fork(self) -> None:
         """Begin anew: in this process no listener is at anything."""
-        self._lock = mutex()
+        self._lock = threading.Lock()
         self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
             weakref.WeakValueDictionary()
         )

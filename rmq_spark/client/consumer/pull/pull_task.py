@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol
 
-from rmq_spark.client.concurrency.locks import mutex
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
@@ -128,7 +127,7 @@ class PullTask(ABC):
         self._limits = limits
         self._outage_log = outage_log
         self._failure_delay_ms = failure_delay_ms
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._next: Task | None = None
         self._pulling_epoch: int | None = None
         self._abandon: AbandonFunction | None = None

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, mutex, reentrant_mutex
+from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS
 from rmq_spark.client.consumer.queues.process_queue import Clock, ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.message import MessageExt
@@ -44,7 +44,7 @@ class AssignedQueue:
         self.is_paused = False
         self.fingerprint = QueueFingerprint()
         """Knowledge of the queue since it was begun or sought in."""
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._epoch = 0
         self.reset_count = 0
         """Number of times that operators have moved the group in this queue."""
@@ -318,7 +318,7 @@ class ConsumeRequestCache:
     """
 
     def __init__(self) -> None:
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._state = threading.Condition(self._mutex)
         self._requests: deque[ConsumeRequest] = deque()
         self._is_closed = False
@@ -406,7 +406,7 @@ class AssignedQueues:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mutex = mutex()
+        self._mutex = threading.Lock()
         self._queues: dict[MessageQueue, AssignedQueue] = {}
         self._by_topic: dict[str, set[MessageQueue]] = {}  # a round looks at each topic by itself
 

@@ -18,7 +18,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from rmq_spark.client.concurrency.locks import reentrant_mutex
 from rmq_spark.client.message import MessageExt
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class ProcessQueue:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._waiting: dict[int, MessageExt] = {}
         self._waiting_offsets: list[int] = []  # in order
         self._taken: dict[int, MessageExt] = {}
@@ -270,7 +269,7 @@ class ProcessQueue:
 
     def after_fork(self) -> None:
         """Drop the queue: its messages are the parent process's."""
-        self._mutex = reentrant_mutex()
+        self._mutex = threading.RLock()
         self._is_dropped = True
 
     @property

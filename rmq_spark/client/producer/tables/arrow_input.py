@@ -49,7 +49,7 @@ def _to_batches(rows: Any) -> Any:
         try:
             return pa.RecordBatchReader.from_stream(rows)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            found = f"{type(rows).__name__}, which is no table: {excerpt(str(error))}"
+            found = f"{type(rows).__name__}, which is not a table: {excerpt(str(error))}"
             raise wrong_kind("table", _TABLES, found, "frame[['body']]") from error
     found = f"{type(rows).__name__} {excerpt(rows)}"
     raise wrong_kind("table", _TABLES, found, "pa.table({'body': ['one', 'two']})")

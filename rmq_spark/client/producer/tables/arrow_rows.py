@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 from rmq_spark.client.arguments import check_send_topic, check_text
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import Message
-from rmq_spark.client.producer.prepared_message import RECORD_OVERHEAD_BYTES
-from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.client.producer.prepared_message import RECORD_OVERHEAD_BYTES, now_ms
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.columns import TIMESTAMP

@@ -26,9 +26,7 @@ from rmq_spark.client.arguments import (
     check_time_ms,
 )
 from rmq_spark.client.errors import (
-    CONNECTION_FAULTS,
-    BrokerNotFound,
-    BrokerRefused,
+    UNREACHABLE_ERRORS,
     ClientError,
     MessageRejected,
     PartlySent,
@@ -37,10 +35,10 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.producer.prepared_message import (
     BATCH_MESSAGES_MAX,
     check_batch_topic,
+    now_ms,
     prepare_message,
     wrap_encoded_batch,
 )
-from rmq_spark.client.producer.sync_sender import RETRY_RESPONSE_CODES
 from rmq_spark.client.producer.tables.arrow_input import normalize_tables
 from rmq_spark.client.producer.tables.arrow_rows import (
     encode_sized_records,
@@ -49,8 +47,7 @@ from rmq_spark.client.producer.tables.arrow_rows import (
     to_message,
     translate_record_errors,
 )
-from rmq_spark.client.producer.topic_sender import is_route_stale
-from rmq_spark.client.producer.unique_ids import now_ms
+from rmq_spark.client.producer.topic_sender import is_retryable, is_route_stale
 from rmq_spark.wire.chunk import encode_batch_columns
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader
@@ -118,23 +115,8 @@ def send_batches(
 ) -> BulkResult:
     """Send all rows of tables, record batches or DataFrames; see `Producer.send_batches`.
 
-    Args:
-        sender: Prepares messages, and chooses their queues.
-        retries: Number of times that a request which fails is sent again.
-        batches: Tables or record batches; `arrow_rows` lists their columns.
-        topic: The topic of all rows; by default each row names its own.
-        queue: Keeps all rows in order in one queue: then one request at a time is in flight,
-            whatever ``in_flight`` says, and none is retried.
-        in_flight: Most requests in flight at once.
-        chunk_bytes: Most bytes of one request.
-        timeout_ms: Milliseconds to wait for each response.
-
-    Raises:
-        MessageRejected: A column is unknown, or a row cannot be a message. What was sent before
-            stays sent.
-        TypeError: A value is not a table, or a column is of a type that its name cannot have.
-        PartlySent: A request failed for good; ``results`` are the spans that are stored.
-        SendFailed: The first request failed for good.
+    A request that fails is sent again up to ``retries`` times. With a ``queue``, one request at a
+    time is in flight, and none is retried.
     """
     check_kind(
         "batches", batches, Iterable, "several tables", "[pa.table({'body': ['one', 'two']})]"
@@ -191,7 +173,7 @@ class _TableSend:
         instance = self._sender.instance
         try:
             agreement = instance.api.agreement(instance.routes.master_address(broker_name))
-        except (*CONNECTION_FAULTS, BrokerNotFound):
+        except UNREACHABLE_ERRORS:
             return False
         return Extension.APPEND_CHUNK in agreement.extensions
 
@@ -217,7 +199,7 @@ class _TableSend:
                 request.response = self._append_chunk(address, queue, body)
             else:
                 request.response = self._send_batch(address, queue, request)
-        except (*CONNECTION_FAULTS, BrokerNotFound) as error:
+        except UNREACHABLE_ERRORS as error:
             request.response = Future()
             request.response.set_exception(error)
 
@@ -225,9 +207,7 @@ class _TableSend:
         """Wait for the response; if that may help, retry the request while others wait."""
         while (error := self._record_outcome(request)) is not None:
             request.errors.append(error)
-            may_do_better = isinstance(
-                error, (*CONNECTION_FAULTS, BrokerNotFound, _PartiallyStored)
-            ) or (isinstance(error, BrokerRefused) and error.code in RETRY_RESPONSE_CODES)
+            may_do_better = is_retryable(error) or isinstance(error, _PartiallyStored)
             if self._queue is not None or not may_do_better or len(request.errors) > self._retries:
                 if self.spans:
                     raise PartlySent(
@@ -293,4 +273,4 @@ class _PartiallyStored(ClientError):
 
     def __str__(self) -> str:
         topic, stored, count = self.args
-        return f"only {stored} of {count} messages for {topic} found room"
+        return f"the broker had room for only {stored} of {count} messages for {topic}"

@@ -79,17 +79,9 @@ class StagedSender:
         chunk_bytes: int = CHUNK_BYTES,
         timeout_ms: int = CHUNK_TIMEOUT_MS,
     ) -> None:
-        """Begin an attempt.
+        """Begin an attempt, by its unique name, at rows of a batch.
 
-        Args:
-            sender: Chooses queues, and reaches brokers.
-            batch: The batch that the rows are of.
-            attempt: The unique name of the attempt.
-            queues_of: Returns the queues of a topic, all of them on one broker.
-            retry_policy: Decides, after each failed try, whether there is another.
-            in_flight: Most chunks in flight at once.
-            chunk_bytes: Most bytes of one chunk.
-            timeout_ms: Milliseconds to wait for each response.
+        ``queues_of`` returns the queues of a topic, all of them on one broker.
         """
         self.is_committed = False
         self._sender = sender
@@ -194,4 +186,4 @@ class StagedSender:
 
 def _not_supported(address: str) -> NotSupported:
     code, request = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, RequestCode.STAGE_CHUNK
-    return NotSupported(code, "it knows no staged batches", address, request)
+    return NotSupported(code, "it does not support staged batches", address, request)

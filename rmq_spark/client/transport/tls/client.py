@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_spark.client.concurrency.fork_locks import fork_lock
+from rmq_spark.client.concurrency.fork_hooks import fork_lock
 from rmq_spark.client.errors import TlsFailed, TlsRejected
 from rmq_spark.client.transport.sockets import SOCKETS
 from rmq_spark.errors import excerpt, sanitize
@@ -31,16 +31,17 @@ if TYPE_CHECKING:
 # ---- Faults of TLS, and how to mend them: OpenSSL's reasons in a user's words.
 
 NO_TLS_AT_PEER: Final = (
-    "it ended the handshake without a word, as one without TLS does: turn TLS on there, or leave "
-    "it out here"
+    "it closed the connection during the handshake, as a server without TLS does. Turn TLS on "
+    "there, or off here"
 )
-_NOT_TLS: Final = "what answers there does not speak TLS: turn TLS on there, or leave it out here"
-_TAMPERED: Final = "what came was changed on its way, or did not come from the broker"
+_NOT_TLS: Final = "the server there does not speak TLS. Turn TLS on there, or off here"
+_TAMPERED: Final = "the data was changed on its way, or did not come from the broker"
 _CLIENT_CERTIFICATE_REQUIRED: Final = (
-    "the broker takes only clients that it knows: give a certificate of its authority, and the key"
+    "the broker requires a certificate from clients. Pass one that its authority signed, and the "
+    "key"
 )
 _NOT_TRUSTED: Final = (
-    "its certificate is not trusted ({}): the CA file has to hold the authority that has signed it"
+    "its certificate is not trusted ({}). Put the authority that signed it into the CA file"
 )
 
 _NAME_MISMATCH_CODES: Final = (
@@ -55,20 +56,20 @@ _EXPLANATIONS: Final = (
     ("CERTIFICATE_REQUIRED", _CLIENT_CERTIFICATE_REQUIRED),
     (
         "ALERT_HANDSHAKE_FAILURE",
-        f"no agreement with the broker. Either {_CLIENT_CERTIFICATE_REQUIRED}; or no cipher fits",
+        f"no agreement with the broker: no cipher fits, or {_CLIENT_CERTIFICATE_REQUIRED}",
     ),
     ("ALERT_BAD_CERTIFICATE", _CLIENT_CERTIFICATE_REQUIRED),
     (
         "ALERT_UNKNOWN_CA",
-        "the broker does not trust this client's certificate: it needs one of its authority",
+        "the broker does not trust this client's certificate. Use one that its authority signed",
     ),
     (
         "ALERT_CERTIFICATE_UNKNOWN",
-        "the broker does not accept this client's certificate: see its log",
+        "the broker does not accept this client's certificate. See its log",
     ),
-    ("ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired: it needs a new one"),
-    ("UNRECOGNIZED_NAME", "the broker has no certificate of that name: check the server name"),
-    ("PROTOCOL", "the broker's TLS is too old: TLS 1.2 is the least here"),
+    ("ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired. Renew it"),
+    ("UNRECOGNIZED_NAME", "the broker has no certificate for that name. Check the server name"),
+    ("PROTOCOL", "the broker's TLS is too old. Turn on TLS 1.2 or newer there"),
     ("WRONG_VERSION_NUMBER", _NOT_TLS),
     ("RECORD_LAYER_FAILURE", _NOT_TLS),
     ("PACKET_LENGTH_TOO_LONG", _NOT_TLS),
@@ -115,13 +116,13 @@ def _explain_verification_error(error: ssl.SSLCertVerificationError) -> str:
     said = error.verify_message.rstrip(".")
     if error.verify_code in _NAME_MISMATCH_CODES:
         return (
-            f"its certificate is another's ({said}): dial a name that it bears, or give one as "
-            "server name"
+            f"its certificate is for another name ({said}). Connect to a name that it has, or set "
+            "one as server name"
         )
     if error.verify_code in _VALIDITY_CODES:
         return (
-            f"its certificate is out of date ({said}): the broker needs a new one, if this clock "
-            "is right"
+            f"its certificate is out of date ({said}). Renew it at the broker, or correct this "
+            "machine's clock"
         )
     return _NOT_TRUSTED.format(said)
 
@@ -181,7 +182,7 @@ class TlsSocket:
         """Send some of these bytes, at most one record, and return their number."""
         found = self._call(lambda: self._socket.send(data), None)
         if found is None:
-            raise BrokenPipeError(errno.EPIPE, "it is closed here")
+            raise BrokenPipeError(errno.EPIPE, "this client closed it")
         return found
 
     def shutdown(self, how: int) -> None:
@@ -218,7 +219,7 @@ class TlsSocket:
         try:
             return self._retry_until_ready(operation, at_end)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-            raise BrokenPipeError(errno.EPIPE, "the broker has closed it") from error
+            raise BrokenPipeError(errno.EPIPE, "the broker closed it") from error
         except ssl.SSLError as error:
             why = f"TLS: {explain_tls_error(error)}"
             raise ConnectionAbortedError(errno.ECONNABORTED, why) from error
@@ -254,11 +255,13 @@ _KEY_MISMATCH_REASONS: Final = frozenset(
 """OpenSSL's reasons for another key; the last two where that is of another kind,
 as EC is to RSA."""
 
-_BAD_PEM_HINT: Final = "needed PEM that OpenSSL reads, as openssl x509 writes it: copy it once more"
+_BAD_PEM_HINT: Final = (
+    "needed PEM that OpenSSL reads, as openssl x509 writes it. Copy the file again"
+)
 
 _HANDSHAKE_SECONDS_MIN: Final = 0.001
 _HANDSHAKE_TIMEOUT: Final = (
-    "no answer to the handshake in time: check that TLS is on there, or leave it out here"
+    "no response to the handshake in time. Check that TLS is on there, or turn it off here"
 )
 
 
@@ -273,8 +276,8 @@ class TlsClient:
         self._server_name = settings.server_name
         if not settings.verify:
             _log.warning(
-                "TLS without verify: anybody on the way to a broker can pose as it, read and "
-                "change all"
+                "TLS without verify: anybody on the way to a broker can pose as it, and read and "
+                "change all data"
             )
 
     def handshake(self, sock: socket.socket, address: str, host: str, seconds: float) -> TlsSocket:
@@ -294,7 +297,7 @@ class TlsClient:
             raise TlsFailed(address, explain_handshake_error(error)) from error
         except ValueError as error:
             raise TlsFailed(
-                address, f"no certificate can bear the name {name!r}: {error}"
+                address, f"no certificate can have the name {name!r}: {error}"
             ) from error
         finally:
             sock.close()  # its descriptor belongs to the TLS socket now
@@ -360,14 +363,14 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings, certificat
     except ssl.SSLError as error:
         if error.reason in _KEY_MISMATCH_REASONS:
             why = (
-                f"{key.name} is not the key of the certificate in {certificate.name}: needed the "
-                "one that this was made with"
+                f"{key.name} is not the key of the certificate in {certificate.name}. Use the one "
+                "that it was made with"
             )
             raise TlsRejected("key_file", why) from error
         if key.has_locked_key:
             why = (
-                f"it does not open the key in {key.name}, or this OpenSSL does not know how that "
-                "is locked: give the key's own password"
+                f"it does not decrypt the key in {key.name}, or this OpenSSL does not know the "
+                "encryption. Pass the key's own password"
             )
             raise TlsRejected("key_password", why) from error
         why = (
@@ -378,7 +381,7 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings, certificat
     except ValueError as error:
         raise TlsRejected("key_password", str(error)) from error
     except OSError as error:
-        why = f"no room for it in the directory for temporary files: {error}"
+        why = f"it cannot be written to the directory for temporary files: {error}"
         raise TlsRejected("cert_file", why) from error
 
 
@@ -387,5 +390,5 @@ def _check_name(context: ssl.SSLContext, name: str) -> None:
         with suppress(ssl.SSLWantReadError):
             context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
     except (TypeError, ValueError, ssl.SSLError) as error:
-        why = f"no certificate can bear the name {excerpt(name)}: {sanitize(str(error))}"
+        why = f"no certificate can have the name {excerpt(name)}: {sanitize(str(error))}"
         raise TlsRejected("server_name", why) from error

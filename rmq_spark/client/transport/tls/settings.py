@@ -22,9 +22,9 @@ _FILES: Final = {"ca": "ca_file", "certificate": "cert_file", "key": "key_file"}
 _CERTIFICATE: Final = "CERTIFICATE"
 _PRIVATE_KEY: Final = "PRIVATE KEY"
 _PEM_HINT: Final = (
-    "it has to be a text file with -----BEGIN {} in it (PEM); keytool and openssl make one"
+    "it must be a text file that contains -----BEGIN {} (PEM). Make one with keytool or openssl"
 )
-_PATH_HINT: Final = "needed a PEM file of this machine: correct the path, or put the file there"
+_PATH_HINT: Final = "needed a PEM file on this machine. Correct the path, or put the file there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class TlsSettings:
         _check_password(self.key_password)
         if self.ca is not None and not self.verify:
             raise TlsRejected(
-                "ca_file", "nothing is held against it where nothing is verified: leave one out"
+                "ca_file", "it has no effect with verify=False. Leave one of the two out"
             )
         _check_has_block("ca_file", self.ca, _CERTIFICATE)
         _check_has_block("cert_file", self.certificate, _CERTIFICATE)
@@ -163,15 +163,17 @@ class TlsSettings:
         if self.certificate is None:
             for given, what in ((self.key, "its key"), (self.key_password, "its key's password")):
                 if given is not None:
-                    raise TlsRejected("cert_file", f"it is needed as well as {what}")
+                    raise TlsRejected("cert_file", f"it is required together with {what}")
             return
         key = self.key or self.certificate
         if not key.has_block(_PRIVATE_KEY):
             raise TlsRejected(
-                "key_file", f"it is needed: {self.certificate.name} holds no private key"
+                "key_file", f"it is required, as {self.certificate.name} holds no private key"
             )
         if key.has_locked_key and self.key_password is None:
-            raise TlsRejected("key_password", f"it is needed: the key in {key.name} is locked")
+            raise TlsRejected(
+                "key_password", f"it is required, as the key in {key.name} is encrypted"
+            )
 
 
 def _check_password(found: object) -> None:

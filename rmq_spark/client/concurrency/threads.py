@@ -1,4 +1,4 @@
-"""Parallel map: calls a function for several items, some at a time.
+"""Threads: starting them, and calling a function for several items at a time.
 
     parallel_map(topics, ask, threads_max=16, name="routes")     the caller, and up to 15 threads
 
@@ -7,15 +7,49 @@ The calling thread and its helpers each take the next item that is left.
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from rmq_spark.client.concurrency.locks import SIGNAL_CHECK_SECONDS, start_thread
+from rmq_spark.client.errors import ThreadNotStarted
 
 _Thing = TypeVar("_Thing", bound=Hashable)
 _Found = TypeVar("_Found")
+
+SIGNAL_CHECK_SECONDS: Final = 1.0
+"""Longest wait: a signal that comes just before a wait begins is handled when it ends."""
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        ThreadNotStarted: A limit of threads is reached, or Python is exiting.
+    """
+    if sys.is_finalizing():
+        raise ThreadNotStarted("can't start new thread at interpreter shutdown")
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise ThreadNotStarted(str(error)) from error
+
+
+def wait_for(
+    condition: threading.Condition, predicate: Callable[[], bool], deadline: float
+) -> bool:
+    """Wait for a notification after which a predicate holds; return False at the deadline.
+
+    The deadline is of `time.monotonic`. A signal is handled within `SIGNAL_CHECK_SECONDS`.
+    """
+    while not predicate():
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        condition.wait(min(remaining, SIGNAL_CHECK_SECONDS))
+    return True
 
 
 def parallel_map(
@@ -58,7 +92,7 @@ def parallel_map(
             helper = threading.Thread(target=work, name=f"rocketpoll {name}", daemon=True)
             try:
                 start_thread(helper)
-            except RuntimeError:  # at a limit of threads
+            except ThreadNotStarted:
                 break
             helpers.append(helper)
         work()
