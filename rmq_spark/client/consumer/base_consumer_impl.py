@@ -42,8 +42,12 @@ from rmq_spark.client.consumer.rebalance.rebalance_service import (
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
 from rmq_spark.client.health import ConsumerHealth
-from rmq_spark.client.instance.instance import SHUTDOWN_MS, THREAD_JOIN_MS_MAX, ClientInstance
-from rmq_spark.client.instance.topic_lookup import require_topics
+from rmq_spark.client.instance.instance import (
+    SHUTDOWN_MS,
+    THREAD_JOIN_MS_MAX,
+    ClientInstance,
+    require_topics,
+)
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     ALL,

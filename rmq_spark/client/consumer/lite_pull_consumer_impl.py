@@ -58,8 +58,7 @@ from rmq_spark.client.errors import (
     OffsetOutOfRange,
     SubscriptionConflict,
 )
-from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.topic_lookup import require_topics
+from rmq_spark.client.instance.instance import ClientInstance, require_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import (

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.threads import parallel_map, start_thread
+from rmq_spark.client.concurrency.threads import parallel_map, raise_first, start_thread
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
@@ -115,9 +115,7 @@ class Routes(ForkAware):
             NoNameServer: None of them answers.
         """
         unknown = [topic for topic in topics if topic not in self._table]
-        for outcome in self.refresh_each(unknown).values():
-            if isinstance(outcome, Exception):
-                raise outcome
+        raise_first(self.refresh_each(unknown).values())
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may be sent to.

@@ -20,8 +20,7 @@ from rmq_spark.client.arguments import (
     check_topic,
 )
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
-from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.topic_lookup import suggest_similar_topics
+from rmq_spark.client.instance.instance import ClientInstance, suggest_similar_topics
 from rmq_spark.wire.message_queue import MessageQueue
 
 EARLIEST: Final = "earliest"
