@@ -698,12 +698,10 @@ def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
         raise
     except RouteNotFound as error:
         try:
-            topics = sorted(
-                each for each in name_servers.admin.topics() if not is_system_topic(each)
-            )
+            topics = name_servers.admin.topics()
         except ClientError:  # the first error tells more
-            raise error from None
-        near = nearest_name(error.topic, topics)
+            topics = frozenset()
+        near = nearest_name(error.topic, sorted(t for t in topics if not is_system_topic(t)))
         if near is None:
             raise
         raise RouteNotFound(error.topic, f"{error.why} (did you mean {near}?)") from error
