@@ -38,13 +38,16 @@ class HeartbeatSender(ForkAware):
         """Make a sender; ``data`` returns this client's present id and groups."""
         self._api = api
         self._data = data
+        self._after_fork()
+        ForkAware.__init__(self)
+
+    def _after_fork(self) -> None:
+        """Know no broker: in a child process, they know the parent, and not this process."""
         self._executor = PerBrokerExecutor("rocketpoll heartbeat")
         self._failures: dict[str, int] = {}  # since each broker last took a heartbeat
         self._unaware_brokers: dict[str, None] = {}  # brokers that do not know of this client
         self.versions: dict[str, int] = {}
         """Version that each broker answered the last heartbeat with, by address."""
-
-        ForkAware.__init__(self)
 
     def send(self, addresses: Iterable[str]) -> None:
         """Send heartbeats to brokers; return when they have answered, or after a second.
@@ -131,10 +134,3 @@ class HeartbeatSender(ForkAware):
     def stop(self, wait_ms: int = 0) -> None:
         """Stop sending; wait at most so long for requests in flight."""
         self._executor.stop(wait_ms)
-
-    def _after_fork(self) -> None:
-        """Forget the brokers: they know the parent, and not this process."""
-        self._executor = PerBrokerExecutor("rocketpoll heartbeat")
-        self._failures = {}
-        self._unaware_brokers = {}
-        self.versions = {}

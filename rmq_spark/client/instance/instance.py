@@ -378,7 +378,10 @@ class ClientInstance(ForkAware):
         ):
             check_period_ms(name, number)
         check_range("max_body_bytes", max_body_bytes, 1, PLAIN_BYTES_LIMIT_MAX)
-        _check_extensions(extensions)
+        needed, example = "a set of Extension", "frozenset(Extension)"
+        check_kind("extensions", extensions, frozenset, needed, example)
+        for each in extensions:
+            check_kind("one of extensions", each, Extension, needed, example)
         self._consumers: dict[str, RegisteredConsumer] = {}
         self._producers: dict[str, RegisteredProducer | None] = {}
         addresses = (
@@ -648,13 +651,6 @@ class ClientInstance(ForkAware):
 
     def _unregister_groups(self, producers: Iterable[str], consumers: Iterable[str]) -> None:
         self._heartbeat_sender.unregister(self.connections.ready_addresses(), producers, consumers)
-
-
-def _check_extensions(found: Iterable[Extension]) -> None:
-    needed, example = "a set of Extension", "frozenset(Extension)"
-    check_kind("extensions", found, frozenset, needed, example)
-    for each in found:
-        check_kind("one of extensions", each, Extension, needed, example)
 
 
 def local_address(peers: Iterable[str]) -> str:

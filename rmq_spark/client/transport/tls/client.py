@@ -330,21 +330,17 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
     elif settings.ca is None:
         context.load_default_certs()
     else:
-        _load_ca(context, settings.ca)
+        ca = settings.ca
+        try:
+            context.load_verify_locations(cadata=ca.text)
+        except (ssl.SSLError, ValueError) as error:
+            why = f"{ca.name} holds no certificate that can be read: {error}; {_BAD_PEM_HINT}"
+            raise TlsRejected("ca_file", why) from error
     if settings.certificate is not None:
         _load_certificate(context, settings, settings.certificate)
     if settings.server_name is not None:
         _check_name(context, settings.server_name)
     return context
-
-
-def _load_ca(context: ssl.SSLContext, ca: Pem) -> None:
-    try:
-        context.load_verify_locations(cadata=ca.text)
-    except (ssl.SSLError, ValueError) as error:
-        raise TlsRejected(
-            "ca_file", f"{ca.name} holds no certificate that can be read: {error}; {_BAD_PEM_HINT}"
-        ) from error
 
 
 def _load_certificate(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) -> None:
