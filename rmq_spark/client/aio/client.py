@@ -224,7 +224,7 @@ class Client(ForkAware):
         try:
             await self._call_queue.call(bridge, self._start)
         except asyncio.CancelledError:
-            self._call_queue.call(bridge, self._stop)  # behind the start, should that have begun
+            self._call_queue.call(bridge, self._stop)  # after the start, if it has begun
             raise
         return self
 

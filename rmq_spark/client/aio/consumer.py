@@ -39,7 +39,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- LoopConsumer: the threaded consumer behind one of asyncio; it gives messages, and waits for
+# ---- LoopConsumer: the threaded consumer inside one of asyncio; it gives messages, and waits for
 # none.
 
 ListenerRunner = Callable[

@@ -402,9 +402,9 @@ class NameServerApi:
     def _ask_with_retry(self, call: Callable[[str], _Found]) -> _Found:
         """Return the answer of any name server; one that closes the connection is asked again.
 
-        It may have closed one that is kept open between questions, as whoever is started again
-        does, and that may be seen only when the next question has been sent. Operators have the
-        time for a second one; a send that looks for its route has not.
+        A name server that was restarted has closed a connection that was kept open between
+        requests, which may show only when the next request has been sent. Operators have the time
+        for a second one; a send that looks for its route has not.
         """
 
         def asked(address: str) -> _Found:

@@ -23,10 +23,10 @@ SEND_WAIT_MS: Final = 1_000
 """Milliseconds that brokers are waited for; the rest is done in the background."""
 
 RETRY_MS: Final = 1_000
-"""Milliseconds until a broker is told again that did not take a heartbeat."""
+"""Milliseconds until a heartbeat that failed is sent again."""
 
 RETRIES_MAX: Final = 30
-"""Times that it is told so, one after the other; from then on, with all others."""
+"""Times that it is sent again so soon; after that, with those to all other brokers."""
 
 _UNREGISTER_TIMEOUT_MS: Final = 500
 
@@ -89,7 +89,7 @@ class HeartbeatSender(ForkAware):
             self.versions[address] = self._api.heartbeat(address, self._data())
             self._failures.pop(address, None)
         except ClientError as error:
-            if self._executor.is_stopped:  # the client ends, of which brokers are told otherwise
+            if self._executor.is_stopped:  # the client is ending, and unregisters
                 return
             self._unaware_brokers[address] = None
             failures = self._failures[address] = self._failures.get(address, 0) + 1

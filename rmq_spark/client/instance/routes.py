@@ -246,7 +246,7 @@ class Routes(ForkAware):
             self._brokers = {
                 name: broker for route in table.values() for name, broker in route.brokers.items()
             }
-            self._table = table  # behind the brokers, which a route that is known leads to
+            self._table = table  # after the brokers, which a known route leads to
         if others := (others & table.keys()) - {topic}:
             self.refresh_each(sorted(others))  # a route that cannot be found out stays as it is
         return found
@@ -324,7 +324,7 @@ class Routes(ForkAware):
     def _after_fork(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = threading.Lock()
-        self._refresh_threads = {}  # whoever asked is a thread of the parent
+        self._refresh_threads = {}  # they are threads of the parent
 
     def _get_broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)

@@ -52,7 +52,7 @@ class SendPermits:
         self.bytes = 0
         self._sizes: dict[object, int] = {}  # by the future of each send
         self._mutex = threading.Lock()
-        self._wait_queue: deque[threading.Condition] = deque()  # of those who wait, one for each
+        self._wait_queue: deque[threading.Condition] = deque()  # one for each waiting thread
 
     @property
     def count(self) -> int:
@@ -310,7 +310,7 @@ class AsyncSender:
             if not self.permits.acquire(future, len(prepared.body), deadline - time.monotonic()):
                 raise TooManyPending(self.permits.count, self.permits.bytes)  # noqa: TRY301
             _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
-        except BaseException:  # Ctrl-C, for example: nobody gets the future
+        except BaseException:  # Ctrl-C, for example: no caller gets the future
             self.permits.release(future)
             raise
         return future

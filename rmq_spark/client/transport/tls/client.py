@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import Pem, TlsSettings
 
 
-# ---- Faults of TLS, and how to mend them: OpenSSL's reasons in a user's words.
+# ---- Errors of TLS, and how to fix them: OpenSSL's reasons in a user's words.
 
 NO_TLS_AT_PEER: Final = (
     "it closed the connection during the handshake, as a server without TLS does. Turn TLS on "
@@ -215,7 +215,7 @@ class TlsSocket:
         return name
 
     def _call(self, operation: Callable[[], _Done], at_end: _Done) -> _Done:
-        """Try an operation until it is done, and tell its errors as those of a plain socket."""
+        """Retry an operation until it is done; raise its errors as those of a plain socket."""
         try:
             return self._retry_until_ready(operation, at_end)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
