@@ -141,8 +141,7 @@ class AdminApi:
 
     def sinks(self, address: str) -> Mapping[str, SinkState]:
         """Return the last batch of each sink at one of our brokers, by the sink's name."""
-        answer = self.requests.call(address, RequestCode.ALL_SINKS)
-        return response_body(address, SinksBody, answer).sinks
+        return self.requests.body(SinksBody, address, RequestCode.ALL_SINKS).sinks
 
     def forget_sink(self, address: str, sink: str) -> bool:
         """Remove a sink from one of our brokers; return whether the broker knew it."""
@@ -279,16 +278,19 @@ class AdminApi:
         """
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         header = GetConsumerRunningInfoRequestHeader(group, client_id)
-        calls = TypedRequests(self.requests.request, RELAY_TIMEOUT_MS)
-        return calls.body(ConsumerRunningInfo, address, code, header)
+        return self.requests.body(ConsumerRunningInfo, address, code, header, RELAY_TIMEOUT_MS)
 
     def consume_message_directly(
         self, address: str, header: ConsumeMessageDirectlyResultRequestHeader
     ) -> ConsumeMessageDirectlyResult:
         """Make a consumer consume one message now, by way of the broker."""
-        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-        calls = TypedRequests(self.requests.request, RELAY_TIMEOUT_MS)
-        return calls.body(ConsumeMessageDirectlyResult, address, code, header)
+        return self.requests.body(
+            ConsumeMessageDirectlyResult,
+            address,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            header,
+            RELAY_TIMEOUT_MS,
+        )
 
     # ---- the broker
 

@@ -331,7 +331,9 @@ class AsyncSender:
         try:
             if not self.permits.acquire(promise, len(prepared.body), 0):
                 return False
-            _AsyncSend(self, prepared, fixed, timeout_ms, promise).start_nonblocking(call_soon)
+            send = _AsyncSend(self, prepared, fixed, timeout_ms, promise)
+            send.call_soon = call_soon
+            send.attempt(may_wait=False)
         except BaseException:
             self.permits.release(promise)
             raise
@@ -383,11 +385,6 @@ class _AsyncSend(PendingRequest):
             None  # the queue of a try that waits for a thread
         )
         self._turn: int | None = None  # the turn of one whose queues are not known yet
-
-    def start_nonblocking(self, call_soon: CallSoon) -> None:
-        """Send the message without waiting; ``call_soon`` or another thread writes it."""
-        self.call_soon = call_soon
-        self.attempt(may_wait=False)
 
     def attempt(self, *, may_wait: bool = True) -> None:
         """Send the message to a queue that has not failed; in a thread, if that may block."""
