@@ -188,7 +188,7 @@ def test_two_damaged_files_are_an_error_that_says_what_to_do(path):
     written(path, first=13)
     for each in path.parent.iterdir():
         each.write_bytes(b"")
-    with pytest.raises(OffsetFileDamaged, match="mend one of them, or delete both"):
+    with pytest.raises(OffsetFileDamaged, match="Repair one of them, or delete both"):
         opened(path)
 
 
