@@ -309,7 +309,7 @@ def test_a_queue_that_is_retired_is_pulled_no_more(bench):
 
 def test_when_all_queues_together_take_up_too_much_only_one_without_anything_is_pulled(bench):
     bench.start()
-    bench.consumer.cached_bytes = 512 << 20
+    bench.consumer.cached_bytes = LIMITS.bytes_for_all
     bench.answer(pulled(then=6, status=PullStatus.NO_MATCHED_MSG))
     bench.tasks.move(0)
     assert bench.offsets == [5, 6]

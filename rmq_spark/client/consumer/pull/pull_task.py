@@ -68,6 +68,11 @@ class PullLimits:
     pull_threshold_size_for_queue_mib: int = 100
     consume_max_span: int = 2_000
 
+    @property
+    def bytes_for_all(self) -> int:
+        """The limit ``pull_threshold_size_for_all_mib`` in bytes."""
+        return self.pull_threshold_size_for_all_mib << 20
+
 
 class PulledQueue(Protocol):
     """The state of one queue: an `AssignedQueue`, or the `PullRequest` of a push consumer."""
@@ -196,12 +201,11 @@ class PullTask(ABC):
 
     def _is_cache_full(self) -> bool:
         queue, limits = self._queue.process_queue, self._limits
-        bytes_for_all = limits.pull_threshold_size_for_all_mib << 20
         return (
             queue.message_count >= limits.pull_threshold_for_queue
             or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
             or queue.span > limits.consume_max_span
-            or (queue.message_count > 0 and self._consumer.cached_bytes >= bytes_for_all)
+            or (queue.message_count > 0 and self._consumer.cached_bytes >= limits.bytes_for_all)
         )
 
     # ---- one pull
