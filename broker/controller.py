@@ -31,10 +31,13 @@ from .common.histogram import Histogram
 from .longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from .longpolling.pull_request import PullRequest
 from .longpolling.pull_request_hold_service import PullRequestHoldService
+from .processor.clients.client_manage import NotifyConsumerIdsChanged
+from .processor.processor import BrokerParts
+from .processor.reply_after_save import ReplyAfterSave
 from .processor.request import reply
 from .runtime.deletion_log import DeletionLog
 from .runtime.housekeeping import Housekeeping
-from .runtime.processors import BrokerContext, Processors
+from .runtime.processors import Processors
 from .runtime.state_tables import StateTables
 from .runtime.table_reconciliation import TableReconciliation
 from .schedule.schedule_message_service import ScheduleMessageService, StartTime
@@ -44,6 +47,11 @@ from .server.fair_scheduler import FairScheduler
 from .server.server import CannotListen, RemotingServer
 from .settings.config import BrokerConfig
 from .settings.reload import Reload, plan_reload
+from .state.members.consumers import ConsumerManager
+from .state.members.membership_limits import MembershipLimits
+from .state.members.producers import ProducerManager
+from .state.members.queue_locks import QueueLocks
+from .state.stats.broker_stats import BrokerStats
 from .store.config import BrokerRole
 from .store.errors import Degradation, StoreError, TransientFailure, describe_error, is_transient
 from .store.files.disk import Disk, DiskUsage, LocalDisk
@@ -171,28 +179,7 @@ class BrokerController:
         )
         self.store.set_deletion_listener(self._report_deletion)
         self.housekeeping = self._housekeeping(config)
-        self.processors = Processors(
-            BrokerContext(
-                config=config,
-                store=self.store,
-                tables=self.tables,
-                schedule=self.schedule,
-                hold_service=self.hold_service,
-                loop=self._loop,
-                now_ms=self._now_ms,
-                monotonic_ms=self._monotonic_ms,
-                advertised_host=self.advertised_host,
-                busy_reason=self._busy_reason,
-                suspend=self._suspend,
-                run_steps=self.scheduler.run_steps,
-                run_in_thread=self.housekeeping.run_in_thread,
-                run_in_batch_thread=self.housekeeping.run_in_batch_thread,
-                clean=self.housekeeping.clean,
-                recent_forced_deletions=self.deletion_log.recent_forced_deletions,
-                disk_usage=self.disk_usage,
-                memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            )
-        )
+        self.processors = Processors(self._parts(config))
         self.server = RemotingServer(
             config.server,
             self.processors.dispatch,
@@ -365,6 +352,42 @@ class BrokerController:
             tables=self.tables,
             schedule=self.schedule,
             on_opened=self._reconciliation.reconcile_complete_queues,
+        )
+
+    def _parts(self, config: BrokerConfig) -> BrokerParts:
+        """Return what processors work with, with the tables of members, which are empty."""
+        limits = MembershipLimits(
+            members_max=config.max_group_members,
+            subscription_bytes_max=config.subscription_bytes_max,
+        )
+        notify = NotifyConsumerIdsChanged(self.tables.groups, self.scheduler.run_steps)
+        return BrokerParts(
+            config=config,
+            store=self.store,
+            topics=self.tables.topics,
+            groups=self.tables.groups,
+            offsets=self.tables.offsets,
+            kv_configs=self.tables.kv_configs,
+            consumers=ConsumerManager(notify, limits),
+            producers=ProducerManager(limits),
+            locks=QueueLocks(self._monotonic_ms),
+            stats=BrokerStats(config.broker_cluster_name, self._now_ms()),
+            schedule=self.schedule,
+            hold_service=self.hold_service,
+            reply_after_save=ReplyAfterSave(self.housekeeping.run_in_thread),
+            loop=self._loop,
+            now_ms=self._now_ms,
+            monotonic_ms=self._monotonic_ms,
+            advertised_host=self.advertised_host,
+            busy_reason=self._busy_reason,
+            suspend=self._suspend,
+            run_steps=self.scheduler.run_steps,
+            run_in_thread=self.housekeeping.run_in_thread,
+            run_in_batch_thread=self.housekeeping.run_in_batch_thread,
+            clean=self.housekeeping.clean,
+            recent_forced_deletions=self.deletion_log.recent_forced_deletions,
+            disk_usage=self.disk_usage,
+            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
 
     # ---- requests

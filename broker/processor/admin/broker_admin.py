@@ -9,57 +9,35 @@ from collections.abc import Callable
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.cluster_lists import KVTable
-from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
+from rmq_spark.wire.bodies.configs import DataVersion
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
 
 from ...common.channel import Channel
-from ...settings.config import BrokerConfig
-from ...state.stats.broker_stats import STATS_NAMES, BrokerStats
-from ..request import Handlers, RequestRejected, header_of, success_response
+from ...state.stats.broker_stats import STATS_NAMES
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, header_of, success_response
 from .configuration import properties_text_for_operators, read_only_error
-from .runtime_info import RuntimeInfo
+from .runtime_info import RuntimeInfo, SendQueue
 
 
-class BrokerAdminProcessor:
+class BrokerAdminProcessor(Processor):
     """The responses to requests about settings, figures and housekeeping."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        runtime_info: RuntimeInfo,
-        stats: BrokerStats,
-        delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
-        clean: Callable[[], object],
-        started_ms: int,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """Take what the answers need; ``clean`` deletes old files soon, without delay here."""
-        self.config = config
-        self._runtime_info = runtime_info
-        self._stats = stats
-        self._delay_offsets = delay_offsets
-        self._clean = clean
+    def __init__(self, broker: BrokerParts, send_queue: Callable[[], SendQueue]) -> None:
+        super().__init__(broker)
+        self.config = broker.config
+        started_ms = broker.now_ms()
+        self._runtime_info = RuntimeInfo(broker, send_queue, started_ms)
         self._config_version = DataVersion(timestamp=started_ms)
-        self._now_ms = now_ms
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of the requests that are answered here."""
-        return {
-            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
-            RequestCode.GET_BROKER_CONFIG: self.get_config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.get_delay_offsets,
-            RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
-        }
-
+    @handles(RequestCode.UPDATE_BROKER_CONFIG)
     def update_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Refuse UPDATE_BROKER_CONFIG: settings cannot be changed remotely."""
         raise read_only_error(request)
 
+    @handles(RequestCode.GET_BROKER_CONFIG)
     def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CONFIG; its version is the start, as settings do not change later."""
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
@@ -67,20 +45,23 @@ class BrokerAdminProcessor:
             body=properties_text_for_operators(self.config)
         )
 
+    @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
     def get_runtime_info(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_RUNTIME_INFO with all current figures."""
         return success_response(
-            request, body=KVTable(table=self._runtime_info.table(self._now_ms()))
+            request, body=KVTable(table=self._runtime_info.table(self._broker.now_ms()))
         )
 
+    @handles(RequestCode.GET_ALL_DELAY_OFFSET)
     def get_delay_offsets(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_ALL_DELAY_OFFSET with the offset up to which each delay level is delivered."""
-        return success_response(request, body=self._delay_offsets())
+        return success_response(request, body=self._broker.schedule.offsets())
 
+    @handles(RequestCode.VIEW_BROKER_STATS_DATA)
     def view_stats(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer VIEW_BROKER_STATS_DATA with one counter over a minute, an hour and a day."""
         header = header_of(request)
-        data = self._stats.data(header.stats_name, header.stats_key)
+        data = self._broker.stats.data(header.stats_name, header.stats_key)
         if data is None:
             known = (
                 "" if header.stats_name in STATS_NAMES else f"; there are {', '.join(STATS_NAMES)}"
@@ -91,7 +72,8 @@ class BrokerAdminProcessor:
             )
         return success_response(request, body=data)
 
+    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG)
     def clean(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer DELETE_EXPIRED_COMMITLOG and CLEAN_EXPIRED_CONSUMEQUEUE by starting a cleanup."""
-        self._clean()
+        self._broker.clean()
         return success_response(request)

@@ -10,20 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.errors import escape_surrogates
-from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.client_labels import version_desc
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import decode_record
 
-from ...longpolling.pull_request_hold_service import PullRequestHoldService
-from ...settings.config import BrokerConfig
-from ...state.stats.broker_stats import BrokerStats
 from ...store.components import COMMIT_LOG
 from ...store.errors import UnreadableFile
-from ...store.files.disk import DiskUsage
-from ...store.message_store import MessageStore
 from ...store.results import StoreState
+from ..processor import BrokerParts
 
 VERSION_DESC: Final = version_desc(CURRENT_VERSION)
 """The name of `CURRENT_VERSION`."""
@@ -69,30 +64,10 @@ class RuntimeInfo:
     """A table of figures, collected on each request."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        stats: BrokerStats,
-        holds: PullRequestHoldService,
-        delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
-        send_queue: Callable[[], SendQueue],
-        disk_usage: Callable[[], DiskUsage],
-        recent_forced_deletions: Callable[[], str],
-        started_ms: int,
+        self, broker: BrokerParts, send_queue: Callable[[], SendQueue], started_ms: int
     ) -> None:
-        """Take the sources.
-
-        ``delay_offsets`` returns how far each delay level is delivered,
-        ``recent_forced_deletions`` which messages a full disk has forced out lately.
-        """
-        self._config = config
-        self._store = store
-        self._stats = stats
-        self._holds = holds
-        self._delay_offsets = delay_offsets
+        self._broker = broker
         self._send_queue = send_queue
-        self._disk_usage = disk_usage
-        self._recent_forced_deletions = recent_forced_deletions
         self._started_ms = started_ms
 
     def table(self, now_ms: int) -> dict[str, str]:
@@ -115,7 +90,7 @@ class RuntimeInfo:
         return {escape_surrogates(key): escape_surrogates(value) for key, value in figures.items()}
 
     def _puts(self) -> dict[str, str]:
-        stats = self._stats
+        stats = self._broker.stats
         average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
         return {
             "putMessageEntireTimeMax": str(stats.put_latency.max_ms),
@@ -132,7 +107,7 @@ class RuntimeInfo:
         }
 
     def _rates(self) -> dict[str, str]:
-        rates = self._stats.rates()
+        rates = self._broker.stats.rates()
         return {
             "putTps": str(rates.puts),
             "getFoundTps": str(rates.found),
@@ -143,18 +118,18 @@ class RuntimeInfo:
         }
 
     def _days(self) -> dict[str, str]:
-        puts, gets = self._stats.put_totals, self._stats.get_totals
+        puts, gets = self._broker.stats.put_totals, self._broker.stats.get_totals
         return {
             "msgPutTotalYesterdayMorning": str(puts.yesterday_morning),
             "msgPutTotalTodayMorning": str(puts.today_morning),
-            "msgPutTotalTodayNow": str(self._stats.put_messages),
+            "msgPutTotalTodayNow": str(self._broker.stats.put_messages),
             "msgGetTotalYesterdayMorning": str(gets.yesterday_morning),
             "msgGetTotalTodayMorning": str(gets.today_morning),
-            "msgGetTotalTodayNow": str(self._stats.got_messages),
+            "msgGetTotalTodayNow": str(self._broker.stats.got_messages),
         }
 
     def _log(self) -> dict[str, str]:
-        state = self._store.state()
+        state = self._broker.store.state()
         return {
             "commitLogMinOffset": str(state.min_offset),
             "commitLogMaxOffset": str(state.written_offset),
@@ -166,48 +141,50 @@ class RuntimeInfo:
 
     def _earliest(self, state: StoreState) -> int:
         try:
-            record = self._store.record_at(state.min_offset)
+            record = self._broker.store.record_at(state.min_offset)
         except UnreadableFile:  # all other figures are known
             record = None
         return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
 
     def _disk(self) -> dict[str, str]:
-        disk = self._disk_usage()
+        disk = self._broker.disk_usage()
         ours = disk.used + disk.free
         ratio = str(round(disk.used / ours, 4)) if ours else "0.0"
-        path = self._config.store.store_path_root_dir / COMMIT_LOG
+        path = self._broker.config.store.store_path_root_dir / COMMIT_LOG
         return {
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
-            "recentLoss": self._recent_forced_deletions(),  # a key of ours
+            "recentLoss": self._broker.recent_forced_deletions(),  # a key of ours
         }
 
     def _sends(self) -> dict[str, str]:
         queue = self._send_queue()
         return {
             "sendThreadPoolQueueSize": str(queue.size),
-            "sendThreadPoolQueueCapacity": str(self._config.send_queue_capacity),
+            "sendThreadPoolQueueCapacity": str(self._broker.config.send_queue_capacity),
             "sendThreadPoolQueueHeadWaitTimeMills": str(queue.head_wait_ms),
         }
 
     def _pulls(self) -> dict[str, str]:
         """Return figures on pulls under keys of our own, as RocketMQ has none."""
         return {
-            "pullsHeld": str(self._holds.hold_count),
-            "pullsPutOff": str(self._holds.deferred_total),
-            "pullsRescued": str(self._holds.rescued_total),
+            "pullsHeld": str(self._broker.hold_service.hold_count),
+            "pullsPutOff": str(self._broker.hold_service.deferred_total),
+            "pullsRescued": str(self._broker.hold_service.rescued_total),
         }
 
     def _delays(self) -> dict[str, str]:
         return {
             f"scheduleMessageOffset_{level}": f"{queue_offset},{self._max_delayed(level)}"
-            for level, queue_offset in sorted(self._delay_offsets().offset_table.items())
+            for level, queue_offset in sorted(self._broker.schedule.offsets().offset_table.items())
         }
 
     def _max_delayed(self, level: int) -> int:
-        return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, allow_incomplete=True).next
+        return self._broker.store.queue_offsets(
+            SCHEDULE_TOPIC, level - 1, allow_incomplete=True
+        ).next
 
 
 def _runtime(running_ms: int) -> str:

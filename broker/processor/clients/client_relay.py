@@ -23,10 +23,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo
-from ...state.members.consumers import ConsumerManager
-from ...store.message_store import MessageStore
 from ...store.results import PhysicalOffset
-from ..request import Handlers, RequestRejected, header_of, reply
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, header_of, reply
 from .broker_to_client import request_command
 from .pending_replies import REQUEST_BYTES, PendingReplies
 
@@ -44,32 +43,14 @@ STATUS_VERSION_MIN: Final = 28
 """V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
 
 
-class ClientRelayProcessor:
+class ClientRelayProcessor(Processor):
     """The relay of operators' requests to connected consumers."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        store: MessageStore,
-        consumers: ConsumerManager,
-        run_steps: Callable[[Iterator[None]], None],
-        pending_replies: PendingReplies,
-    ) -> None:
-        """Take the request; ``run_steps`` runs steps, at once or over several turns."""
-        self._run_steps = run_steps
+    def __init__(self, broker: BrokerParts, pending_replies: PendingReplies) -> None:
+        super().__init__(broker)
         self._pending_replies = pending_replies
-        self._broker_name = broker_name
-        self._store = store
-        self._consumers = consumers
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of questions to one consumer, and to all members of a group."""
-        return {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_consumer_running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.get_consumer_status,
-        }
-
+    @handles(RequestCode.GET_CONSUMER_RUNNING_INFO)
     def get_consumer_running_info(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
@@ -79,6 +60,7 @@ class ClientRelayProcessor:
         self._relay(connection, request, channel, request.ext_fields)
         return None
 
+    @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     def consume_message_directly(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
@@ -86,17 +68,17 @@ class ClientRelayProcessor:
         header: headers.ConsumeMessageDirectlyResultRequestHeader = header_of(request)
         channel = self._find_online(header.consumer_group, header.client_id or "")
         _, physical_offset = decode_offset_message_id(header.msg_id or "")
-        record = self._store.record_at(PhysicalOffset(physical_offset))
+        record = self._broker.store.record_at(PhysicalOffset(physical_offset))
         if record is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"message [{header.msg_id}] is not in this broker's log"
             )
-        fields = {**request.ext_fields, "brokerName": self._broker_name}
+        fields = {**request.ext_fields, "brokerName": self._broker.config.broker_name}
         self._relay(connection, request, channel, fields, bytes(record))
         return None
 
     def _find_online(self, group: str, client_id: str) -> ClientChannelInfo:
-        channel = self._consumers.find(group, client_id)
+        channel = self._broker.consumers.find(group, client_id)
         if channel is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
@@ -144,6 +126,7 @@ class ClientRelayProcessor:
             connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered
         )
 
+    @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def get_consumer_status(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer with the offsets in the memory of those members that reply in time."""
         header: headers.GetConsumerStatusRequestHeader = header_of(request)
@@ -156,7 +139,7 @@ class ClientRelayProcessor:
             connection,
             request.without_content(),
             header.group,
-            self._run_steps,
+            self._broker.run_steps,
             self._pending_replies,
         )
         yield from survey.send(channels, asked)
@@ -165,7 +148,7 @@ class ClientRelayProcessor:
     def _find_members(
         self, header: headers.GetConsumerStatusRequestHeader
     ) -> tuple[ClientChannelInfo, ...]:
-        group = self._consumers.group(header.group)
+        group = self._broker.consumers.group(header.group)
         channels = tuple(
             channel
             for channel in (group.clients.values() if group is not None else ())

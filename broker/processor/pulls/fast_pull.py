@@ -31,9 +31,7 @@ from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
 from ...common.channel import Channel, ResponseSteps
-from ...settings.config import ServerLimits
-from ...state.tables.subscription_group import SubscriptionGroupManager
-from ...state.tables.topic_config import TopicConfigManager
+from ..processor import BrokerParts
 from ..request import Handler, RequestRejected, header_of
 from .cached_pull import CachedPull, PullCache
 from .pull_header import build_template
@@ -55,18 +53,13 @@ class FastPull:
     """The fast path of all clients."""
 
     def __init__(
-        self,
-        limits: ServerLimits,
-        pulls: PullMessageProcessor,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        run_handler: RunHandler,
+        self, broker: BrokerParts, pulls: PullMessageProcessor, run_handler: RunHandler
     ) -> None:
         """Prepare with what the normal path uses, and with what precedes it in the dispatcher."""
-        self._length_max = limits.frame_bytes_max - _LENGTH_WORD_BYTES
-        self._header_bytes_max = limits.header_bytes_max
+        self._length_max = broker.config.server.frame_bytes_max - _LENGTH_WORD_BYTES
+        self._header_bytes_max = broker.config.server.header_bytes_max
         self._pulls = pulls
-        self._topic_config_of, self._group_config_of = topics.get, groups.get
+        self._topic_config_of, self._group_config_of = broker.topics.get, broker.groups.get
         self._run_handler = run_handler
         self._cache = PullCache()
 

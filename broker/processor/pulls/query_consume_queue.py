@@ -20,48 +20,41 @@ from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.tags import tags_code
 
 from ...common.channel import Channel, ResponseSteps
-from ...state.members.consumers import ConsumerManager
-from ...store.message_store import MessageStore
 from ...store.read.entry_selection import MessageFilter
 from ...store.results import QueueOffset
-from ..request import Handlers, RequestRejected, header_of, success_response
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, header_of, success_response
 
 ENTRIES_MAX: Final = 256
 SCAN_BYTES_MAX: Final = 8 << 20
 """Bytes of messages that one answer looks at; entries beyond are left out."""
 
 
-class QueryConsumeQueueProcessor:
+class QueryConsumeQueueProcessor(Processor):
     """The responses that list entries with their messages, and whether the filter accepts them."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        consumers: ConsumerManager,
-        filter_of: Callable[[SubscriptionData], MessageFilter | None],
+        self, broker: BrokerParts, filter_for: Callable[[SubscriptionData], MessageFilter | None]
     ) -> None:
-        """Take the tables; ``filter_of`` returns the filter of a subscription's pulls, or None."""
-        self._store = store
-        self._consumers = consumers
-        self._filter_of = filter_of
+        super().__init__(broker)
+        self._filter_for = filter_for
 
-    def handlers(self) -> Handlers:
-        """Return the handler of QUERY_CONSUME_QUEUE."""
-        return {RequestCode.QUERY_CONSUME_QUEUE: self.query}
-
+    @handles(RequestCode.QUERY_CONSUME_QUEUE)
     def query(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_CONSUME_QUEUE with entries from an index on."""
         header: QueryConsumeQueueRequestHeader = header_of(request)
         topic, queue_id = header.topic or "", header.queue_id
-        low, high = self._store.queue_offsets(topic, queue_id)
+        low, high = self._broker.store.queue_offsets(topic, queue_id)
         if not high:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         group = header.consumer_group
-        subscription = self._consumers.subscription(group, topic) if group else None
-        message_filter = self._filter_of(subscription) if subscription else None
+        subscription = self._broker.consumers.subscription(group, topic) if group else None
+        message_filter = self._filter_for(subscription) if subscription else None
         count = min(max(header.entry_count, 0), ENTRIES_MAX)
         start = QueueOffset(max(header.from_index, 0))
-        taken_back = self._store.staged_batches.rolled_back_offsets(topic, queue_id, start, count)
+        taken_back = self._broker.store.staged_batches.rolled_back_offsets(
+            topic, queue_id, start, count
+        )
         if start not in taken_back:
             start = max(start, low)
         end = min(start + count, high)
@@ -99,7 +92,7 @@ class QueryConsumeQueueProcessor:
         left = SCAN_BYTES_MAX
         while start < end and left > 0:
             count = end - start
-            found = self._store.get_message(
+            found = self._broker.store.get_message(
                 topic,
                 queue_id,
                 QueueOffset(start),

@@ -5,7 +5,6 @@ It sends the records as they lie in the log; clients compare keys and topics aga
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -14,9 +13,8 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, QueryMessageResponseHeader
 
 from ...common.channel import Channel, ResponseSteps
-from ...settings.config import BrokerConfig
-from ...store.message_store import MessageStore
-from ..request import Handlers, RequestRejected, header_of, success_response
+from ..processor import Processor, handles
+from ..request import RequestRejected, header_of, success_response
 
 MESSAGES_MAX: Final = 64
 """The maximum number of messages in one answer, whatever is asked for."""
@@ -28,23 +26,10 @@ ANSWER_BYTES_MAX: Final = 8 << 20
 _INDEX_TYPES: Final = ("", "K", "U")
 
 
-class QueryMessageProcessor:
+class QueryMessageProcessor(Processor):
     """The responses to people and tools that look messages up."""
 
-    def __init__(
-        self, config: BrokerConfig, store: MessageStore, now_ms: Callable[[], int]
-    ) -> None:
-        self._has_index = config.store.message_index_enable
-        self._store = store
-        self._now_ms = now_ms
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of the requests that are answered here."""
-        return {
-            RequestCode.QUERY_MESSAGE: self.query,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
-        }
-
+    @handles(RequestCode.QUERY_MESSAGE)
     def query(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_MESSAGE with the newest messages with a key, the oldest of them first."""
         header: QueryMessageRequestHeader = header_of(request)
@@ -54,7 +39,7 @@ class QueryMessageProcessor:
         )
         records: list[Buffer] = []
         left = ANSWER_BYTES_MAX
-        for record in self._store.query_message_in_steps(
+        for record in self._broker.store.query_message_in_steps(
             header.topic, header.key, max(wanted, 0), header.begin_timestamp, header.end_timestamp
         ):
             yield None
@@ -64,16 +49,23 @@ class QueryMessageProcessor:
                     break
                 records.append(record)
         if not records:
-            why = "maybe time range not correct" if self._has_index else "messageIndexEnable=false"
+            why = (
+                "maybe time range not correct"
+                if self._broker.config.store.message_index_enable
+                else "messageIndexEnable=false"
+            )
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"can not find message, {why}")
         # A query lets the index catch up first: it knows all that is visible, as of now.
-        indexed = QueryMessageResponseHeader(self._now_ms(), self._store.state().reput_from_offset)
+        indexed = QueryMessageResponseHeader(
+            self._broker.now_ms(), self._broker.store.state().reput_from_offset
+        )
         return success_response(request, indexed)._replace(body=b"".join(reversed(records)))
 
+    @handles(RequestCode.VIEW_MESSAGE_BY_ID)
     def view(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer VIEW_MESSAGE_BY_ID with the record that starts at a log offset."""
         physical_offset = header_of(request).offset
-        record = self._store.record_at(physical_offset)
+        record = self._broker.store.record_at(physical_offset)
         if record is None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}"

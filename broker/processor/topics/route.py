@@ -22,17 +22,14 @@ from rmq_spark.wire.headers.namesrv import (
     WipeWritePermOfBrokerResponseHeader,
 )
 from rmq_spark.wire.headers.topics import QueryDataVersionResponseHeader
-from rmq_spark.wire.hosts import Host
 
 from ...common.channel import Channel, ResponseSteps
-from ...settings.config import BrokerConfig
 from ...state.tables.changes import Change
-from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
-from ...state.tables.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
+from ...state.tables.kv_config import ORDER_TOPIC_CONFIG
+from ...state.tables.topic_config import SYSTEM_TOPICS, is_system_topic
 from ..admin.configuration import properties_text, read_only_error, reserved_topics
-from ..reply_after_save import ReplyAfterSave
+from ..processor import Processor, handles
 from ..request import (
-    Handlers,
     RequestRejected,
     body_of,
     header_of,
@@ -49,75 +46,39 @@ _UNIT_SUB: Final = 2
 """The bits of a topic's sysFlag, which mean nothing to this broker."""
 
 
-class RouteProcessor:
+class RouteProcessor(Processor):
     """The responses to requests for routes, lists of topics, and write permissions."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicConfigManager,
-        kv_configs: KVConfigs,
-        advertised_host: Callable[[Channel], Host],
-        reply_after_save: ReplyAfterSave,
-    ) -> None:
-        """Take the topics; ``advertised_host`` returns the address that a client can dial."""
-        self._config = config
-        self._topics = topics
-        self._kv_configs = kv_configs
-        self._advertised_host = advertised_host
-        self._reply_after_save = reply_after_save
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of the requests that are answered here."""
-        return {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.cluster_names,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_sub_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_sub_ununit_topics,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
-            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
-            RequestCode.REGISTER_BROKER: self.refuse_broker,
-            RequestCode.UNREGISTER_BROKER: self.refuse_broker,
-            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.refuse_broker,
-        }
 
     # ---- where topics live
 
+    @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     def route(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_ROUTEINFO_BY_TOPIC with the queues of a topic and the broker's address."""
         topic = header_of(request).topic
-        config = self._topics.get(topic)
+        config = self._broker.topics.get(topic)
         if config is None:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}",
             )
         queues = QueueData(
-            broker_name=self._config.broker_name,
+            broker_name=self._broker.config.broker_name,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
             perm=self._permission_of(config),
             topic_sys_flag=config.topic_sys_flag,
         )
         body = TopicRouteData(
-            order_topic_conf=self._kv_configs.get(ORDER_TOPIC_CONFIG, topic),
+            order_topic_conf=self._broker.kv_configs.get(ORDER_TOPIC_CONFIG, topic),
             queue_datas=(queues,),
             broker_datas=(self._broker_data(connection),),
         )
         return success_response(request, body=body)
 
+    @handles(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CLUSTER_INFO with one cluster of one broker."""
-        config = self._config
+        config = self._broker.config
         body = ClusterInfo(
             broker_addr_table={config.broker_name: self._broker_data(connection)},
             cluster_addr_table={config.broker_cluster_name: frozenset({config.broker_name})},
@@ -126,51 +87,60 @@ class RouteProcessor:
 
     def _broker_data(self, connection: Channel) -> BrokerData:
         return BrokerData(
-            cluster=self._config.broker_cluster_name,
-            broker_name=self._config.broker_name,
-            broker_addrs={MASTER_ID: str(self._advertised_host(connection))},
+            cluster=self._broker.config.broker_cluster_name,
+            broker_name=self._broker.config.broker_name,
+            broker_addrs={MASTER_ID: str(self._broker.advertised_host(connection))},
             enable_acting_master=False,  # 4.9 does not say, some clients of 5.x cannot do without
         )
 
     def _permission_of(self, config: TopicConfig) -> int:
         """Return a topic's permission, without what the broker as a whole may not do."""
-        return config.perm & (self._config.broker_permission | ~_READ_WRITE)
+        return config.perm & (self._broker.config.broker_permission | ~_READ_WRITE)
 
     # ---- lists of topics
 
+    @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def all_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics."""
         return success_response_in_steps(
-            request, TopicList(topic_list=frozenset(self._topics.topics))
+            request, TopicList(topic_list=frozenset(self._broker.topics.topics))
         )
 
+    @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
     def topics_of_cluster(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_TOPICS_BY_CLUSTER with all topics, or none for another cluster."""
-        is_here = header_of(request).cluster == self._config.broker_cluster_name
+        is_here = header_of(request).cluster == self._broker.config.broker_cluster_name
         return success_response_in_steps(
-            request, TopicList(topic_list=frozenset(self._topics.topics if is_here else ()))
+            request, TopicList(topic_list=frozenset(self._broker.topics.topics if is_here else ()))
         )
 
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def cluster_names(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS with the names that clusters and brokers reserve."""
-        names = frozenset({self._config.broker_cluster_name, self._config.broker_name})
-        address = str(self._advertised_host(connection))
+        names = frozenset(
+            {self._broker.config.broker_cluster_name, self._broker.config.broker_name}
+        )
+        address = str(self._broker.advertised_host(connection))
         return success_response(request, body=TopicList(topic_list=names, broker_addr=address))
 
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER: possible and existing system topics."""
         found = yield from self._matching_topics(lambda config: is_system_topic(config.topic_name))
-        topics = TopicList(topic_list=SYSTEM_TOPICS | reserved_topics(self._config) | found)
+        topics = TopicList(topic_list=SYSTEM_TOPICS | reserved_topics(self._broker.config) | found)
         return (yield from success_response_in_steps(request, topics))
 
+    @handles(RequestCode.GET_UNIT_TOPIC_LIST)
     def unit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_UNIT_TOPIC_LIST with the topics that have the unit flag."""
         return self._flagged_topics(request, lambda flag: bool(flag & _UNIT))
 
+    @handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
     def unit_sub_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_HAS_UNIT_SUB_TOPIC_LIST with the topics that have the unit-sub flag."""
         return self._flagged_topics(request, lambda flag: bool(flag & _UNIT_SUB))
 
+    @handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
     def unit_sub_ununit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: topics with the unit-sub flag alone."""
         return self._flagged_topics(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
@@ -186,7 +156,7 @@ class RouteProcessor:
     ) -> Generator[None, None, frozenset[str]]:
         """Collect the names of the topics that match, in steps."""
         names = []
-        for config in tuple(self._topics.topics.values()):
+        for config in tuple(self._broker.topics.topics.values()):
             yield
             if matches(config):
                 names.append(config.topic_name)
@@ -194,25 +164,27 @@ class RouteProcessor:
 
     # ---- changes
 
+    @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
     def wipe_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer WIPE_WRITE_PERM_OF_BROKER: producers find no queue, consumers still do."""
-        with self._topics.changes.begin() as change:
+        with self._broker.topics.changes.begin() as change:
             count = yield from self._change_permissions(
                 request, lambda perm: perm & ~_WRITE, change
             )
         success = success_response(request, WipeWritePermOfBrokerResponseHeader(count))
-        self._reply_after_save.commit_change(
-            connection, request, self._topics.save, success, change
+        self._broker.reply_after_save.commit_change(
+            connection, request, self._broker.topics.save, success, change
         )
         return None
 
+    @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
     def add_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer ADD_WRITE_PERM_OF_BROKER: all topics become writable, even read-only ones."""
-        with self._topics.changes.begin() as change:
+        with self._broker.topics.changes.begin() as change:
             count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, change)
         success = success_response(request, AddWritePermOfBrokerResponseHeader(count))
-        self._reply_after_save.commit_change(
-            connection, request, self._topics.save, success, change
+        self._broker.reply_after_save.commit_change(
+            connection, request, self._broker.topics.save, success, change
         )
         return None
 
@@ -223,21 +195,22 @@ class RouteProcessor:
         change: Change[str, TopicConfig],
     ) -> Generator[None, None, int]:
         """Change all topics and answer their number; 0 for a broker of another name."""
-        if header_of(request).broker_name != self._config.broker_name:
+        if header_of(request).broker_name != self._broker.config.broker_name:
             return 0
-        topics = tuple(self._topics.topics)
+        topics = tuple(self._broker.topics.topics)
         for topic in topics:
             yield
-            config = self._topics.get(topic)  # which may have gone, or be another, by now
+            config = self._broker.topics.get(topic)  # which may have gone, or be another, by now
             if config is not None and changed(config.perm) != config.perm:
-                self._topics.put(replace(config, perm=changed(config.perm)), change)
+                self._broker.topics.put(replace(config, perm=changed(config.perm)), change)
         return len(topics)
 
+    @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker deleted it."""
         header = header_of(request)
-        is_here = header.cluster_name in (None, "", self._config.broker_cluster_name)
-        if is_here and self._topics.get(header.topic) is not None:
+        is_here = header.cluster_name in (None, "", self._broker.config.broker_cluster_name)
+        if is_here and self._broker.topics.get(header.topic) is not None:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"the topic {header.topic} is still there: delete it in the broker first, "
@@ -247,27 +220,35 @@ class RouteProcessor:
 
     # ---- what brokers ask
 
+    @handles(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer QUERY_DATA_VERSION: whether a broker's topics differ from those routed."""
         theirs = body_of(request, DataVersion)
-        if header_of(request).broker_name != self._config.broker_name:
+        if header_of(request).broker_name != self._broker.config.broker_name:
             return success_response(request, QueryDataVersionResponseHeader(changed=True))
-        ours = self._topics.data_version
+        ours = self._broker.topics.data_version
         is_same = (ours.counter, ours.timestamp) == (theirs.counter, theirs.timestamp)
         return success_response(request, QueryDataVersionResponseHeader(changed=not is_same), ours)
 
+    @handles(
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+    )
     def refuse_broker(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Refuse REGISTER_BROKER and other requests of brokers."""
         raise RequestRejected(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f"{RequestCode(request.code).name}: this name server serves its own broker "
-            f"{self._config.broker_name} only; others need a name server of RocketMQ's",
+            f"{self._broker.config.broker_name} only; others need a name server of RocketMQ's",
         )
 
+    @handles(RequestCode.GET_NAMESRV_CONFIG)
     def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_NAMESRV_CONFIG with the broker's settings: both are one process."""
-        return request.respond(ResponseCode.SUCCESS, body=properties_text(self._config))
+        return request.respond(ResponseCode.SUCCESS, body=properties_text(self._broker.config))
 
+    @handles(RequestCode.UPDATE_NAMESRV_CONFIG)
     def update_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Refuse UPDATE_NAMESRV_CONFIG: settings cannot be changed remotely."""
         raise read_only_error(request)
