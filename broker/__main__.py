@@ -31,12 +31,19 @@ from typing import TextIO
 from rmq_spark.errors import RocketPollError
 
 from .controller import BrokerController
-from .process.log_format import LOG_FORMATS, set_up_logging
-from .process.operator_log import format_host, log_reload, log_start, log_stopped, log_stopping
+from .process.operator_log import (
+    LOG_FORMATS,
+    format_host,
+    log_reload,
+    log_start,
+    log_stopped,
+    log_stopping,
+    set_up_logging,
+)
 from .process.pandas_blocker import block_pandas
 from .process.service_manager import ServiceManager, StartProgress, name_process
+from .server.descriptors import allow_descriptors
 from .server.event_loop import new_event_loop
-from .server.limits.descriptors import allow_descriptors
 from .settings.config import BrokerConfig
 from .settings.settings import ConfigError, load_config, settings_of
 from .store.errors import StartInterrupted, describe_error, is_transient

@@ -46,7 +46,7 @@ from .server.event_loop import EarliestTimer, monotonic_ms
 from .server.fair_scheduler import FairScheduler
 from .server.server import CannotListen, RemotingServer
 from .settings.config import BrokerConfig
-from .settings.reload import Reload, plan_reload
+from .settings.settings import Reload, plan_reload
 from .state.members.consumers import ConsumerManager
 from .state.members.membership_limits import MembershipLimits
 from .state.members.producers import ProducerManager

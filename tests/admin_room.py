@@ -27,12 +27,13 @@ from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor
 from rocketpoll.broker.processor.admin.runtime_info import SendQueue
 from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
 from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
-from rocketpoll.broker.processor.pulls.query_consume_queue import QueryConsumeQueueProcessor
-from rocketpoll.broker.processor.pulls.query_message import QueryMessageProcessor
+from rocketpoll.broker.processor.pulls.query_message import (
+    QueryConsumeQueueProcessor,
+    QueryMessageProcessor,
+)
 from rocketpoll.broker.processor.reply_after_save import ReplyAfterSave
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.topics.kv_config import KVConfigProcessor
-from rocketpoll.broker.processor.topics.route import RouteProcessor
+from rocketpoll.broker.processor.topics.route import KVConfigProcessor, RouteProcessor
 from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
 from rocketpoll.broker.runtime.state_tables import StateTables
 from rocketpoll.broker.settings.config import BrokerConfig

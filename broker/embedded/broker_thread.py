@@ -19,8 +19,8 @@ from ..common.threads import DaemonThreadPool
 from ..controller import BrokerController
 from ..settings.config import BrokerConfig
 from ..store.errors import describe_error, is_transient
+from .faults.clock import ClockOffset
 from .faults.clock_advance import advance
-from .faults.clock_offset import ClockOffset
 from .faults.embedded_disk import EmbeddedDisk
 from .faults.embedded_loop import EmbeddedLoop, new_embedded_loop
 from .faults.network import EmbeddedNetwork

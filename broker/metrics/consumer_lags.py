@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 
-from ..processor.store_times import store_timestamp
+from ..processor.queues import store_timestamp
 from ..runtime.state_tables import StateTables
 from ..state.members.consumers import ConsumerManager
 from ..store.errors import EndUnknown, StoreError

@@ -20,7 +20,7 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 
 from ..common.channel import Channel, ResponseSteps
-from ..state.tables.limits import TooMany
+from ..state.tables.table import TooMany
 from ..store.errors import Degradations, StoreError, describe_error, is_transient
 from .request import Handler, Handlers, RequestRejected, TopicNotSaved
 

@@ -25,8 +25,7 @@ from ..processor.groups.group_offsets import GroupOffsetsProcessor
 from ..processor.processor import BrokerParts, Processor
 from ..processor.pulls.fast_pull import FastPull
 from ..processor.pulls.pull_message import PullMessageProcessor
-from ..processor.pulls.query_consume_queue import QueryConsumeQueueProcessor
-from ..processor.pulls.query_message import QueryMessageProcessor
+from ..processor.pulls.query_message import QueryConsumeQueueProcessor, QueryMessageProcessor
 from ..processor.pulls.subscription_filters import SubscriptionFilters
 from ..processor.sends.acknowledger import Acknowledger
 from ..processor.sends.admission import TopicAdmission
@@ -34,8 +33,7 @@ from ..processor.sends.message_back import MessageBackProcessor
 from ..processor.sends.pending_topic_sends import PendingTopicSends
 from ..processor.sends.retry_rules import RetryRules
 from ..processor.sends.send_message import SendMessageProcessor, SendParts
-from ..processor.topics.kv_config import KVConfigProcessor
-from ..processor.topics.route import RouteProcessor
+from ..processor.topics.route import KVConfigProcessor, RouteProcessor
 from ..processor.topics.topic_admin import TopicAdminProcessor
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 
-from .limits.descriptors import RESOURCE_SHORTAGE_ERRNOS
+from .descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _BACKLOG = 1_024
 _ACCEPTS_PER_TURN = 16

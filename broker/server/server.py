@@ -20,13 +20,11 @@ from rmq_spark.wire.codes import ResponseCode
 
 from ..settings.config import ServerLimits
 from .client_connection import ClientConnection, Dispatch
+from .descriptors import RESOURCE_SHORTAGE_ERRNOS, descriptor_shortage
 from .event_loop import call_after_read
 from .fair_scheduler import FairScheduler
 from .fast_paths import FastPath
-from .limits import descriptors
-from .limits.concurrency_limit import ConcurrencyLimit
-from .limits.partial_requests import PartialRequests
-from .limits.send_buffers import SendBufferLimits
+from .limits import ConcurrencyLimit, PartialRequests, SendBufferLimits
 from .listener import Listener
 
 _log = logging.getLogger(__name__)
@@ -166,7 +164,7 @@ class RemotingServer:
                 raise
             advice = (
                 "let the broker have more descriptors (ulimit -n)"
-                if error.errno in descriptors.RESOURCE_SHORTAGE_ERRNOS
+                if error.errno in RESOURCE_SHORTAGE_ERRNOS
                 else "choose another listenPort or bindAddress, or stop the program that has it"
             )
             raise CannotListen(
@@ -391,9 +389,7 @@ class RemotingServer:
         """Close clients that keep the broker waiting too long, in steps; schedule the next."""
         try:
             lacks = [listener.poll_accept() for listener in self._listeners]
-            self._log_accept_shortage(
-                descriptors.descriptor_shortage() or next(filter(None, lacks), None)
-            )
+            self._log_accept_shortage(descriptor_shortage() or next(filter(None, lacks), None))
             if not self.is_short_of_memory:
                 self._partial_requests.end_eviction()
             for connection, why in self._overdue_connections(now):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from members import join
 
 from rocketpoll.broker.metrics.consumer_lags import ConsumerLag, ConsumerLags
-from rocketpoll.broker.processor.store_times import store_timestamp
+from rocketpoll.broker.processor.queues import store_timestamp
 from rocketpoll.broker.store.errors import EndUnknown, UnreadableFile
 from rocketpoll.broker.store.queues.consume_queue import QueueBounds
 

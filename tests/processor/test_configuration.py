@@ -8,8 +8,7 @@ from rocketpoll.broker.processor.admin.configuration import (
     reserved_topics,
 )
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.settings.setting_keys import KEYS
-from rocketpoll.broker.settings.settings import load_config
+from rocketpoll.broker.settings.settings import KEYS, load_config
 from rocketpoll.broker.store.config import StoreConfig
 
 CONFIG = BrokerConfig(

@@ -8,7 +8,7 @@ from logged_lines import lines_of
 from tables import topics_in
 
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
 
 

@@ -24,7 +24,7 @@ from rmq_spark.errors import excerpt
 
 from ...controller import BrokerController
 from ..errors import EmbeddedBrokerError, type_error
-from .clock_offset import ClockOffset
+from .clock import ClockOffset
 from .embedded_disk import EmbeddedDisk
 from .network import EmbeddedNetwork
 

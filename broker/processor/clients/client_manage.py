@@ -28,12 +28,11 @@ from ...common.channel import Channel, ResponseSteps
 from ...filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
 from ...state.members.client_channel_info import ClientChannelInfo, client_fault
 from ...state.members.consumers import ConsumerGroup
-from ...state.tables.limits import TooMany
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
+from ...state.tables.table import TooMany
 from ...state.tables.topic_config import retry_topic, topic_fault
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, body_in_steps, header_of, success_response
-from .broker_to_client import one_way_command
+from ..request import RequestRejected, body_in_steps, header_of, one_way_command, success_response
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 """The maximum length of all texts of one subscription, which is kept as long as its client."""

@@ -25,8 +25,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo
 from ...store.results import PhysicalOffset
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, reply
-from .broker_to_client import request_command
+from ..request import RequestRejected, header_of, reply, request_command
 from .pending_replies import REQUEST_BYTES, PendingReplies
 
 RELAY_TIMEOUT_MS: Final = 10_000

@@ -22,8 +22,7 @@ from rmq_spark.wire.properties import change_properties, decode_properties
 from ...common.channel import Channel
 from ...state.members.client_channel_info import ClientChannelInfo
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, reply, size_of
-from .broker_to_client import request_command
+from ..request import RequestRejected, header_of, reply, request_command, size_of
 from .pending_replies import PendingReplies
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"

@@ -25,9 +25,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.topic_config import QUEUE_NUMS_MAX
 from ..processor import Processor, handles
-from ..queues import require_topic
+from ..queues import earliest_timestamp, require_topic, store_timestamp
 from ..request import RequestRejected, header_of, success_response_in_steps
-from ..store_times import earliest_timestamp, store_timestamp
 
 _TOPIC_SEPARATOR = ";"
 _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX

@@ -13,7 +13,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
-from ...state.tables.changes import Change
+from ...state.tables.table import Change
 from ..processor import Processor, handles
 from ..request import (
     RequestRejected,

@@ -34,12 +34,12 @@ from rmq_spark.wire.message_queue import MessageQueue
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.consumers import ConsumerGroup
 from ...state.tables.subscription_group import group_fault
-from ..clients.broker_to_client import one_way_command
 from ..processor import Processor, handles
 from ..queues import check_queue, require_topic
 from ..request import (
     RequestRejected,
     header_of,
+    one_way_command,
     success_response,
     success_response_in_steps,
 )

@@ -1,19 +1,34 @@
-"""QueryMessageProcessor: finds messages by key, by unique id, and by their offset in the log.
+"""Queries: messages by key, by unique id and by their offset in the log; entries of a queue.
 
-It sends the records as they lie in the log; clients compare keys and topics again.
+Messages are sent as their records lie in the log; clients compare keys and topics again. Entries
+come with whether a group would get them; an offset without a message is the blank entry of the
+queue's file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterator
 from typing import Final
 
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
+from rmq_spark.wire.bodies.clients import SubscriptionData
+from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, QueryMessageResponseHeader
+from rmq_spark.wire.headers.operators import (
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+)
+from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.tags import tags_code
 
 from ...common.channel import Channel, ResponseSteps
-from ..processor import Processor, handles
+from ...store.read.entry_selection import MessageFilter
+from ...store.results import QueueOffset
+from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, header_of, success_response
 
 MESSAGES_MAX: Final = 64
@@ -85,3 +100,113 @@ def _check(header: QueryMessageRequestHeader) -> None:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR, "lastKey: this index has no pages, leave it out"
         )
+
+
+ENTRIES_MAX: Final = 256
+SCAN_BYTES_MAX: Final = 8 << 20
+"""Bytes of messages that one answer looks at; entries beyond are left out."""
+
+
+class QueryConsumeQueueProcessor(Processor):
+    """The responses that list entries with their messages, and whether the filter accepts them."""
+
+    def __init__(
+        self, broker: BrokerParts, filter_for: Callable[[SubscriptionData], MessageFilter | None]
+    ) -> None:
+        super().__init__(broker)
+        self._filter_for = filter_for
+
+    @handles(RequestCode.QUERY_CONSUME_QUEUE)
+    def query(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer QUERY_CONSUME_QUEUE with entries from an index on."""
+        header: QueryConsumeQueueRequestHeader = header_of(request)
+        topic, queue_id = header.topic or "", header.queue_id
+        low, high = self._broker.store.queue_offsets(topic, queue_id)
+        if not high:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        group = header.consumer_group
+        subscription = self._broker.consumers.subscription(group, topic) if group else None
+        message_filter = self._filter_for(subscription) if subscription else None
+        count = min(max(header.entry_count, 0), ENTRIES_MAX)
+        start = QueueOffset(max(header.from_index, 0))
+        taken_back = self._broker.store.staged_batches.rolled_back_offsets(
+            topic, queue_id, start, count
+        )
+        if start not in taken_back:
+            start = max(start, low)
+        end = min(start + count, high)
+        matching = set()
+        for message, _size in self._messages(topic, queue_id, start, end, message_filter):
+            if isinstance(message, StoredMessage):
+                matching.add(message.queue_offset)
+            yield None
+        entries: list[ConsumeQueueData] = []
+        for message, size in self._messages(topic, queue_id, start, end, None):
+            if isinstance(message, StoredMessage):
+                gap = range(start + len(entries), min(message.queue_offset, end))
+                entries += [_blank_entry(is_rolled_back=each in taken_back) for each in gap]
+            while start + len(entries) in taken_back:  # a damaged one does not say where it stands
+                entries.append(_blank_entry(is_rolled_back=True))
+            entries.append(_entry(message, size, matching))
+            yield None
+        while start + len(entries) in taken_back:
+            entries.append(_blank_entry(is_rolled_back=True))
+        body = QueryConsumeQueueResponseBody(
+            subscription_data=subscription,
+            filter_data=f"{group}@{topic} is not online!"
+            if group and subscription is None
+            else None,
+            queue_data=tuple(entries),
+            max_queue_index=high,
+            min_queue_index=low,
+        )
+        return success_response(request, body=body)
+
+    def _messages(
+        self, topic: str, queue_id: int, start: int, end: int, message_filter: MessageFilter | None
+    ) -> Iterator[tuple[StoredMessage | RecordError, int]]:
+        """Yield each message between two offsets, or its fault, with the size of its record."""
+        left = SCAN_BYTES_MAX
+        while start < end and left > 0:
+            count = end - start
+            found = self._broker.store.get_message(
+                topic,
+                queue_id,
+                QueueOffset(start),
+                count_max=count,
+                scan_max=count,
+                message_filter=message_filter,
+            )
+            data = memoryview(b"".join(found.buffers))
+            left -= len(data)
+            position = 0
+            for size in map(int, found.sizes):
+                yield _decoded(data[position : position + size]), size
+                position += size
+            if found.next_begin_offset <= start:
+                return
+            start = found.next_begin_offset
+
+
+def _decoded(record: Buffer) -> StoredMessage | RecordError:
+    try:
+        return decode_record(record, check_crc=False)
+    except RecordError as error:
+        return error
+
+
+def _blank_entry(*, is_rolled_back: bool) -> ConsumeQueueData:
+    return ConsumeQueueData(physic_size=BLANK_SIZE, tags_code=ROLLED_BACK if is_rolled_back else 0)
+
+
+def _entry(
+    message: StoredMessage | RecordError, size: int, matching: Container[int]
+) -> ConsumeQueueData:
+    if isinstance(message, RecordError):  # the operator who asks may be looking for just this one
+        return ConsumeQueueData(physic_size=size, msg=str(message))
+    return ConsumeQueueData(
+        physic_offset=message.physical_offset,
+        physic_size=size,
+        tags_code=tags_code(message.tags),
+        eval=message.queue_offset in matching,
+    )

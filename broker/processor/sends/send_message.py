@@ -62,7 +62,7 @@ The last element says whether the sender waits for the disk.
 
 @dataclass(frozen=True)
 class SendParts:
-    """What all processors that store messages share."""
+    """The parts that all processors share that store messages."""
 
     admission: TopicAdmission
     retries: RetryRules

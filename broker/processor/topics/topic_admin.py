@@ -6,8 +6,9 @@ It reports success only when the change is on the disk; a change that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from rmq_spark.wire.bodies.cluster_lists import GroupList
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
@@ -18,11 +19,11 @@ from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
-from ...state.tables.changes import Change
+from ...state.tables.table import Change
 from ...state.tables.topic_config import is_system_topic, topic_fault
 from ..admin.configuration import reserved_topics
 from ..processor import Processor, handles
-from ..queues import require_topic
+from ..queues import require_topic, store_timestamp
 from ..request import (
     RequestRejected,
     body_in_steps,
@@ -30,8 +31,70 @@ from ..request import (
     success_response,
     success_response_in_steps,
 )
-from ..store_times import store_timestamp
-from .topic_attributes import changed_attributes, with_changes
+
+# ---- Attributes of topics, as RocketMQ 5 has them.
+
+SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    "queue.type": frozenset({"SimpleCQ"}),
+    "cleanup.policy": frozenset({"DELETE"}),
+}
+"""The attributes with their possible values. A message's type is for clients to heed."""
+
+
+def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping[str, str] | None:
+    """Return the attributes after changes, which are separated by commas.
+
+    None if there are none.
+    """
+    signed = {}
+    for change in filter(None, (piece.strip() for piece in changes.split(","))):
+        name, equals, value = change.partition("=")
+        if (change[0] == "+") != bool(equals):
+            raise _malformed(change)
+        signed[name] = value
+    return with_changes(known, signed)
+
+
+def with_changes(
+    known: Mapping[str, str] | None, changes: Mapping[str, str] | None
+) -> Mapping[str, str] | None:
+    """Return the attributes after changes in the form of request bodies.
+
+    ``+name`` has a value, ``-name`` has none.
+
+    Raises:
+        RequestRejected: A change has another form, or an attribute is not supported with that
+            value.
+    """
+    attributes = dict(known or {})
+    for signed, value in (changes or {}).items():
+        sign, name = signed[:1], signed[1:]
+        if sign == "+" and value:
+            _check(name, value)
+            attributes[name] = value
+        elif sign == "-" and not value:
+            attributes.pop(name, None)
+        else:
+            raise _malformed(f"{signed}={value}")
+    return attributes or None
+
+
+def _check(name: str, value: str) -> None:
+    values = SUPPORTED.get(name)
+    if values is None:
+        raise _rejected(
+            f"the attribute {name[:80]!r} is not supported; there are "
+            f"{', '.join(sorted(SUPPORTED))}"
+        )
+    if value not in values:
+        raise _rejected(
+            f"the attribute {name} can be {', '.join(sorted(values))}, not {value[:80]!r}"
+        )
+
+
+def _malformed(change: str) -> RequestRejected:
+    return _rejected(f"an attribute is changed by +name=value or -name, not by {change[:80]!r}")
 
 
 class TopicAdminProcessor(Processor):

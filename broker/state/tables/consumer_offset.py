@@ -14,8 +14,7 @@ from typing import Final, Protocol
 
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 
-from .limits import check_limit
-from .table import Table, TableSaver
+from .table import Table, TableSaver, check_limit
 
 _log = logging.getLogger(__name__)
 _SEPARATOR: Final = "@"

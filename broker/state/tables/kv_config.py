@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from .changes import Change, PendingChanges
-from .limits import TooMany, check_limit
-from .table import Table, TableSaver
+from .table import Change, PendingChanges, Table, TableSaver, TooMany, check_limit
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics, with values such as ``broker-a:4;broker-b:4`` by topic."""

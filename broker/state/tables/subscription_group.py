@@ -15,9 +15,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
 
-from .changes import Change, PendingChanges
-from .limits import check_limit, int32_fault
-from .table import Table, TableSaver
+from .table import Change, PendingChanges, Table, TableSaver, check_limit, int32_fault
 from .topic_config import QUEUE_NUMS_MAX
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]

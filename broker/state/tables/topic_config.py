@@ -31,9 +31,7 @@ from rmq_spark.wire.names import (
     topic_fault,
 )
 
-from .changes import Change, PendingChanges
-from .limits import check_limit, int32_fault
-from .table import Table, TableSaver
+from .table import Change, PendingChanges, Table, TableSaver, check_limit, int32_fault
 
 __all__ = [
     "DLQ_PREFIX",

@@ -27,7 +27,7 @@ from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.members.producers import ProducerManager
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 
 NOTICE = Code.NOTIFY_CONSUMER_IDS_CHANGED
 

@@ -42,8 +42,15 @@ from ...fast_path.response_template import ResponseTemplate
 from ...processor import BrokerParts
 from ..acknowledger import Acknowledger
 from ..stored_properties import PropertyRewriter
-from .cached_send import CachedHeader, CachedSend, ClientSendCache, SendCache
-from .send_header import BORN_MARK, QUOTE, unescape_all
+from .cached_send import (
+    BORN_MARK,
+    QUOTE,
+    CachedHeader,
+    CachedSend,
+    ClientSendCache,
+    SendCache,
+    unescape_all,
+)
 
 _log = logging.getLogger(__name__)
 RUN_MAX: Final = 64
