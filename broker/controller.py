@@ -28,9 +28,11 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC
 
 from .common.channel import Channel
 from .common.histogram import Histogram
-from .longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from .longpolling.pull_request import PullRequest
-from .longpolling.pull_request_hold_service import PullRequestHoldService
+from .longpolling.pull_request_hold_service import (
+    NotifyMessageArrivingListener,
+    PullRequestHoldService,
+)
 from .processor.clients.client_manage import NotifyConsumerIdsChanged
 from .processor.processor import BrokerParts
 from .processor.reply_after_save import ReplyAfterSave

@@ -26,7 +26,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -470,3 +470,26 @@ class PullRequestHoldService:
         except Exception:  # noqa: BLE001  # whatever it is, its replay will say so to the client
             _log.exception("looking for a match of a waiting pull of %s failed", request.queue)
             return True
+
+
+class NotifyMessageArrivingListener:
+    """A listener that passes arrivals on to the hold service and to others."""
+
+    def __init__(
+        self,
+        hold_service: PullRequestHoldService,
+        on_arrival: Callable[[str, int], None],
+    ) -> None:
+        """Take the listeners; ``on_arrival`` gets topic and queue."""
+        self._hold_service = hold_service
+        self._on_arrival = on_arrival
+
+    def arriving(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Collection[int] | None
+    ) -> None:
+        """Report that a queue now ends at ``max_offset``, with the tags codes of all new messages.
+
+        None for the codes means any.
+        """
+        self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
+        self._on_arrival(topic, queue_id)

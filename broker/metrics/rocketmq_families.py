@@ -20,7 +20,7 @@ from ..store.errors import EndUnknown, StoreError
 from ..store.records.fields import read_fields
 from ..store.results import PhysicalOffset
 from .consumer_lags import ConsumerLag, ConsumerLags
-from .exposition import CounterFamily, GaugeFamily, MetricFamily, MetricSample
+from .exposition import CounterFamily, GaugeFamily, MetricFamily, MetricSample, gauge
 from .sources import MetricsSources
 
 _TYPE: Final = "message.type"
@@ -221,20 +221,12 @@ class RocketMQFamilies:
             ),
         )
         tables = self._sources.tables
-        yield GaugeFamily(
-            "rocketmq_topic_number", "Topics.", (), [MetricSample((), len(tables.topics.topics))]
-        )
-        yield GaugeFamily(
-            "rocketmq_consumer_group_number",
-            "Consumer groups.",
-            (),
-            [MetricSample((), len(tables.groups.groups))],
-        )
-        yield GaugeFamily(
+        yield gauge("rocketmq_topic_number", "Topics.", len(tables.topics.topics))
+        yield gauge("rocketmq_consumer_group_number", "Consumer groups.", len(tables.groups.groups))
+        yield gauge(
             "rocketmq_broker_permission",
             "Permission of the whole broker: 4 read + 2 write.",
-            (),
-            [MetricSample((), self._sources.config().broker_permission)],
+            self._sources.config().broker_permission,
         )
         yield GaugeFamily(
             "rocketmq_processor_watermark",

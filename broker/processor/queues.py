@@ -13,7 +13,7 @@ from ..store.errors import UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.records.fields import read_fields
 from ..store.results import QueueOffset
-from .request import RequestRejected
+from .request import RequestRejected, system_error
 
 
 def require_topic(topics: TopicConfigManager, topic: str) -> TopicConfig:
@@ -46,10 +46,9 @@ def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None
         queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id).next
     ):
         return
-    raise RequestRejected(
-        ResponseCode.SYSTEM_ERROR,
+    raise system_error(
         f"queueId[{queue_id}] is illegal, topic[{config.topic_name}] has the queues 0 to "
-        f"{queues - 1}",
+        f"{queues - 1}"
     )
 
 

@@ -52,6 +52,11 @@ class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-bro
         self.remark = remark
 
 
+def system_error(remark: str) -> RequestRejected:
+    """Return the refusal of a request that is wrong in a way that has no code of its own."""
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
+
+
 class TopicNotSaved(Exception):
     """A message was sent to a topic that a crash could still take back."""
 

@@ -28,7 +28,7 @@ from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.names import SCHEDULE_TOPIC, light_queue_fault, topic_fault
 from rmq_spark.wire.record import StoredMessage, decode_record
 
-from ..state.tables.table import Table, TableSaver
+from ..state.tables.table import SavedTable, Table
 from ..store.errors import Degradations, EndUnknown, TransientFailure, UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.results import (
@@ -144,7 +144,7 @@ class _DeliveryBudget:
         self.bytes -= size
 
 
-class ScheduleMessageService:
+class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
     """Delivers delayed messages to their real topics when they are due.
 
     All times are those of a monotonic clock, in milliseconds.
@@ -172,7 +172,7 @@ class ScheduleMessageService:
         self._queue_nums = queue_nums
         self._recreate_topic = recreate_topic
         self._start = start
-        self._saver = TableSaver(table, self._durable_offsets)
+        super().__init__(table, self._durable_offsets)
         loaded = table.load(DelayOffsetSerializeWrapper())
         self._data_version = loaded.data_version
         # A level that was taken away may still have messages: they wait as long as the last one's.
@@ -226,11 +226,6 @@ class ScheduleMessageService:
             offset_table=dict(self._offsets), data_version=self._data_version
         )
 
-    @property
-    def is_dirty(self) -> bool:
-        """True if anything was delivered since the last save."""
-        return self._saver.is_dirty
-
     def save_final(self) -> None:
         """Save at a stop, even if nothing was delivered yet: a missing table would mean loss.
 
@@ -238,20 +233,17 @@ class ScheduleMessageService:
             TransientFailure, StoreError, OSError: As `save` does.
         """
         if not self._has_saved_offsets and SCHEDULE_TOPIC in self._store.queue_nums():
-            self._saver.is_dirty = True
+            self.is_dirty = True
         self.save()
         self._has_saved_offsets = True
 
-    def save(self) -> None:
-        """Flush what was delivered, then save the progress of each level; in any thread.
+    def _durable_offsets(self) -> DelayOffsetSerializeWrapper:
+        """Flush what was delivered, and return the progress to save; in any thread.
 
         Raises:
             TransientFailure: The disk is slow. Nothing was changed.
             StoreError, OSError: The disk refuses. Nothing was changed.
         """
-        self._saver.save()
-
-    def _durable_offsets(self) -> DelayOffsetSerializeWrapper:
         offsets = self.offsets()
         end_offset = self._end_offset  # read last: it covers at least these offsets
         if end_offset > self._store.state().flushed_offset:
@@ -418,4 +410,4 @@ class ScheduleMessageService:
 
     def _advance(self, level: int, queue_offset: int) -> None:
         self._offsets[level] = queue_offset
-        self._saver.is_dirty = True
+        self.is_dirty = True

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.cluster_lists import KVTable
 from rmq_spark.wire.bodies.configs import DataVersion
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
 
 from ...common.channel import Channel
 from ...state.stats.broker_stats import STATS_NAMES
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, success_response
+from ..request import header_of, success_response, system_error
 from .configuration import properties_text_for_operators, read_only_error
 from .runtime_info import RuntimeInfo, SendQueue
 
@@ -66,9 +66,8 @@ class BrokerAdminProcessor(Processor):
             known = (
                 "" if header.stats_name in STATS_NAMES else f"; there are {', '.join(STATS_NAMES)}"
             )
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"The stats <{header.stats_name}> <{header.stats_key}> not exist{known}",
+            raise system_error(
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist{known}"
             )
         return success_response(request, body=data)
 

@@ -32,7 +32,14 @@ from ...state.tables.subscription_group import SubscriptionGroupManager, group_f
 from ...state.tables.table import TooMany
 from ...state.tables.topic_config import retry_topic, topic_fault
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, body_in_steps, header_of, one_way_command, success_response
+from ..request import (
+    RequestRejected,
+    body_in_steps,
+    header_of,
+    one_way_command,
+    success_response,
+    system_error,
+)
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 """The maximum length of all texts of one subscription, which is kept as long as its client."""
@@ -95,7 +102,7 @@ class ClientManageProcessor(Processor):
         for fault in _faults_of(heartbeat):
             yield None
             if fault is not None:
-                raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+                raise system_error(fault)
         self._check_number_of_groups(connection, heartbeat)
         channel = ClientChannelInfo(
             connection,
@@ -139,10 +146,9 @@ class ClientManageProcessor(Processor):
         producers |= self._broker.producers.groups_with(connection)
         limit = self._broker.config.max_groups_per_connection
         if len(consumers) + len(producers) > limit:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"the client would be in {len(consumers) + len(producers)} groups; one may be in "
-                f"{limit} (maxGroupsPerConnection)",
+                f"{limit} (maxGroupsPerConnection)"
             )
 
     def _register(

@@ -25,7 +25,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo
 from ...store.results import PhysicalOffset
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, reply, request_command
+from ..request import RequestRejected, header_of, reply, request_command, system_error
 from .pending_replies import REQUEST_BYTES, PendingReplies
 
 RELAY_TIMEOUT_MS: Final = 10_000
@@ -69,9 +69,7 @@ class ClientRelayProcessor(Processor):
         _, physical_offset = decode_offset_message_id(header.msg_id or "")
         record = self._broker.store.record_at(PhysicalOffset(physical_offset))
         if record is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"message [{header.msg_id}] is not in this broker's log"
-            )
+            raise system_error(f"message [{header.msg_id}] is not in this broker's log")
         fields = {**request.ext_fields, "brokerName": self._broker.config.broker_name}
         self._relay(connection, request, channel, fields, bytes(record))
         return None
@@ -79,14 +77,9 @@ class ClientRelayProcessor(Processor):
     def _find_online(self, group: str, client_id: str) -> ClientChannelInfo:
         channel = self._broker.consumers.find(group, client_id)
         if channel is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
-            )
+            raise system_error(f"The Consumer <{group}> <{client_id}> not online")
         if channel.version < RUNNING_INFO_VERSION_MIN:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{group}> <{client_id}> is too old to be asked",
-            )
+            raise system_error(f"The Consumer <{group}> <{client_id}> is too old to be asked")
         if channel.connection.is_congested:  # what it is asked would pile up here
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
@@ -155,16 +148,10 @@ class ClientRelayProcessor(Processor):
         )
         if not channels:
             who = f"client <{header.client_addr}>" if header.client_addr else "consumer"
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"no {who} online in the consumer group: [{header.group}]",
-            )
+            raise system_error(f"no {who} online in the consumer group: [{header.group}]")
         for channel in channels:
             if channel.version < STATUS_VERSION_MIN:
-                raise RequestRejected(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the client [{channel.client_id}] is too old to be asked",
-                )
+                raise system_error(f"the client [{channel.client_id}] is too old to be asked")
         return channels
 
 

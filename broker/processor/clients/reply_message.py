@@ -22,7 +22,7 @@ from rmq_spark.wire.properties import change_properties, decode_properties
 from ...common.channel import Channel
 from ...state.members.client_channel_info import ClientChannelInfo
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, reply, request_command, size_of
+from ..request import header_of, reply, request_command, size_of, system_error
 from .pending_replies import PendingReplies
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
@@ -78,15 +78,10 @@ class ReplyMessageProcessor(Processor):
 
     def _find_requester(self, client_id: str | None) -> ClientChannelInfo:
         if client_id is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null"
-            )
+            raise system_error(f"reply message properties[{REPLY_TO_CLIENT}] is null")
         channel = self._broker.producers.find(client_id)
         if channel is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"push reply message fail, channel of <{client_id}> not found.",
-            )
+            raise system_error(f"push reply message fail, channel of <{client_id}> not found.")
         return channel
 
     def _pushed_header(

@@ -17,7 +17,7 @@ from rmq_spark.wire.bodies.stats import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -26,7 +26,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...state.tables.topic_config import QUEUE_NUMS_MAX
 from ..processor import Processor, handles
 from ..queues import earliest_timestamp, require_topic, store_timestamp
-from ..request import RequestRejected, header_of, success_response_in_steps
+from ..request import header_of, success_response_in_steps, system_error
 
 _TOPIC_SEPARATOR = ";"
 _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX
@@ -159,8 +159,7 @@ class ConsumeStatsProcessor(Processor):
 
 def _check_queue_count(queues: int) -> None:
     if queues > _QUEUES_MAX:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"the answer would tell of {queues} queues, over {_QUEUES_MAX}: ask for one group, or "
-            "one topic, at a time",
+            "one topic, at a time"
         )

@@ -28,6 +28,7 @@ from ..request import (
     header_of,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 
@@ -40,9 +41,7 @@ class ConsumerGroupProcessor(Processor):
         header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._broker.consumers.group(header.consumer_group)
         if group is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
-            )
+            raise system_error(f"no consumer for this group, {header.consumer_group}")
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
         return success_response_in_steps(request, body)
 
@@ -81,10 +80,9 @@ class ConsumerGroupProcessor(Processor):
             return None
         divide = _STRATEGIES.get(body.strategy_name or "")
         if divide is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"the broker divides queues by {' or '.join(_STRATEGIES)}, not by "
-                f"{body.strategy_name}: use one of these, or let the client divide them",
+                f"{body.strategy_name}: use one of these, or let the client divide them"
             )
         members = group.client_ids
         if body.client_id not in members:
@@ -158,9 +156,7 @@ class ConsumerGroupProcessor(Processor):
         header: operators.GetProducerConnectionListRequestHeader = header_of(request)
         channels = self._broker.producers.channels(header.producer_group)
         if not channels:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
-            )
+            raise system_error(f"the producer group[{header.producer_group}] not exist")
         connections = yield from _connections(channels)
         return (
             yield from success_response_in_steps(
@@ -234,7 +230,7 @@ def _lock_body_of(request: RemotingCommand) -> Generator[None, None, clients.Loc
     body = yield from body_in_steps(request, clients.LockBatchRequestBody)
     fault = group_fault(body.consumer_group) or client_fault(body.client_id)
     if fault is not None:
-        raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        raise system_error(fault)
     return body
 
 

@@ -27,6 +27,7 @@ from ..request import (
     header_of,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 MEMORY_RATIO: Final = 0.4
@@ -108,16 +109,15 @@ class ConsumerOffsetProcessor(Processor):
         self._check_queue(header.topic, header.queue_id)
         fault = group_fault(group)
         if fault is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+            raise system_error(fault)
         if self._broker.groups.find_or_create(group) is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{group}] does not exist",
             )
         if header.commit_offset < 0:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"commitOffset {header.commit_offset} is below zero; nothing was stored",
+            raise system_error(
+                f"commitOffset {header.commit_offset} is below zero; nothing was stored"
             )
         if self._broker.consumers.is_reset(
             group, header.topic, header.queue_id
@@ -155,9 +155,8 @@ class ConsumerOffsetProcessor(Processor):
         self._check_known(header.topic, header.queue_id)
         boundary = (header.boundary_type or "").strip().upper()
         if boundary not in _BOUNDARIES:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"boundaryType must be LOWER or UPPER, not {header.boundary_type!r:.60}",
+            raise system_error(
+                f"boundaryType must be LOWER or UPPER, not {header.boundary_type!r:.60}"
             )
         queue_offset = self._broker.store.offset_by_time(
             header.topic, header.queue_id, header.timestamp, upper=boundary == "UPPER"

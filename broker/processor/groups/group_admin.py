@@ -23,6 +23,7 @@ from ..request import (
     reply,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 
@@ -56,7 +57,7 @@ class GroupAdminProcessor(Processor):
         try:
             yield from self._broker.groups.check_list(configs)
         except ValueError as error:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            raise system_error(str(error)) from error
         settled = success_response(request)
         with self._broker.groups.changes.begin() as change:
             for number, config in enumerate(configs):
@@ -80,14 +81,11 @@ class GroupAdminProcessor(Processor):
         try:
             self._broker.groups.put(config, change)
         except ValueError as error:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            raise system_error(str(error)) from error
 
     def _refuse_if_deleting(self, group: str) -> None:
         if group in self._broker.groups.deleting:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the group {group} is being deleted; ask again when that is done",
-            )
+            raise system_error(f"the group {group} is being deleted; ask again when that is done")
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:

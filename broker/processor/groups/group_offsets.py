@@ -42,6 +42,7 @@ from ..request import (
     one_way_command,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 RESET_VERSION_MIN: Final = 28
@@ -95,16 +96,10 @@ class GroupOffsetsProcessor(Processor):
             if queue_offset is not None:
                 return {queue_id: self._check_offset(topic, queue_id, queue_offset)}
         elif queue_offset is not None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"offset {queue_offset} needs the queueId that it is meant for",
-            )
+            raise system_error(f"offset {queue_offset} needs the queueId that it is meant for")
         stored = self._broker.offsets.queues(header.group, topic)
         if not stored:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"THe consumer group <{header.group}> not exist in topic <{topic}>",
-            )
+            raise system_error(f"THe consumer group <{header.group}> not exist in topic <{topic}>")
         all_queues = range(max(config.read_queue_nums, config.write_queue_nums))
         targets = {}
         for each in all_queues if queue_id is None else (queue_id,):
@@ -125,10 +120,9 @@ class GroupOffsetsProcessor(Processor):
     def _check_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
         low, high = self._broker.store.queue_offsets(topic, queue_id)
         if not low <= queue_offset <= high:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"offset {queue_offset} is not in queue {queue_id} of topic {topic}: {low} to "
-                f"{high}",
+                f"{high}"
             )
         return queue_offset
 
@@ -154,9 +148,8 @@ class GroupOffsetsProcessor(Processor):
             each.client_id for each in group.clients.values() if each.version < RESET_VERSION_MIN
         ]
         if old:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the client [{old[0]}] is too old to reset its offsets; nobody's were changed",
+            raise system_error(
+                f"the client [{old[0]}] is too old to reset its offsets; nobody's were changed"
             )
         command = one_way_command(
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header._replace(queue_id=None, offset=None)
@@ -198,15 +191,12 @@ class GroupOffsetsProcessor(Processor):
         header: headers.CloneGroupOffsetRequestHeader = header_of(request)
         fault = group_fault(header.dest_group)
         if fault is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+            raise system_error(fault)
         known = self._broker.offsets.topics_of(header.src_group)
         topics = known & {header.topic} if header.topic else known
         if not topics:
             place = f"in topic {header.topic}" if header.topic else "anywhere"
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the consumer group <{header.src_group}> has no offsets {place}",
-            )
+            raise system_error(f"the consumer group <{header.src_group}> has no offsets {place}")
         if self._broker.groups.find_or_create(header.dest_group) is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

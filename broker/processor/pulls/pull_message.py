@@ -32,7 +32,7 @@ from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueO
 from ..fast_path.response_template import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..queues import topic_not_exist
-from ..request import RequestRejected, header_of
+from ..request import RequestRejected, header_of, system_error
 from .subscription_filters import SubscriptionFilter, SubscriptionFilters
 
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
@@ -242,10 +242,9 @@ class PullMessageProcessor(Processor):
                 ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] may not be read"
             )
         if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has readQueueNums "
-                f"[{topic.read_queue_nums}]",
+                f"[{topic.read_queue_nums}]"
             )
 
     def message_filter(self, header: PullMessageRequestHeader) -> SubscriptionFilter:

@@ -29,7 +29,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...store.read.entry_selection import MessageFilter
 from ...store.results import QueueOffset
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, success_response
+from ..request import RequestRejected, header_of, success_response, system_error
 
 MESSAGES_MAX: Final = 64
 """The maximum number of messages in one answer, whatever is asked for."""
@@ -82,24 +82,19 @@ class QueryMessageProcessor(Processor):
         physical_offset = header_of(request).offset
         record = self._broker.store.record_at(physical_offset)
         if record is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}"
-            )
+            raise system_error(f"can not find message by the offset, {physical_offset}")
         return request.respond(ResponseCode.SUCCESS, body=record)
 
 
 def _check(header: QueryMessageRequestHeader) -> None:
     """Refuse what 5.5 can ask of an index of another kind."""
     if (header.index_type or "") not in _INDEX_TYPES:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"indexType must be K (keys) or U (unique keys), not {header.index_type!r}: tags are "
-            "not indexed",
+            "not indexed"
         )
     if header.last_key:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR, "lastKey: this index has no pages, leave it out"
-        )
+        raise system_error("lastKey: this index has no pages, leave it out")
 
 
 ENTRIES_MAX: Final = 256
@@ -123,7 +118,7 @@ class QueryConsumeQueueProcessor(Processor):
         topic, queue_id = header.topic or "", header.queue_id
         low, high = self._broker.store.queue_offsets(topic, queue_id)
         if not high:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+            raise system_error(f"{queue_id}@{topic} is not exist!")
         group = header.consumer_group
         subscription = self._broker.consumers.subscription(group, topic) if group else None
         message_filter = self._filter_for(subscription) if subscription else None

@@ -17,7 +17,7 @@ from rmq_spark.wire.names import light_queue_fault
 from ...settings.config import BrokerConfig
 from ...state.tables.topic_config import NOT_ALLOWED_SEND_TOPICS, TopicConfigManager, topic_fault
 from ..queues import topic_not_exist
-from ..request import RequestRejected, TopicNotSaved
+from ..request import RequestRejected, TopicNotSaved, system_error
 
 _WRITE = TopicPermission.WRITE.value
 
@@ -77,9 +77,8 @@ class TopicAdmission:
             )
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queues:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queues} queues",
+            raise system_error(
+                f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queues} queues"
             )
         self._check_saved(config)
         if queue_id < 0:
@@ -110,7 +109,7 @@ class TopicAdmission:
     ) -> TopicConfig:
         fault = topic_fault(topic) or light_queue_fault(topic)
         if fault is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+            raise system_error(fault)
         if topic in NOT_ALLOWED_SEND_TOPICS:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."

@@ -32,7 +32,7 @@ from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...state.tables.topic_config import retry_topic
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, reply, success_response
+from ..request import RequestRejected, header_of, reply, success_response, system_error
 from .retry_rules import redirect_to_dlq
 from .send_message import CODES, SendParts
 
@@ -128,9 +128,7 @@ class MessageBackProcessor(Processor):
         message = decode_record(record) if record is not None else None
         if message is None or not _is_same_message(message, header):
             other = "" if message is None else ": another message is there"
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}{other}"
-            )
+            raise system_error(f"look message by offset failed, {header.offset}{other}")
         return message
 
     def _retry_message(

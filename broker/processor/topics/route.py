@@ -36,15 +36,21 @@ from ..request import (
     header_of,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 MASTER_ID: Final = 0
 
 _WRITE: Final = int(TopicPermission.WRITE)
 _READ_WRITE: Final = int(TopicPermission.READ | TopicPermission.WRITE)
-_UNIT: Final = 1
-_UNIT_SUB: Final = 2
+_UNIT, _UNIT_SUB = 1, 2
 """The bits of a topic's sysFlag, which mean nothing to this broker."""
+_UNIT_FLAGS: Final = {
+    RequestCode.GET_UNIT_TOPIC_LIST: (_UNIT, _UNIT),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (_UNIT_SUB, _UNIT_SUB),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (_UNIT | _UNIT_SUB, _UNIT_SUB),
+}
+"""By request, the bits that count, and what they have to be."""
 
 
 class RouteProcessor(Processor):
@@ -131,25 +137,17 @@ class RouteProcessor(Processor):
         topics = TopicList(topic_list=SYSTEM_TOPICS | reserved_topics(self._broker.config) | found)
         return (yield from success_response_in_steps(request, topics))
 
-    @handles(RequestCode.GET_UNIT_TOPIC_LIST)
+    @handles(
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    )
     def unit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_UNIT_TOPIC_LIST with the topics that have the unit flag."""
-        return self._flagged_topics(request, lambda flag: bool(flag & _UNIT))
-
-    @handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
-    def unit_sub_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_HAS_UNIT_SUB_TOPIC_LIST with the topics that have the unit-sub flag."""
-        return self._flagged_topics(request, lambda flag: bool(flag & _UNIT_SUB))
-
-    @handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
-    def unit_sub_ununit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: topics with the unit-sub flag alone."""
-        return self._flagged_topics(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
-
-    def _flagged_topics(
-        self, request: RemotingCommand, matches: Callable[[int], bool]
-    ) -> ResponseSteps:
-        names = yield from self._matching_topics(lambda config: matches(config.topic_sys_flag))
+        """Answer three requests with the topics whose unit flags are as each asks."""
+        mask, wanted = _UNIT_FLAGS[RequestCode(request.code)]
+        names = yield from self._matching_topics(
+            lambda topic: topic.topic_sys_flag & mask == wanted
+        )
         return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 
     def _matching_topics(
@@ -168,43 +166,41 @@ class RouteProcessor(Processor):
     @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
     def wipe_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer WIPE_WRITE_PERM_OF_BROKER: producers find no queue, consumers still do."""
-        with self._broker.topics.changes.begin() as change:
-            count = yield from self._change_permissions(
-                request, lambda perm: perm & ~_WRITE, change
-            )
-        success = success_response(request, WipeWritePermOfBrokerResponseHeader(count))
-        self._broker.reply_after_save.commit_change(
-            connection, request, self._broker.topics.save, success, change
-        )
-        return None
+        header = WipeWritePermOfBrokerResponseHeader
+        return self._change_permissions(connection, request, lambda perm: perm & ~_WRITE, header)
 
     @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
     def add_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer ADD_WRITE_PERM_OF_BROKER: all topics become writable, even read-only ones."""
-        with self._broker.topics.changes.begin() as change:
-            count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, change)
-        success = success_response(request, AddWritePermOfBrokerResponseHeader(count))
-        self._broker.reply_after_save.commit_change(
-            connection, request, self._broker.topics.save, success, change
-        )
-        return None
+        header = AddWritePermOfBrokerResponseHeader
+        return self._change_permissions(connection, request, lambda perm: perm | _WRITE, header)
 
     def _change_permissions(
         self,
+        connection: Channel,
         request: RemotingCommand,
         changed: Callable[[int], int],
-        change: Change[str, TopicConfig],
-    ) -> Generator[None, None, int]:
+        response_header: Callable[[int], object],
+    ) -> ResponseSteps:
         """Change all topics and answer their number; 0 for a broker of another name."""
-        if header_of(request).broker_name != self._broker.config.broker_name:
-            return 0
-        topics = tuple(self._broker.topics.topics)
-        for topic in topics:
-            yield
-            config = self._broker.topics.get(topic)  # which may have gone, or be another, by now
-            if config is not None and changed(config.perm) != config.perm:
-                self._broker.topics.put(replace(config, perm=changed(config.perm)), change)
-        return len(topics)
+        topics = self._broker.topics
+        names = tuple(topics.topics) if self._is_own(request) else ()
+        with topics.changes.begin() as change:
+            for name in names:
+                yield None
+                config = topics.get(name)  # which may have gone, or be another, by now
+                if config is not None and changed(config.perm) != config.perm:
+                    topics.put(replace(config, perm=changed(config.perm)), change)
+        success = success_response(request, response_header(len(names)))
+        self._broker.reply_after_save.commit_change(
+            connection, request, topics.save, success, change
+        )
+        return None
+
+    def _is_own(self, request: RemotingCommand) -> bool:
+        """Return whether a request names this broker."""
+        name: str = header_of(request).broker_name
+        return name == self._broker.config.broker_name
 
     @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -212,10 +208,9 @@ class RouteProcessor(Processor):
         header = header_of(request)
         is_here = header.cluster_name in (None, "", self._broker.config.broker_cluster_name)
         if is_here and self._broker.topics.get(header.topic) is not None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"the topic {header.topic} is still there: delete it in the broker first, "
-                "its route goes with it",
+                "its route goes with it"
             )
         return success_response(request)
 
@@ -225,7 +220,7 @@ class RouteProcessor(Processor):
     def query_data_version(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer QUERY_DATA_VERSION: whether a broker's topics differ from those routed."""
         theirs = body_of(request, DataVersion)
-        if header_of(request).broker_name != self._broker.config.broker_name:
+        if not self._is_own(request):
             return success_response(request, QueryDataVersionResponseHeader(changed=True))
         ours = self._broker.topics.data_version
         is_same = (ours.counter, ours.timestamp) == (theirs.counter, theirs.timestamp)

@@ -13,7 +13,7 @@ from typing import Final
 from rmq_spark.wire.bodies.cluster_lists import GroupList
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -30,6 +30,7 @@ from ..request import (
     header_of,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 # ---- Attributes of topics, as RocketMQ 5 has them.
@@ -83,18 +84,18 @@ def with_changes(
 def _check(name: str, value: str) -> None:
     values = SUPPORTED.get(name)
     if values is None:
-        raise _rejected(
+        raise system_error(
             f"the attribute {name[:80]!r} is not supported; there are "
             f"{', '.join(sorted(SUPPORTED))}"
         )
     if value not in values:
-        raise _rejected(
+        raise system_error(
             f"the attribute {name} can be {', '.join(sorted(values))}, not {value[:80]!r}"
         )
 
 
 def _malformed(change: str) -> RequestRejected:
-    return _rejected(f"an attribute is changed by +name=value or -name, not by {change[:80]!r}")
+    return system_error(f"an attribute is changed by +name=value or -name, not by {change[:80]!r}")
 
 
 class TopicAdminProcessor(Processor):
@@ -108,7 +109,7 @@ class TopicAdminProcessor(Processor):
         header: CreateTopicRequestHeader = header_of(request)
         self._refuse_reserved(header.topic)
         if header.topic_filter_type not in TopicFilterType.__members__:
-            raise _rejected(
+            raise system_error(
                 f"topicFilterType must be SINGLE_TAG or MULTI_TAG, not {header.topic_filter_type!r}"
             )
         known = self._broker.topics.get(header.topic)
@@ -151,7 +152,7 @@ class TopicAdminProcessor(Processor):
         try:
             yield from self._broker.topics.check_list(configs)
         except ValueError as error:
-            raise _rejected(str(error)) from error
+            raise system_error(str(error)) from error
         settled = success_response(request)
         with self._broker.topics.changes.begin() as change:
             for number, config in enumerate(configs):
@@ -178,18 +179,18 @@ class TopicAdminProcessor(Processor):
         try:
             self._broker.topics.put(config, change)
         except ValueError as error:
-            raise _rejected(str(error)) from error
+            raise system_error(str(error)) from error
 
     def _refuse_if_deleting(self, topic: str) -> None:
         if topic in self._broker.topics.deleting:
-            raise _rejected(f"the topic {topic} is being deleted; ask again when that is done")
+            raise system_error(f"the topic {topic} is being deleted; ask again when that is done")
 
     def _refuse_reserved(self, topic: str) -> None:
         fault = topic_fault(topic)
         if fault:
-            raise _rejected(fault)
+            raise system_error(fault)
         if is_system_topic(topic) or topic in reserved_topics(self._broker.config):
-            raise _rejected(f"The topic[{topic}] is conflict with system topic.")
+            raise system_error(f"The topic[{topic}] is conflict with system topic.")
 
     # ---- looking
 
@@ -289,7 +290,3 @@ class TopicAdminProcessor(Processor):
         topics was lost: once that is restored, their messages are found again.
         """
         return success_response(request)
-
-
-def _rejected(remark: str) -> RequestRejected:
-    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

@@ -54,24 +54,25 @@ class Table(Protocol[Body]):
         """Replace the table; it is durable when this returns."""
 
 
-class TableSaver(Generic[Body]):
-    """Saves a table if it has changed, in any thread, while the broker's thread may change it."""
+class SavedTable(Generic[Body]):
+    """A table that any thread may save if it has changed, while the broker's thread changes it."""
 
     def __init__(
         self,
         table: Table[Body],
-        wrapper: Callable[[], Body],
+        copy: Callable[[], Body],
         on_saved: Callable[[Body], object] = lambda _: None,
     ) -> None:
         """Store the functions, both called in the thread that saves.
 
-        ``wrapper`` copies the whole table, and ``on_saved`` gets what is on the disk now.
+        ``copy`` copies the whole table, and ``on_saved`` gets what is on the disk now.
         """
         self._table = table
-        self._wrapper = wrapper
+        self._copy = copy
         self._on_saved = on_saved
         self._lock = threading.Lock()
         self.is_dirty = False
+        """True if anything has changed since the last save."""
 
     def save(self) -> None:
         """Make the changes since the last save durable, if there are any."""
@@ -82,7 +83,7 @@ class TableSaver(Generic[Body]):
                 False  # before the copy is made: what changes from here on is saved the next time
             )
             try:
-                saved = self._wrapper()
+                saved = self._copy()
                 self._table.save(saved)
             except BaseException:
                 self.is_dirty = True
