@@ -307,17 +307,12 @@ class BrokerController:
 
         observed = MetricsSources(
             config=lambda: self._config,
-            store=self.store,
-            tables=self.tables,
+            broker=self.processors.broker,
             processors=self.processors,
-            hold_service=self.hold_service,
-            schedule=self.schedule,
             server=self.server,
             reput_latency=self._reput_latency,
-            disk_usage=self.disk_usage,
             deletion_log=self.deletion_log,
             unready_reason=self.unready_reason,
-            now_ms=self._now_ms,
             started_ms=self._now_ms(),
         )
         metrics = MetricsService(observed, self._loop, self.scheduler.run_steps)

@@ -61,7 +61,7 @@ class OwnFamilies:
 
     def _health(self) -> Iterator[MetricFamily]:
         observed = self._sources
-        state = observed.store.state()
+        state = observed.broker.store.state()
         yield GaugeFamily(
             "rocketpoll_info",
             "The release of this broker; always 1.",
@@ -86,9 +86,9 @@ class OwnFamilies:
         yield gauge(
             "rocketpoll_clock_behind_seconds",
             "How far the clock is behind the last stored message, whose time others get meanwhile.",
-            observed.store.clock_behind_ms / 1000,
+            observed.broker.store.clock_behind_ms / 1000,
         )
-        uptime_seconds = max(observed.now_ms() - observed.started_ms, 0) / 1000
+        uptime_seconds = max(observed.broker.now_ms() - observed.started_ms, 0) / 1000
         yield gauge("rocketpoll_uptime_seconds", "Time since the start.", uptime_seconds)
 
     def _durations(self) -> Iterator[MetricFamily]:
@@ -96,7 +96,7 @@ class OwnFamilies:
             (
                 "flush",
                 "Time of each flush of the commit log.",
-                self._sources.store.flush_durations,
+                self._sources.broker.store.flush_durations,
             ),
             (
                 "reput",
@@ -112,7 +112,7 @@ class OwnFamilies:
             yield HistogramFamily(f"rocketpoll_{name}_seconds", says, histogram)
 
     def _pulls(self) -> Iterator[MetricFamily]:
-        holds = self._sources.hold_service
+        holds = self._sources.broker.hold_service
         yield gauge("rocketpoll_pulls_held", "Pulls that wait for a message.", holds.hold_count)
         yield gauge("rocketpoll_queues_held", "Queues that pulls wait for.", holds.queue_count)
         yield counter(
@@ -171,7 +171,7 @@ class OwnFamilies:
 
     def _memory_and_disk(self) -> Iterator[MetricFamily]:
         server, config = self._sources.server, self._sources.config()
-        disk = self._sources.disk_usage()
+        disk = self._sources.broker.disk_usage()
         yield gauge(
             "rocketpoll_in_flight_bytes",
             "Bytes of requests that are incomplete or wait.",
@@ -215,7 +215,7 @@ class OwnFamilies:
         )
 
     def _tables(self) -> Iterator[MetricFamily]:
-        tables, config = self._sources.tables, self._sources.config()
+        tables, config = self._sources.broker, self._sources.config()
         for name, says, count, most in (
             ("topics", "Topics", len(tables.topics.topics), config.max_topics),
             ("groups", "Consumer groups", len(tables.groups.groups), config.max_groups),
@@ -226,7 +226,7 @@ class OwnFamilies:
         yield counter(
             "rocketpoll_delayed_messages_dropped_total",
             "Delayed messages that can never be delivered; the log names each.",
-            self._sources.schedule.dropped_total,
+            self._sources.broker.schedule.dropped_total,
         )
         yield GaugeFamily(
             "rocketpoll_delayed_messages",
@@ -237,7 +237,7 @@ class OwnFamilies:
 
     def _batches(self) -> Iterator[MetricFamily]:
         batches, most = (
-            self._sources.store.staged_batches,
+            self._sources.broker.store.staged_batches,
             self._sources.config().store.staged_bytes_max,
         )
         for name, says, value in (
@@ -260,8 +260,10 @@ class OwnFamilies:
         )
 
     def _delayed(self) -> Iterator[MetricSample | None]:
-        for level, delivered in sorted(self._sources.schedule.offsets().offset_table.items()):
-            end = self._sources.store.queue_offsets(
+        for level, delivered in sorted(
+            self._sources.broker.schedule.offsets().offset_table.items()
+        ):
+            end = self._sources.broker.store.queue_offsets(
                 SCHEDULE_TOPIC, level - 1, allow_incomplete=True
             ).next
             yield MetricSample((str(level),), max(end - delivered, 0))

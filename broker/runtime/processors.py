@@ -43,7 +43,7 @@ class Processors:
     """All processors of a broker."""
 
     def __init__(self, broker: BrokerParts) -> None:
-        self._broker = broker
+        self.broker = broker
         self._is_busy = False
         self._closed_connections: deque[Channel] = deque()
         self._is_unregistering = False
@@ -122,7 +122,7 @@ class Processors:
     def _redispatch_and_run(self, connection: Channel, request: RemotingCommand) -> None:
         steps = self._redispatch(connection, request)
         if steps is not None:
-            self._broker.run_steps(steps)
+            self.broker.run_steps(steps)
 
     def _send_response(self, connection: Channel, steps: ResponseSteps) -> ResponseSteps:
         answer = yield from steps
@@ -138,7 +138,7 @@ class Processors:
         self._closed_connections.append(connection)
         if not self._is_unregistering:  # thousands may go at once, and are one piece of work
             self._is_unregistering = True
-            self._broker.run_steps(self._unregister_closed())
+            self.broker.run_steps(self._unregister_closed())
 
     def _unregister_closed(self) -> BackgroundSteps:
         """Take the clients that are gone out of their groups, in steps."""
@@ -160,7 +160,7 @@ class Processors:
 
     def expire_clients(self) -> None:
         """Remove clients whose heartbeats have stopped from their groups."""
-        self._broker.run_steps(self.clients.expire(self._broker.monotonic_ms()))
+        self.broker.run_steps(self.clients.expire(self.broker.monotonic_ms()))
 
     def skip_time(self, milliseconds: int) -> None:
         """Count a time that the clock has just jumped over as no silence of any client."""
@@ -170,11 +170,11 @@ class Processors:
 
     def sample_stats(self) -> None:
         """Add the counters to their windows."""
-        self._broker.run_steps(self.stats.sample(self._broker.now_ms()))
+        self.broker.run_steps(self.stats.sample(self.broker.now_ms()))
 
     def log_busy(self) -> None:
         """Log that sends are refused as busy, or are accepted again; once per period of each."""
-        why = self._broker.busy_reason()
+        why = self.broker.busy_reason()
         if why is not None and not self._is_busy:
             _log.warning("sends are refused: %s", why.rpartition("]")[2])
         elif why is None and self._is_busy:

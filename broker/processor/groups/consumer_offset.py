@@ -18,9 +18,8 @@ from rmq_spark.wire.record import decode_record
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.subscription_group import group_fault
 from ...store.errors import UnreadableFile
-from ...store.message_store import MessageStore
 from ...store.results import QueueOffset
-from ..processor import BrokerParts, Processor, handles
+from ..processor import Processor, handles
 from ..queues import check_queue, require_topic
 from ..request import (
     RequestRejected,
@@ -39,47 +38,8 @@ SCANNED_MAX: Final = 16
 _BOUNDARIES: Final = ("", "LOWER", "UPPER")
 
 
-class InMemoryCheck:
-    """A check whether a queue's very first message is so near to the log's end as to be cached."""
-
-    def __init__(self, store: MessageStore, memory_bytes: int) -> None:
-        """Take the store and the memory of the machine, in bytes."""
-        self._store = store
-        self._memory_bytes = int(memory_bytes * MEMORY_RATIO)
-
-    def __call__(self, topic: str, queue_id: int) -> bool:
-        """Return whether a queue is young; one that has had no message is."""
-        low, high = self._store.queue_offsets(topic, queue_id, allow_incomplete=True)
-        if low > 0:
-            return False
-        if high == 0:
-            return self._store.queue_offsets(topic, queue_id) == (0, 0)
-        place = self._first_position(topic, queue_id, high)
-        return place is not None and self._store.confirm_offset() - place <= self._memory_bytes
-
-    def _first_position(self, topic: str, queue_id: int, high: int) -> int | None:
-        """Return where in the log the first message lies of those that can be read."""
-        places = (self._position(topic, queue_id, at) for at in range(min(high, SCANNED_MAX)))
-        return next((place for place in places if place is not None), None)
-
-    def _position(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        try:
-            found = self._store.get_message(
-                topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1
-            )
-            if not found.message_count:
-                return None
-            return decode_record(found.buffers[0], check_crc=False).physical_offset
-        except (RecordError, UnreadableFile):  # whoever pulls it is told
-            return None
-
-
 class ConsumerOffsetProcessor(Processor):
     """The responses to requests about offsets of groups and queues."""
-
-    def __init__(self, broker: BrokerParts) -> None:
-        super().__init__(broker)
-        self._is_in_memory = InMemoryCheck(broker.store, broker.memory_bytes)
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_consumer_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -92,7 +52,7 @@ class ConsumerOffsetProcessor(Processor):
             may_begin_at_0 = (
                 topic in self._broker.topics.topics and header.set_zero_if_not_found is not False
             )
-            if not may_begin_at_0 or not self._is_in_memory(topic, queue_id):
+            if not may_begin_at_0 or not self._is_young(topic, queue_id):
                 raise RequestRejected(
                     ResponseCode.QUERY_NOT_FOUND,
                     f"Not found, group {group} has no offset in queue {queue_id} of topic {topic}; "
@@ -185,3 +145,33 @@ class ConsumerOffsetProcessor(Processor):
 
     def _check_queue(self, topic: str, queue_id: int) -> None:
         check_queue(self._broker.store, require_topic(self._broker.topics, topic), queue_id)
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Return whether a queue's first message is so near to the log's end as to be in memory.
+
+        A queue that has had no message is young.
+        """
+        low, high = self._broker.store.queue_offsets(topic, queue_id, allow_incomplete=True)
+        if low > 0:
+            return False
+        if high == 0:
+            return self._broker.store.queue_offsets(topic, queue_id) == (0, 0)
+        place = self._first_position(topic, queue_id, high)
+        cached_bytes = int(self._broker.memory_bytes * MEMORY_RATIO)
+        return place is not None and self._broker.store.confirm_offset() - place <= cached_bytes
+
+    def _first_position(self, topic: str, queue_id: int, high: int) -> int | None:
+        """Return where in the log the first message lies of those that can be read."""
+        places = (self._position(topic, queue_id, at) for at in range(min(high, SCANNED_MAX)))
+        return next((place for place in places if place is not None), None)
+
+    def _position(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        try:
+            found = self._broker.store.get_message(
+                topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1
+            )
+            if not found.message_count:
+                return None
+            return decode_record(found.buffers[0], check_crc=False).physical_offset
+        except (RecordError, UnreadableFile):  # whoever pulls it is told
+            return None
