@@ -169,7 +169,7 @@ class BrokerController:
             levels_ms=config.store.message_delay_level_ms,
             put=self.store.put_message,
             queue_nums=self._queue_nums,
-            recreate_topic=self._reconciliation.topic_restore.recreate,
+            recreate_topic=self._reconciliation.recreate_topic,
             start=StartTime(self._now_ms(), self._monotonic_ms()),
         )
         self._reconciliation.log_warnings(config.store)  # the schedule's table is loaded now, too

@@ -23,8 +23,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.filter.subscription import message_filter
-from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor
-from rocketpoll.broker.processor.admin.runtime_info import SendQueue
+from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor, SendQueue
 from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
 from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
 from rocketpoll.broker.processor.pulls.query_message import (

@@ -476,9 +476,7 @@ class NotifyMessageArrivingListener:
     """A listener that passes arrivals on to the hold service and to others."""
 
     def __init__(
-        self,
-        hold_service: PullRequestHoldService,
-        on_arrival: Callable[[str, int], None],
+        self, hold_service: PullRequestHoldService, on_arrival: Callable[[str, int], None]
     ) -> None:
         """Take the listeners; ``on_arrival`` gets topic and queue."""
         self._hold_service = hold_service

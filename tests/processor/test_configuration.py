@@ -2,7 +2,7 @@ from pathlib import Path
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.processor.admin.configuration import (
+from rocketpoll.broker.processor.admin.broker_admin import (
     properties_text,
     read_only_error,
     reserved_topics,

@@ -109,10 +109,7 @@ class _NetworkProtocol(asyncio.Protocol):
     """A protocol whose transport is replaced by a `_NetworkTransport`."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        network: EmbeddedNetwork,
-        inner: Any,
+        self, loop: asyncio.AbstractEventLoop, network: EmbeddedNetwork, inner: Any
     ) -> None:
         self._loop = loop
         self._network = network

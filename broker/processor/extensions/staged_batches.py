@@ -34,13 +34,7 @@ from ...store.bulk import bulk_tools
 from ...store.errors import BatchRefused
 from ...store.staging.staging_area import StagedName, StagingFull
 from ..processor import BrokerParts, Processor, handles
-from ..request import (
-    RequestRejected,
-    body_in_steps,
-    header_of,
-    reply,
-    success_response,
-)
+from ..request import RequestRejected, body_in_steps, header_of, reply, success_response
 from ..sends.admission import TopicAdmission
 from .negotiation import check_same_queue
 

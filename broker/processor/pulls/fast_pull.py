@@ -43,8 +43,8 @@ from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
 from ...common.channel import Channel, ResponseSteps
-from ..fast_path.header_template import is_changed_header
 from ..fast_path.per_client_cache import LearningBudget, PerClientCache
+from ..fast_path.templates import is_changed_header
 from ..processor import BrokerParts
 from ..request import Handler, RequestRejected, header_of
 from .pull_message import PullMessageProcessor

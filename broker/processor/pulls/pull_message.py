@@ -29,7 +29,7 @@ from ...store.bulk import bulk_tools
 from ...store.config import BrokerRole
 from ...store.read.entry_selection import DEFAULT_LIMITS
 from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueOffset
-from ..fast_path.response_template import ResponseTemplate
+from ..fast_path.templates import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..queues import topic_not_exist
 from ..request import RequestRejected, header_of, system_error

@@ -60,10 +60,7 @@ class MessageBackProcessor(Processor):
     """The response to consumers that send messages back."""
 
     def __init__(
-        self,
-        broker: BrokerParts,
-        sends: SendParts,
-        choose_queue: Callable[[int], int] = randrange,
+        self, broker: BrokerParts, sends: SendParts, choose_queue: Callable[[int], int] = randrange
     ) -> None:
         """Take ``choose_queue``, which picks one of so many queues."""
         super().__init__(broker)

@@ -28,7 +28,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVName
 from ...state.tables.table import Change
 from ...state.tables.topic_config import SYSTEM_TOPICS, is_system_topic
-from ..admin.configuration import properties_text, read_only_error, reserved_topics
+from ..admin.broker_admin import properties_text, read_only_error, reserved_topics
 from ..processor import Processor, handles
 from ..request import (
     RequestRejected,

@@ -21,7 +21,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.table import Change
 from ...state.tables.topic_config import is_system_topic, topic_fault
-from ..admin.configuration import reserved_topics
+from ..admin.broker_admin import reserved_topics
 from ..processor import Processor, handles
 from ..queues import require_topic, store_timestamp
 from ..request import (

@@ -355,10 +355,7 @@ class BrokerStats:
         if self._samples % _SAMPLES_PER_MINUTE == 0:
             self.put_latency.end_minute()
         whole, self._broker_window = self._broker_window, {}
-        self._closed, self._sums = (
-            whole | self._sums,
-            {},
-        )  # these first: there is room for them
+        self._closed, self._sums = (whole | self._sums, {})  # these first: there is room for them
         yield from self._add_to_totals()
         yield from self._recent.add(whole, elapsed_ms)
         for window in (self._minute, self._hour, self._day):

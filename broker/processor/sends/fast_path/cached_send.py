@@ -35,8 +35,8 @@ from rmq_spark.wire.record import magic_of
 
 from ....common.channel import Channel
 from ....store.append.record_encoding import RecordDraft, RecordTemplate
-from ...fast_path.header_template import is_changed_header
 from ...fast_path.per_client_cache import LearningBudget, PerClientCache
+from ...fast_path.templates import is_changed_header
 from ...request import header_of
 from ..admission import TopicAdmission
 

@@ -38,7 +38,7 @@ from ....common.channel import Channel
 from ....store.append.record_encoding import RecordRun, UniformParts
 from ....store.records.recent_writes import RecentRecord
 from ....store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
-from ...fast_path.response_template import ResponseTemplate
+from ...fast_path.templates import ResponseTemplate
 from ...processor import BrokerParts
 from ..acknowledger import Acknowledger
 from ..stored_properties import PropertyRewriter
