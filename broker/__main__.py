@@ -236,7 +236,10 @@ async def serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, controller, load)
     log_start(config, controller)
     address = f"{format_host(config.bind_address)}:{port}"
-    _announce(f"rocketpoll {config.broker_name} listens on {address}")
+    line = f"rocketpoll {config.broker_name} listens on {address}"
+    error = _write(sys.stdout, f"{line}\n")
+    if error is not None:
+        _log.warning("stdout does not take the line %r: %s", line, error)
     manager.notify("READY=1", f"STATUS=listens on {address}")
     manager.start_watchdog(loop)
     await stop.wait()
@@ -272,12 +275,6 @@ async def _start(
     if watch.is_stop_requested:
         stop.set()
     return port
-
-
-def _announce(line: str) -> None:
-    error = _write(sys.stdout, f"{line}\n")
-    if error is not None:
-        _log.warning("stdout does not take the line %r: %s", line, error)
 
 
 def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:

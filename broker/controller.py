@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from ipaddress import ip_address
@@ -125,7 +125,7 @@ class BrokerController:
             lambda topic, queue_id: (
                 self.store.queue_offsets(topic, queue_id, allow_incomplete=True).next
             ),
-            self._is_matched_by_commit_log,
+            lambda *held: self.processors.pull.is_matched_by_commit_log(*held),  # noqa: PLW0108  # they come later
             self._wake,
             self.scheduler.run_steps,
         )
@@ -180,7 +180,15 @@ class BrokerController:
             self._now_ms,
         )
         self.store.set_deletion_listener(self._report_deletion)
-        self.housekeeping = self._housekeeping(config)
+        self.housekeeping = Housekeeping(
+            loop=self._loop,
+            scheduler=self.scheduler,
+            config=config,
+            store=self.store,
+            tables=self.tables,
+            schedule=self.schedule,
+            on_opened=self._reconciliation.reconcile_complete_queues,
+        )
         self.processors = Processors(self._parts(config))
         self.server = RemotingServer(
             config.server,
@@ -340,17 +348,6 @@ class BrokerController:
                     f"the disk takes longer than {_DRAIN_SECONDS} s for a flush"
                 ) from None
 
-    def _housekeeping(self, config: BrokerConfig) -> Housekeeping:
-        return Housekeeping(
-            loop=self._loop,
-            scheduler=self.scheduler,
-            config=config,
-            store=self.store,
-            tables=self.tables,
-            schedule=self.schedule,
-            on_opened=self._reconciliation.reconcile_complete_queues,
-        )
-
     def _parts(self, config: BrokerConfig) -> BrokerParts:
         """Return what processors work with, with the tables of members, which are empty."""
         limits = MembershipLimits(
@@ -459,11 +456,6 @@ class BrokerController:
     def _expire(self, now_ms: int) -> None:
         self.hold_service.expire(now_ms)
         self._schedule_deadline()
-
-    def _is_matched_by_commit_log(
-        self, held: PullRequest, from_queue_offset: int
-    ) -> Generator[None, None, bool]:
-        return self.processors.pull.is_matched_by_commit_log(held, from_queue_offset)
 
     def _wake(self, held: PullRequest) -> None:
         answer = self.processors.replay(held)

@@ -1,7 +1,7 @@
 """SQL columns: evaluates an SQL92 expression for thousands of messages at once.
 
 Only the properties that it names are read. Conditions on one property are evaluated for its
-distinct values, see `sql_texts`; AND, OR and NOT of their results are looked up in tables.
+distinct values; AND, OR and NOT of their results are looked up in tables.
 Everything else, such as a comparison of two conditions on different properties, is evaluated row by
 row.
 """
@@ -257,17 +257,12 @@ class _ColumnEvaluator:
         return result
 
     def _between(self, operand: Property, condition: Between) -> States:
-        if condition.negated:
-            below, above = (
-                Comparison(operand, "<", condition.low),
-                Comparison(operand, ">", condition.high),
-            )
-            return self._combine(_OR, below, above)
-        above, below = (
-            Comparison(operand, ">=", condition.low),
-            Comparison(operand, "<=", condition.high),
+        table, low, high = (_OR, "<", ">") if condition.negated else (_AND, ">=", "<=")
+        return self._combine(
+            table,
+            Comparison(operand, low, condition.low),
+            Comparison(operand, high, condition.high),
         )
-        return self._combine(_AND, above, below)
 
     def _text_column(self, name: str) -> TextColumn:
         if name not in self._texts:

@@ -221,7 +221,11 @@ class MetricsService:
         )
         self._http_server = MetricsHttpServer(
             loop,
-            {"/metrics": self._metrics, "/healthz": _healthy, "/readyz": self._ready},
+            {
+                "/metrics": self._metrics,
+                "/healthz": lambda respond: respond(HttpResponse(HTTPStatus.OK, b"ok\n")),
+                "/readyz": self._ready,
+            },
             name=f"rocketpoll {config.broker_name}",
         )
 
@@ -278,7 +282,3 @@ class MetricsService:
         else:
             line = " ".join(why_not.split())
             respond(HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, f"{line}\n".encode()))
-
-
-def _healthy(respond: Respond) -> None:
-    respond(HttpResponse(HTTPStatus.OK, b"ok\n"))

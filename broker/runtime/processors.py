@@ -146,13 +146,12 @@ class Processors:
             while self._closed_connections:
                 connection = self._closed_connections.popleft()
                 yield from self.clients.connection_closed(connection)
-                yield from self.locks.connection_closed(connection, self._is_member)
+                yield from self.locks.connection_closed(
+                    connection, lambda *member: self.consumers.find(*member) is not None
+                )
                 yield None
         finally:
             self._is_unregistering = False
-
-    def _is_member(self, group: str, client_id: str) -> bool:
-        return self.consumers.find(group, client_id) is not None
 
     def end_turn(self) -> None:
         """Write what the requests of a turn have brought, now that all are dispatched."""

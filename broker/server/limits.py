@@ -126,7 +126,6 @@ class PartialRequests(Generic[_Client]):
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.bytes = 0
         """The bytes of all partial requests together."""
         self._bytes_of: Counter[bytes] = Counter()

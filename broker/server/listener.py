@@ -33,7 +33,6 @@ class Listener:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, new_connection: Callable[[], asyncio.BaseProtocol]
     ) -> None:
-        """Prepare a listener, without listening yet."""
         self._loop = loop
         self._has_accept_backoff = isinstance(
             loop, asyncio.SelectorEventLoop

@@ -285,7 +285,8 @@ class RemotingServer:
         self, connection: ClientConnection, size: int, *, is_waiting: bool = False
     ) -> None:
         """Account for a client's unfinished requests; suspend it if all together are too large."""
-        self._add_in_flight(size - self._request_bytes.pop(connection, 0))
+        self._in_flight += size - self._request_bytes.pop(connection, 0)
+        self.is_short_of_memory = self._in_flight >= self.limits.in_flight_bytes_max
         waiting = size if is_waiting else 0
         self.waiting_bytes += waiting - self._waiting.pop(connection, 0)
         if waiting:
@@ -359,10 +360,6 @@ class RemotingServer:
             end_turn=self._end_turn,
             fast_paths=self._fast_paths,
         )
-
-    def _add_in_flight(self, more_bytes: int) -> None:
-        self._in_flight += more_bytes
-        self.is_short_of_memory = self._in_flight >= self.limits.in_flight_bytes_max
 
     def _unthrottle(self) -> None:
         while self._throttled and (not self.is_short_of_memory or self._favoured is None):

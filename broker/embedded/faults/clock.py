@@ -34,7 +34,6 @@ class ClockOffset:
     """
 
     def __init__(self) -> None:
-        """Start with the machine's time."""
         self.seconds = 0.0
         """The lead now, in seconds."""
         self._changes = [_OffsetChange(float("-inf"), 0.0)]

@@ -97,7 +97,6 @@ class EmbeddedDisk(LocalDisk):
     """A `Disk` on a real file system, with the broker's clock and its owner's faults."""
 
     def __init__(self, clock_offset: ClockOffset) -> None:
-        """Take how far the broker's time is ahead of the machine's."""
         self._clock_offset = clock_offset
         self.is_full = False
         """True while there is no room for anything."""
@@ -206,7 +205,9 @@ class _EmbeddedFile(LocalFile):
         """Write all of the data there, and keep what was there before."""
         self._disk.check(self._path, needs_room=True)
         with self._disk.write_lock:
-            self._unflushed.before_write(position, len(data), self._read_current)
+            self._unflushed.before_write(
+                position, len(data), lambda at, count: os.pread(self._descriptor, count, at)
+            )
             super().write(data, position)
 
     def flush(self) -> None:
@@ -226,9 +227,6 @@ class _EmbeddedFile(LocalFile):
         finally:
             with self._disk.write_lock:
                 self._unflushed.finish_flush(flush, is_durable=is_done)
-
-    def _read_current(self, position: int, size: int) -> bytes:
-        return os.pread(self._descriptor, size, position)
 
 
 def _restore_file(path: Path, unflushed: UnflushedBytes) -> None:

@@ -72,7 +72,7 @@ class RouteProcessor(Processor):
             broker_name=self._broker.config.broker_name,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
-            perm=self._permission_of(config),
+            perm=config.perm & (self._broker.config.broker_permission | ~_READ_WRITE),
             topic_sys_flag=config.topic_sys_flag,
         )
         body = TopicRouteData(
@@ -99,10 +99,6 @@ class RouteProcessor(Processor):
             broker_addrs={MASTER_ID: str(self._broker.advertised_host(connection))},
             enable_acting_master=False,  # 4.9 does not say, some clients of 5.x cannot do without
         )
-
-    def _permission_of(self, config: TopicConfig) -> int:
-        """Return a topic's permission, without what the broker as a whole may not do."""
-        return config.perm & (self._broker.config.broker_permission | ~_READ_WRITE)
 
     # ---- lists of topics
 

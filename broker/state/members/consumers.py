@@ -71,9 +71,11 @@ class ConsumerGroup:
         """
         wanted = {data.topic: data for data in subscriptions}
         for topic, data in wanted.items():
-            known = self._subscriptions.get(topic)
+            known, subscriber = self._subscriptions.get(topic), self._subscribers.get(topic)
             if known is not None and not (
-                data.sub_version > known.sub_version or self._may_replace(connection, topic)
+                data.sub_version > known.sub_version
+                or subscriber is connection
+                or subscriber not in self._clients
             ):
                 wanted[topic] = known
         return wanted
@@ -91,10 +93,6 @@ class ConsumerGroup:
                 self._subscribers[topic] = connection
         self.subscription_bytes = size
         return changed
-
-    def _may_replace(self, connection: Channel, topic: str) -> bool:
-        subscriber = self._subscribers[topic]
-        return subscriber is connection or subscriber not in self._clients
 
 
 class ConsumerManager(ClientGroups[int]):
