@@ -28,10 +28,9 @@ from ..processor.pulls.pull_message import PullMessageProcessor
 from ..processor.pulls.query_message import QueryConsumeQueueProcessor, QueryMessageProcessor
 from ..processor.pulls.subscription_filters import SubscriptionFilters
 from ..processor.sends.acknowledger import Acknowledger
-from ..processor.sends.admission import TopicAdmission
+from ..processor.sends.admission import RetryRules, TopicAdmission
 from ..processor.sends.message_back import MessageBackProcessor
 from ..processor.sends.pending_topic_sends import PendingTopicSends
-from ..processor.sends.retry_rules import RetryRules
 from ..processor.sends.send_message import SendMessageProcessor, SendParts
 from ..processor.topics.route import KVConfigProcessor, RouteProcessor
 from ..processor.topics.topic_admin import TopicAdminProcessor

@@ -19,11 +19,10 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 
 from ..settings.config import ServerLimits
-from .client_connection import ClientConnection, Dispatch
+from .client_connection import ClientConnection, Dispatch, FastPath
 from .descriptors import RESOURCE_SHORTAGE_ERRNOS, descriptor_shortage
 from .event_loop import call_after_read
 from .fair_scheduler import FairScheduler
-from .fast_paths import FastPath
 from .limits import ConcurrencyLimit, PartialRequests, SendBufferLimits
 from .listener import Listener
 

@@ -33,7 +33,7 @@ from ...state.tables.topic_config import retry_topic
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, header_of, reply, success_response, system_error
-from .retry_rules import redirect_to_dlq
+from .admission import redirect_to_dlq
 from .send_message import CODES, SendParts
 
 _log = logging.getLogger(__name__)

@@ -29,11 +29,10 @@ from ..fast_path.templates import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, reply
 from .acknowledger import Acknowledger
-from .admission import TopicAdmission
+from .admission import RetryRules, TopicAdmission
 from .batch_messages import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
 from .fast_path.cached_send import CachedSend, SendCache
 from .fast_path.fast_send import FastSend
-from .retry_rules import RetryRules
 from .stored_properties import MSG_REGION, TRACE_ON, PropertyRewriter, StoredProperties
 
 _log = logging.getLogger(__name__)

@@ -128,27 +128,8 @@ def per_second(count: int, covered_ms: int) -> float:
 # ---- Durations: counts of how long something took, by the minute, in the cells that RocketMQ
 # shows.
 
-_LOWS_MS: Final = (
-    0,
-    1,
-    2,
-    3,
-    5,
-    10,
-    20,
-    30,
-    50,
-    100,
-    200,
-    300,
-    500,
-    1000,
-    2000,
-    3000,
-    4000,
-    5000,
-    10000,
-)
+_LOWS_MS: Final = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 4000, 5000,
+                   10000)  # fmt: skip
 """The start of each cell, which is the end of the one before."""
 
 _CELLS_FROM_MS: Final[Mapping[int, str]] = {

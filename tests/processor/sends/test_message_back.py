@@ -14,9 +14,8 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import encode_offset_message_id
-from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission
 from rocketpoll.broker.processor.sends.message_back import MessageBackProcessor
-from rocketpoll.broker.processor.sends.retry_rules import RetryRules
 from rocketpoll.broker.processor.sends.send_message import SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats

@@ -19,8 +19,7 @@ from rmq_spark.wire.message_id import decode_offset_message_id
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends import batch_messages, send_message
-from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.processor.sends.retry_rules import RetryRules
+from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission
 from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor, SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.store.files.mapped_file_queue import MappedFileQueue
