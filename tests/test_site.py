@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 from built_sites import built, needs_mkdocs
 
-from rocketpoll.broker.settings.setting_keys import KEYS
+from rocketpoll.broker.settings.settings import KEYS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
