@@ -31,7 +31,7 @@ from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     LitePullConsumerImpl,
     MessageQueueListener,
 )
-from rmq_spark.client.consumer.offsets.commit import CommitRequest
+from rmq_spark.client.consumer.offsets.offset_manager import CommitRequest
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, Handout
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth

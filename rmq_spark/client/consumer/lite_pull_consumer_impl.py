@@ -32,7 +32,11 @@ from rmq_spark.client.concurrency.scheduler import RepeatedTask, Scheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
-from rmq_spark.client.consumer.offsets.commit import AutoCommit, CommitRequest, store_offsets
+from rmq_spark.client.consumer.offsets.offset_manager import (
+    AutoCommit,
+    CommitRequest,
+    store_offsets,
+)
 from rmq_spark.client.consumer.pull.pull_task import (
     FAILED_MS,
     FIRST_OFFSET_MS,

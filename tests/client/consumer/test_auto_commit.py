@@ -6,7 +6,7 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.offsets.commit import AutoCommit
+from rmq_spark.client.consumer.offsets.offset_manager import AutoCommit
 from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition

@@ -12,8 +12,8 @@ from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
-from rmq_spark.client.consumer.offsets.commit import CommitRequest, store_offsets
 from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore
+from rmq_spark.client.consumer.offsets.offset_manager import CommitRequest, store_offsets
 from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.queues.queue_identity import (
