@@ -107,7 +107,7 @@ def _decode_sound(
     return DecodedRecords(messages, [])
 
 
-def _decode_damaged(  # noqa: C901  # what may be wrong with a record, in one order
+def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, in one order
     data: bytes,
     queue: MessageQueue,
     begin: int,
@@ -130,6 +130,13 @@ def _decode_damaged(  # noqa: C901  # what may be wrong with a record, in one or
         if first != suspect:
             raise SuspectRecord(first, queue, begin)
         stop = None  # the queue itself is out of order
+    is_shifted = not begin <= offsets[0] < end
+    if is_shifted and _decode_record(data, 0, queue, max_body_bytes, is_first=True) is not None:
+        if first != suspect:
+            raise SuspectRecord(first, queue, begin)
+        # Those after it may be shifted as well: resume where the next one says that it is.
+        later = min((offset for offset in of_others if offset > begin), default=begin + 1)
+        return DecodedRecords([], [_damaged_message(first, queue, begin)], later)
     messages: list[MessageExt] = []
     faulty: list[MessageExt] = []
     reached = begin
