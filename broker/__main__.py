@@ -31,12 +31,19 @@ from typing import TextIO
 from rmq_spark.errors import RocketPollError
 
 from .controller import BrokerController
-from .process.log_format import LOG_FORMATS, set_up_logging
-from .process.operator_log import format_host, log_reload, log_start, log_stopped, log_stopping
+from .process.operator_log import (
+    LOG_FORMATS,
+    format_host,
+    log_reload,
+    log_start,
+    log_stopped,
+    log_stopping,
+    set_up_logging,
+)
 from .process.pandas_blocker import block_pandas
 from .process.service_manager import ServiceManager, StartProgress, name_process
+from .server.descriptors import allow_descriptors
 from .server.event_loop import new_event_loop
-from .server.limits.descriptors import allow_descriptors
 from .settings.config import BrokerConfig
 from .settings.settings import ConfigError, load_config, settings_of
 from .store.errors import StartInterrupted, describe_error, is_transient
@@ -229,7 +236,10 @@ async def serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, controller, load)
     log_start(config, controller)
     address = f"{format_host(config.bind_address)}:{port}"
-    _announce(f"rocketpoll {config.broker_name} listens on {address}")
+    line = f"rocketpoll {config.broker_name} listens on {address}"
+    error = _write(sys.stdout, f"{line}\n")
+    if error is not None:
+        _log.warning("stdout does not take the line %r: %s", line, error)
     manager.notify("READY=1", f"STATUS=listens on {address}")
     manager.start_watchdog(loop)
     await stop.wait()
@@ -265,12 +275,6 @@ async def _start(
     if watch.is_stop_requested:
         stop.set()
     return port
-
-
-def _announce(line: str) -> None:
-    error = _write(sys.stdout, f"{line}\n")
-    if error is not None:
-        _log.warning("stdout does not take the line %r: %s", line, error)
 
 
 def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:

@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from ipaddress import ip_address
@@ -28,13 +28,18 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC
 
 from .common.channel import Channel
 from .common.histogram import Histogram
-from .longpolling.notify_message_arriving_listener import NotifyMessageArrivingListener
 from .longpolling.pull_request import PullRequest
-from .longpolling.pull_request_hold_service import PullRequestHoldService
+from .longpolling.pull_request_hold_service import (
+    NotifyMessageArrivingListener,
+    PullRequestHoldService,
+)
+from .processor.clients.client_manage import NotifyConsumerIdsChanged
+from .processor.processor import BrokerParts
+from .processor.reply_after_save import ReplyAfterSave
 from .processor.request import reply
 from .runtime.deletion_log import DeletionLog
 from .runtime.housekeeping import Housekeeping
-from .runtime.processors import BrokerContext, Processors
+from .runtime.processors import Processors
 from .runtime.state_tables import StateTables
 from .runtime.table_reconciliation import TableReconciliation
 from .schedule.schedule_message_service import ScheduleMessageService, StartTime
@@ -43,7 +48,12 @@ from .server.event_loop import EarliestTimer, monotonic_ms
 from .server.fair_scheduler import FairScheduler
 from .server.server import CannotListen, RemotingServer
 from .settings.config import BrokerConfig
-from .settings.reload import Reload, plan_reload
+from .settings.settings import Reload, plan_reload
+from .state.members.consumers import ConsumerManager
+from .state.members.membership_limits import MembershipLimits
+from .state.members.producers import ProducerManager
+from .state.members.queue_locks import QueueLocks
+from .state.stats.broker_stats import BrokerStats
 from .store.config import BrokerRole
 from .store.errors import Degradation, StoreError, TransientFailure, describe_error, is_transient
 from .store.files.disk import Disk, DiskUsage, LocalDisk
@@ -115,7 +125,7 @@ class BrokerController:
             lambda topic, queue_id: (
                 self.store.queue_offsets(topic, queue_id, allow_incomplete=True).next
             ),
-            self._is_matched_by_commit_log,
+            lambda *held: self.processors.pull.is_matched_by_commit_log(*held),  # noqa: PLW0108  # they come later
             self._wake,
             self.scheduler.run_steps,
         )
@@ -159,7 +169,7 @@ class BrokerController:
             levels_ms=config.store.message_delay_level_ms,
             put=self.store.put_message,
             queue_nums=self._queue_nums,
-            recreate_topic=self._reconciliation.topic_restore.recreate,
+            recreate_topic=self._reconciliation.recreate_topic,
             start=StartTime(self._now_ms(), self._monotonic_ms()),
         )
         self._reconciliation.log_warnings(config.store)  # the schedule's table is loaded now, too
@@ -170,29 +180,16 @@ class BrokerController:
             self._now_ms,
         )
         self.store.set_deletion_listener(self._report_deletion)
-        self.housekeeping = self._housekeeping(config)
-        self.processors = Processors(
-            BrokerContext(
-                config=config,
-                store=self.store,
-                tables=self.tables,
-                schedule=self.schedule,
-                hold_service=self.hold_service,
-                loop=self._loop,
-                now_ms=self._now_ms,
-                monotonic_ms=self._monotonic_ms,
-                advertised_host=self.advertised_host,
-                busy_reason=self._busy_reason,
-                suspend=self._suspend,
-                run_steps=self.scheduler.run_steps,
-                run_in_thread=self.housekeeping.run_in_thread,
-                run_in_batch_thread=self.housekeeping.run_in_batch_thread,
-                clean=self.housekeeping.clean,
-                recent_forced_deletions=self.deletion_log.recent_forced_deletions,
-                disk_usage=self.disk_usage,
-                memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            )
+        self.housekeeping = Housekeeping(
+            loop=self._loop,
+            scheduler=self.scheduler,
+            config=config,
+            store=self.store,
+            tables=self.tables,
+            schedule=self.schedule,
+            on_opened=self._reconciliation.reconcile_complete_queues,
         )
+        self.processors = Processors(self._parts(config))
         self.server = RemotingServer(
             config.server,
             self.processors.dispatch,
@@ -318,17 +315,12 @@ class BrokerController:
 
         observed = MetricsSources(
             config=lambda: self._config,
-            store=self.store,
-            tables=self.tables,
+            broker=self.processors.broker,
             processors=self.processors,
-            hold_service=self.hold_service,
-            schedule=self.schedule,
             server=self.server,
             reput_latency=self._reput_latency,
-            disk_usage=self.disk_usage,
             deletion_log=self.deletion_log,
             unready_reason=self.unready_reason,
-            now_ms=self._now_ms,
             started_ms=self._now_ms(),
         )
         metrics = MetricsService(observed, self._loop, self.scheduler.run_steps)
@@ -356,15 +348,40 @@ class BrokerController:
                     f"the disk takes longer than {_DRAIN_SECONDS} s for a flush"
                 ) from None
 
-    def _housekeeping(self, config: BrokerConfig) -> Housekeeping:
-        return Housekeeping(
-            loop=self._loop,
-            scheduler=self.scheduler,
+    def _parts(self, config: BrokerConfig) -> BrokerParts:
+        """Return what processors work with, with the tables of members, which are empty."""
+        limits = MembershipLimits(
+            members_max=config.max_group_members,
+            subscription_bytes_max=config.subscription_bytes_max,
+        )
+        notify = NotifyConsumerIdsChanged(self.tables.groups, self.scheduler.run_steps)
+        return BrokerParts(
             config=config,
             store=self.store,
-            tables=self.tables,
+            topics=self.tables.topics,
+            groups=self.tables.groups,
+            offsets=self.tables.offsets,
+            kv_configs=self.tables.kv_configs,
+            consumers=ConsumerManager(notify, limits),
+            producers=ProducerManager(limits),
+            locks=QueueLocks(self._monotonic_ms),
+            stats=BrokerStats(config.broker_cluster_name, self._now_ms()),
             schedule=self.schedule,
-            on_opened=self._reconciliation.reconcile_complete_queues,
+            hold_service=self.hold_service,
+            reply_after_save=ReplyAfterSave(self.housekeeping.run_in_thread),
+            loop=self._loop,
+            now_ms=self._now_ms,
+            monotonic_ms=self._monotonic_ms,
+            advertised_host=self.advertised_host,
+            busy_reason=self._busy_reason,
+            suspend=self._suspend,
+            run_steps=self.scheduler.run_steps,
+            run_in_thread=self.housekeeping.run_in_thread,
+            run_in_batch_thread=self.housekeeping.run_in_batch_thread,
+            clean=self.housekeeping.clean,
+            recent_forced_deletions=self.deletion_log.recent_forced_deletions,
+            disk_usage=self.disk_usage,
+            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
 
     # ---- requests
@@ -439,11 +456,6 @@ class BrokerController:
     def _expire(self, now_ms: int) -> None:
         self.hold_service.expire(now_ms)
         self._schedule_deadline()
-
-    def _is_matched_by_commit_log(
-        self, held: PullRequest, from_queue_offset: int
-    ) -> Generator[None, None, bool]:
-        return self.processors.pull.is_matched_by_commit_log(held, from_queue_offset)
 
     def _wake(self, held: PullRequest) -> None:
         answer = self.processors.replay(held)

@@ -179,10 +179,7 @@ class StreamTest:
     # ---- steps
 
     def add_data(
-        self,
-        *bodies: bytes | str,
-        tags: str | None = None,
-        keys: str | Sequence[str] | None = None,
+        self, *bodies: bytes | str, tags: str | None = None, keys: str | Sequence[str] | None = None
     ) -> None:
         """Send messages to the topic, one after the other; `process_all` has the stream read them.
 

@@ -22,7 +22,7 @@ from rmq_spark.cli.main import SECTIONS, command_tree
 from rmq_spark.spark.options.table import OPTIONS, Use
 from rocketpoll import Admin, EmbeddedBroker, aio, errors
 from rocketpoll.broker.common.setting import SETTING
-from rocketpoll.broker.settings.setting_keys import SECTIONS as SETTINGS
+from rocketpoll.broker.settings.settings import SECTIONS as SETTINGS
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"
 _PROGRAM: Final = "rocketpoll"

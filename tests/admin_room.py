@@ -6,6 +6,8 @@ a dispatcher would answer.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from broker_connections import FakeConnection, finished
 from disks import ManualClock
 from held_pulls import Hold
@@ -21,16 +23,16 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.filter.subscription import message_filter
-from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor
-from rocketpoll.broker.processor.admin.runtime_info import RuntimeInfo, SendQueue
+from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor, SendQueue
 from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
 from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
-from rocketpoll.broker.processor.pulls.query_consume_queue import QueryConsumeQueueProcessor
-from rocketpoll.broker.processor.pulls.query_message import QueryMessageProcessor
+from rocketpoll.broker.processor.pulls.query_message import (
+    QueryConsumeQueueProcessor,
+    QueryMessageProcessor,
+)
 from rocketpoll.broker.processor.reply_after_save import ReplyAfterSave
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.topics.kv_config import KVConfigProcessor
-from rocketpoll.broker.processor.topics.route import RouteProcessor
+from rocketpoll.broker.processor.topics.route import KVConfigProcessor, RouteProcessor
 from rocketpoll.broker.processor.topics.topic_admin import TopicAdminProcessor
 from rocketpoll.broker.runtime.state_tables import StateTables
 from rocketpoll.broker.settings.config import BrokerConfig
@@ -84,57 +86,36 @@ class AdminRoom:
         self.cleanings += 1
 
     def _processors(self):
-        started_ms = self.clock()
-        runtime_info = RuntimeInfo(
-            self.config,
-            self.store,
-            self.stats,
-            self.holds.service,
-            lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
-            lambda: self.send_queue,
-            lambda: self.disk_usage,
-            lambda: self.recent_forced_deletions,
-            started_ms,
+        broker = SimpleNamespace(
+            config=self.config,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            kv_configs=self.kv_configs,
+            consumers=self.consumers,
+            stats=self.stats,
+            hold_service=self.holds.service,
+            schedule=SimpleNamespace(
+                offsets=lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets)
+            ),
+            reply_after_save=self.after_saving,
+            advertised_host=lambda _: ADVERTISED,
+            now_ms=self.clock,
+            run_steps=finished,
+            clean=self._clean,
+            disk_usage=lambda: self.disk_usage,
+            recent_forced_deletions=lambda: self.recent_forced_deletions,
         )
         return (
-            RouteProcessor(
-                self.config, self.topics, self.kv_configs, lambda _: ADVERTISED, self.after_saving
-            ),
-            KVConfigProcessor(self.kv_configs, self.after_saving),
-            TopicAdminProcessor(
-                self.config,
-                self.topics,
-                self.offsets,
-                self.consumers,
-                self.store,
-                self.stats,
-                self.after_saving,
-                self.holds.service.release,
-                finished,
-            ),
-            GroupAdminProcessor(self.groups, self.offsets, self.stats, self.after_saving, finished),
-            ConsumeStatsProcessor(
-                self.config,
-                self.topics,
-                self.groups,
-                self.offsets,
-                self.consumers,
-                self.store,
-                self.stats,
-                lambda _: ADVERTISED,
-                self.clock,
-            ),
-            BrokerAdminProcessor(
-                self.config,
-                runtime_info,
-                self.stats,
-                lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
-                self._clean,
-                started_ms,
-                self.clock,
-            ),
-            QueryMessageProcessor(self.config, self.store, self.clock),
-            QueryConsumeQueueProcessor(self.store, self.consumers, message_filter),
+            RouteProcessor(broker),
+            KVConfigProcessor(broker),
+            TopicAdminProcessor(broker),
+            GroupAdminProcessor(broker),
+            ConsumeStatsProcessor(broker),
+            BrokerAdminProcessor(broker, lambda: self.send_queue),
+            QueryMessageProcessor(broker),
+            QueryConsumeQueueProcessor(broker, message_filter),
         )
 
     def ask(self, code, ext_fields=None, body=None) -> RemotingCommand:

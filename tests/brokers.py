@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from broker_connections import finished
 from disks import ManualClock
-from stores import message, open_store
+from stores import message, open_store, small_config
 from tables import groups_in, offsets_in, topics_in
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
 from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
 from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
@@ -50,6 +53,22 @@ class Parts:
             results.append(self.store.put_message(message(text, **more)))
             self.clock.now_ms += step_ms
         return results
+
+    def broker(self, **more):
+        """What a processor gets."""
+        usual = {
+            "config": BrokerConfig(store=small_config(self.root)),
+            "store": self.store,
+            "topics": self.topics,
+            "groups": self.groups,
+            "offsets": self.offsets,
+            "stats": BrokerStats("C", 0),
+            "now_ms": self.clock,
+            "monotonic_ms": self.clock,
+            "run_steps": finished,
+            "hold_service": SimpleNamespace(release=lambda _: iter(())),
+        }
+        return SimpleNamespace(**{**usual, **more})
 
     def reopen_store(self, **settings):
         """The store once more, as after a restart."""

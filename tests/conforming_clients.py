@@ -12,7 +12,7 @@ from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.aio.admin import Admin as AioAdmin
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.consumer import Consumer as AioConsumer

@@ -15,8 +15,7 @@ from broker_processes import BrokerProcess, run_broker
 from broker_stories import SMALL
 
 from rocketpoll.broker.__main__ import main
-from rocketpoll.broker.settings.setting_keys import KEYS
-from rocketpoll.broker.settings.settings import load_config
+from rocketpoll.broker.settings.settings import KEYS, load_config
 
 
 def test_the_settings_that_it_would_run_with_are_printed_as_a_file_that_it_reads(tmp_path, capsys):

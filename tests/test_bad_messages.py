@@ -151,7 +151,7 @@ def test_tail_passes_over_what_cannot_be_read_names_it_and_writes_nothing(bad):
             [*command, *arguments], capture_output=True, text=True, timeout=60, check=True
         )
         assert [int(line) for line in done.stdout.splitlines()] == sorted(bad.sound)
-        named = {int(at) for at in re.findall(r"at offset (\d+) of .*passed over: ", done.stderr)}
+        named = {int(at) for at in re.findall(r"at offset (\d+) of .*skipped: ", done.stderr)}
         assert named == {at for at in bad.bad if at < max(bad.sound)}
     with Admin(bad.broker.address) as admin:
         assert "%DLQ%TOOLS_CONSUMER" not in admin.topics()

@@ -17,7 +17,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
-from rocketpoll.broker.settings.setting_keys import KEYS
+from rocketpoll.broker.settings.settings import KEYS
 from rocketpoll.broker.state.members.queue_locks import LOCK_BYTES_MAX, NON_MEMBER_SHARE
 
 

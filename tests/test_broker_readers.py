@@ -14,7 +14,7 @@ from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_records
-from rocketpoll.broker.server.limits.concurrency_limit import ConcurrencyLimit
+from rocketpoll.broker.server.limits import ConcurrencyLimit
 
 MIB = 1 << 20
 LARGE = {

@@ -29,15 +29,15 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.processor.fast_path.response_template import ResponseTemplate
-from rocketpoll.broker.processor.pulls import query_consume_queue
+from rocketpoll.broker.processor.fast_path.templates import ResponseTemplate
+from rocketpoll.broker.processor.pulls import query_message
 from rocketpoll.broker.processor.sends.fast_path.fast_send import FastSend
 from rocketpoll.broker.server import fair_scheduler
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.server.fair_scheduler import TURN_SECONDS
-from rocketpoll.broker.server.limits.concurrency_limit import BYTES_MAX, SMALL_BODY_BYTES
+from rocketpoll.broker.server.limits import BYTES_MAX, SMALL_BODY_BYTES
 from rocketpoll.broker.state.members.consumers import ConsumerManager
-from rocketpoll.broker.state.stats import stats_windows
+from rocketpoll.broker.state.stats import broker_stats
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.append.chunk_appender import ChunkAppender
 from rocketpoll.broker.store.append.record_encoding import RecordRun
@@ -209,7 +209,7 @@ def test_one_request_for_much_lets_others_in(tmp_path, request_of, monkeypatch):
         slow_down(monkeypatch, tables.offsets, "queues")
         slow_down(monkeypatch, fastjson, "dumps")
         slow_down(monkeypatch, RecordRun, "encode")
-        slow_down(monkeypatch, query_consume_queue, "decode_record")
+        slow_down(monkeypatch, query_message, "decode_record")
         monkeypatch.setattr("rmq_spark.wire.bodies.incremental_codec.VALUES_PER_STEP", 8)
         request = request_of()
         longest, whole, answer = await longest_turn(client.call(request))
@@ -514,10 +514,10 @@ def test_counters_of_many_topics_are_carried_on_and_forgotten_bit_by_bit(tmp_pat
         for number in range(300):
             processors.stats.record_put(f"U{number}", 1, 1)
             processors.stats.record_get(f"U{number}", "G", 1, 1, 0)
-        monkeypatch.setattr("rocketpoll.broker.state.stats.stats_windows._KEYS_PER_STEP", 4)
+        monkeypatch.setattr("rocketpoll.broker.state.stats.broker_stats._KEYS_PER_STEP", 4)
         client = await broker.connect()
         asyncio.get_running_loop().stand_still()
-        slow_down(monkeypatch, stats_windows.Sum, "add")
+        slow_down(monkeypatch, broker_stats.Sum, "add")
         day = processors.stats._day
 
         async def carried():

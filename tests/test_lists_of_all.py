@@ -12,8 +12,8 @@ from rmq_spark.wire.bodies.configs import (
     TopicFilterType,
 )
 from rmq_spark.wire.names import GROUP_CHARACTERS_MAX, LONG_TOPIC_CHARACTERS_MAX
-from rocketpoll.broker.processor.topics.topic_attributes import SUPPORTED
-from rocketpoll.broker.server.limits.send_buffers import SendBufferLimits
+from rocketpoll.broker.processor.topics.topic_admin import SUPPORTED
+from rocketpoll.broker.server.limits import SendBufferLimits
 from rocketpoll.broker.settings.settings import config_of
 from rocketpoll.broker.state.tables.subscription_group import (
     GROUP_BYTES_MAX,

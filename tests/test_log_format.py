@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 
-from rocketpoll.broker.process.log_format import JsonFormatter
+from rocketpoll.broker.process.operator_log import JsonFormatter
 
 
 def record(message, *values, error=None):

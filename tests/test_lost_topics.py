@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from broker_stories import tell
@@ -13,7 +14,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
-from rocketpoll.broker.runtime.table_reconciliation import TopicRestore
+from rocketpoll.broker.runtime.table_reconciliation import TableReconciliation
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
@@ -126,13 +127,13 @@ def test_a_topic_that_is_just_leaving_is_not_made_again_before_it_is_gone(tmp_pa
         broker.make_topic("T")
         topics = broker.controller.tables.topics
         topics.save()
-        lost_topics = TopicRestore(broker.controller.tables, default_queue_nums=2)
+        lost_topics = TableReconciliation(broker.controller.store, broker.controller.tables, 2)
         topics.begin_deletion("T")
         topics.delete("T")
-        assert lost_topics.recreate("T", 1) is None
+        assert lost_topics.recreate_topic("T", 1) is None
         assert topics.get("T") is None
         topics.save()
-        assert lost_topics.recreate("T", 1) == 2
+        assert lost_topics.recreate_topic("T", 1) == 2
 
     tell(story, tmp_path)
 
@@ -142,7 +143,8 @@ def test_an_older_table_does_not_narrow_a_topic_to_less_than_its_messages(tmp_pa
     async def story(broker):
         topics = broker.controller.tables.topics
         topics.put(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
-        TopicRestore(broker.controller.tables, default_queue_nums=2).restore_missing({"T": 3})
+        store = SimpleNamespace(queue_nums=lambda: {"T": 3})
+        TableReconciliation(store, broker.controller.tables, 2).restore_missing_topics()
         found = topics.get("T")
         assert min(found.read_queue_nums, found.write_queue_nums) == 3
 

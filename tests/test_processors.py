@@ -74,7 +74,7 @@ def test_what_is_counted_comes_into_its_windows(tmp_path):
         client = await broker.connect()
         await client.put("a", "b")
         processors = broker.controller.processors
-        finished(processors.stats.sample(processors._context.now_ms() + 10_000))
+        finished(processors.stats.sample(processors.broker.now_ms() + 10_000))
         assert processors.stats.topic_put_tps("T") > 0
 
     tell(story, tmp_path)

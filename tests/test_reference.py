@@ -12,7 +12,7 @@ import rocketpoll
 from rmq_spark.cli.main import SECTIONS
 from rmq_spark.spark.options.table import OPTIONS
 from rocketpoll import aio, errors
-from rocketpoll.broker.settings.setting_keys import KEYS
+from rocketpoll.broker.settings.settings import KEYS
 
 ROOT = Path(__file__).parent.parent
 GENERATED = runpy.run_path(str(ROOT / "site" / "reference.py"))["GENERATED"]

@@ -20,7 +20,7 @@ from rocketpoll import (
     PushConsumer,
     aio,
 )
-from rocketpoll.broker.settings.setting_keys import KEYS
+from rocketpoll.broker.settings.settings import KEYS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -11,6 +11,7 @@ import socket
 import threading
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -204,10 +205,14 @@ def _all_of_another_queue(dice, records, fields):
     return [_changed(each, start, start + 4, 1) for each in records]
 
 
-def _all_behind(dice, records, fields):
-    """Those of other offsets, as many."""
-    start, more = layout.QUEUE_OFFSET_AT, dice.choice([-1, 1, 1 << 32])
+def _all_shifted(more, _dice, records, _fields):
+    """Each says that its offset is another, by the same difference."""
+    start = layout.QUEUE_OFFSET_AT
     return [_changed(each, start, start + 8, max(_offset_of(each) + more, 0)) for each in records]
+
+
+def _all_of_other_offsets(dice, records, fields):
+    return _all_shifted(dice.choice([-1, 1 << 32]), dice, records, fields)
 
 
 def _twice(_dice, records, at):
@@ -273,7 +278,8 @@ LIES = {
     "goes on earlier": _nearer,
     "goes on later": _further,
     "all of another queue": _all_of_another_queue,
-    "all of other offsets": _all_behind,
+    "all of other offsets": _all_of_other_offsets,
+    "all of the next offsets": partial(_all_shifted, 1),
 }
 """What is wrong with an answer, by its name."""
 

@@ -25,9 +25,8 @@ from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.server.client_connection import ClientConnection
+from rocketpoll.broker.server.client_connection import ClientConnection, ConnectionTable
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
-from rocketpoll.broker.server.limits.connection_table import ConnectionTable
 from rocketpoll.broker.settings.settings import load_config
 from rocketpoll.broker.store.bulk import bulk_tools
 

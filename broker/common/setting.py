@@ -1,8 +1,8 @@
 """Setting: declares a setting with its key, the type of its values, its default and its purpose.
 
 A setting is a field of a frozen dataclass, in the room that uses it, declared by `setting`. That
-declaration is the one place that describes it; `settings.setting_keys` collects all settings by
-their keys.
+declaration is the one place that describes it; `KEYS` in `settings` has all settings by their
+keys.
 
 A value type parses the text of a value, and formats it as in a file. If a text is invalid, it
 raises a ValueError whose message says what is expected.
@@ -155,12 +155,15 @@ class Setting:
         comment: One line on its purpose, with its unit.
         rocketmq: RocketMQ's default, where it is another; empty where it is the same, or there is
             none.
+        is_reloadable: Whether SIGHUP can change it in a running broker: a limit or rule that is
+            looked up on each use. All others are built into parts of the broker at its start.
     """
 
     key: str
     value_type: ValueType[Any]
     comment: str
     rocketmq: str
+    is_reloadable: bool
 
 
 SETTING: Final = "setting"
@@ -168,13 +171,21 @@ SETTING: Final = "setting"
 
 
 def setting(
-    key: str, value_type: ValueType[_Value], comment: str, *, default: _Value, rocketmq: str = ""
+    key: str,
+    value_type: ValueType[_Value],
+    comment: str,
+    *,
+    default: _Value,
+    rocketmq: str = "",
+    is_reloadable: bool = False,
 ) -> _Value:
     """Declare a field of a dataclass as a setting; see `Setting` for the arguments."""
-    return field(default=default, metadata={SETTING: Setting(key, value_type, comment, rocketmq)})
+    declared = Setting(key, value_type, comment, rocketmq, is_reloadable)
+    return field(default=default, metadata={SETTING: declared})
 
 
 def required_setting(key: str, value_type: ValueType[_Value], comment: str) -> _Value:
     """Declare a field as a setting without a default, to be given on construction."""
-    made: _Value = field(metadata={SETTING: Setting(key, value_type, comment, "")})
+    declared = Setting(key, value_type, comment, "", is_reloadable=False)
+    made: _Value = field(metadata={SETTING: declared})
     return made

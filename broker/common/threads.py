@@ -82,7 +82,6 @@ class DaemonThreadPool:
     """
 
     def __init__(self, name: str, count_max: int = 1, *, waits_at_exit: bool = True) -> None:
-        """Prepare, without starting a thread."""
         self._name = name
         self._count_max = count_max
         self._waits_at_exit = waits_at_exit

@@ -30,7 +30,6 @@ class BrokerProcess:
     """A broker in a child process, which is started once and stopped once."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Store the command that runs a broker, without running it yet."""
         self._command = [*command, UNTIL_INPUT_ENDS]
         self._was_killed = False
 

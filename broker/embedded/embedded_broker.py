@@ -33,7 +33,7 @@ from rmq_spark.cli.cluster.broker_launcher import broker_command
 from rmq_spark.errors import RocketPollError, excerpt
 
 from ..controller import BrokerController
-from ..server.limits.descriptors import embedded_open_files_max
+from ..server.descriptors import embedded_open_files_max
 from ..server.server import CannotListen
 from ..settings.config import BrokerConfig
 from ..settings.settings import config_of

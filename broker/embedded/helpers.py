@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.reads.table_display import ROWS_MAX, MessageTable, format_html
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
@@ -262,9 +261,14 @@ class BrokerHelpers(ABC):
         while behind := [lag for lag in admin.lag(group, topic) if lag.messages]:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
+                committed = ", ".join(
+                    f"{lag.consumer_offset or 0} of {lag.broker_offset} in queue "
+                    f"{lag.queue.queue_id}"
+                    for lag in behind
+                )
                 raise NotInTime(
                     f"group {group} was to consume all of topic {topic} within {timeout} s: it has "
-                    f"committed {_committed_text(behind)}; {len(admin.members(group))} of its "
+                    f"committed {committed}; {len(admin.members(group))} of its "
                     "consumers "
                     "are online"
                 )
@@ -370,13 +374,6 @@ def checked_seconds(timeout: float) -> float:
 def _is_internal_topic(topic: str) -> bool:
     """Return whether a broker has made a topic for itself or for a group."""
     return is_system_topic(topic) or topic.startswith("%") or topic.endswith("_REPLY_TOPIC")
-
-
-def _committed_text(lags: list[Lag]) -> str:
-    return ", ".join(
-        f"{lag.consumer_offset or 0} of {lag.broker_offset} in queue {lag.queue.queue_id}"
-        for lag in lags
-    )
 
 
 class _HelperClient:

@@ -14,6 +14,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from .java_values import Value, compare, parse_double
 
@@ -39,10 +40,12 @@ TEXT_MATCHES: Mapping[str, Callable[[str, str], bool]] = {
 class Expression:
     """A node of the tree."""
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Expression, ...]:
-        """The nodes directly below this one."""
-        return ()
+        """The nodes directly below this one: its fields, or what is in them."""
+        values = [getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())]
+        nested = (each if isinstance(each, tuple) else (each,) for each in values)
+        return tuple(each for some in nested for each in some if isinstance(each, Expression))
 
     @cached_property
     def depth(self) -> int:
@@ -99,11 +102,6 @@ class Property(Expression):
 class _Unary(Expression):
     operand: Expression
 
-    @property
-    def operands(self) -> tuple[Expression, ...]:
-        """The single operand, as a tuple."""
-        return (self.operand,)
-
 
 @dataclass(frozen=True)
 class Negation(_Unary):
@@ -144,49 +142,34 @@ class IsNull(_Unary, Condition):
 
 
 @dataclass(frozen=True)
-class And(Condition):
-    """The logical AND of two or more conditions."""
+class _Junction(Condition):
+    """Two or more conditions, one of which may decide alone."""
 
     conditions: tuple[Expression, ...]
-
-    @property
-    def operands(self) -> tuple[Expression, ...]:
-        """The conditions that are joined."""
-        return self.conditions
+    _decides: ClassVar[bool]
 
     def value(self, properties: Properties) -> bool | None:
-        """Return False at the first condition that is False; else None if any is, else True."""
-        result: bool | None = True
+        """Return what decides at the first condition that is that; else None if any is."""
+        result: bool | None = not self._decides
         for each in self.conditions:
             value = each.value(properties)
             if value is None:
                 result = None
-            elif not value:
-                return False
+            elif bool(value) is self._decides:
+                return self._decides
         return result
 
 
-@dataclass(frozen=True)
-class Or(Condition):
-    """The logical OR of two or more conditions."""
+class And(_Junction):
+    """The logical AND of two or more conditions: False if one is."""
 
-    conditions: tuple[Expression, ...]
+    _decides = False
 
-    @property
-    def operands(self) -> tuple[Expression, ...]:
-        """The conditions that are joined."""
-        return self.conditions
 
-    def value(self, properties: Properties) -> bool | None:
-        """Return True at the first condition that is True; else None if any is, else False."""
-        result: bool | None = False
-        for each in self.conditions:
-            value = each.value(properties)
-            if value is None:
-                result = None
-            elif value:
-                return True
-        return result
+class Or(_Junction):
+    """The logical OR of two or more conditions: True if one is."""
+
+    _decides = True
 
 
 @dataclass(frozen=True)
@@ -195,11 +178,6 @@ class Equal(Condition):
 
     left: Expression
     right: Expression
-
-    @property
-    def operands(self) -> tuple[Expression, ...]:
-        """The left and the right side."""
-        return (self.left, self.right)
 
     def value(self, properties: Properties) -> bool | None:
         """Compare as RocketMQ does: NULL equals NULL, and NULL on the right alone is not equal."""
@@ -219,11 +197,6 @@ class Comparison(Condition):
     sign: str
     right: Expression
 
-    @property
-    def operands(self) -> tuple[Expression, ...]:
-        """The left and the right side."""
-        return (self.left, self.right)
-
     def value(self, properties: Properties) -> bool | None:
         """Compare two numbers; return None if either side is NULL."""
         return _compare_ordered(self.left.value(properties), self.sign, self.right, properties)
@@ -237,11 +210,6 @@ class Between(Condition):
     low: Expression
     high: Expression
     negated: bool = False
-
-    @property
-    def operands(self) -> tuple[Expression, ...]:
-        """The operand and both ends of the range."""
-        return (self.operand, self.low, self.high)
 
     def value(self, properties: Properties) -> bool | None:
         """Evaluate as AND, or negated OR, of two comparisons, with the operand evaluated once."""
@@ -262,11 +230,6 @@ class In(Condition):
     operand: Property
     texts: frozenset[str]
     negated: bool = False
-
-    @property
-    def operands(self) -> tuple[Expression, ...]:
-        """The property, as a tuple."""
-        return (self.operand,)
 
     def value(self, properties: Properties) -> bool | None:
         """Return None if the message has no such property, else whether its text fits."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -34,8 +34,106 @@ from rmq_spark.wire.message_queue import QueueKey
 
 from ..common.channel import Channel
 from .hold_limits import HoldLimits
-from .hold_quota import HoldQuota
 from .pull_request import HoldFilter, ManyPullRequest, PullRequest
+
+# ---- Quota: the units that held pulls take.
+
+
+class HoldQuota:
+    """The units of one kind of pulls, in the order in which they were acquired.
+
+    A pull with a long subscription takes several units; a large filter takes some, once for each
+    client that waits with it. Every operation takes constant time, however many pulls there are.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self.used = 0
+        """How many places all pulls take together."""
+        self._requests: dict[Channel, dict[PullRequest, None]] = {}
+        self._used_by: dict[Channel, int] = {}
+        self._filter_users: dict[tuple[Channel, HoldFilter], int] = {}
+        """How many pulls of a client wait with the same filter, of those that take places."""
+        self._connections_by_use: dict[int, dict[Channel, None]] = {}
+        """The clients by the number of their places."""
+        self.used_max = 0
+        """The number of places of the client that has most."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, request: PullRequest) -> bool:
+        return request in self._requests.get(request.connection, ())
+
+    def __iter__(self) -> Iterator[PullRequest]:
+        return (request for requests in self._requests.values() for request in requests)
+
+    def used_by(self, connection: Channel) -> int:
+        """Return the number of units that a client uses."""
+        return self._used_by.get(connection, 0)
+
+    def oldest_of(self, connection: Channel) -> PullRequest | None:
+        """Return the pull that a client has had for longest, or None if it has none."""
+        return next(iter(self._requests.get(connection, ())), None)
+
+    def oldest_of_largest(self) -> PullRequest:
+        """Return the oldest pull of the client that uses most units; there must be one."""
+        greediest = next(iter(self._connections_by_use[self.used_max]))
+        return next(iter(self._requests[greediest]))
+
+    def cost_of(self, request: PullRequest) -> int:
+        """Return how many units a pull that is not held here would take."""
+        filter_places = request.filter_quota_cost
+        if filter_places and (request.connection, request.message_filter) in self._filter_users:
+            filter_places = 0
+        return request.quota_cost + filter_places
+
+    def acquire(self, request: PullRequest) -> None:
+        """Give a pull its units."""
+        for _ in range(self.cost_of(request)):
+            self._adjust(request.connection, 1)
+        self._count += 1
+        self._requests.setdefault(request.connection, {})[request] = None
+        if request.message_filter is not None and request.filter_quota_cost:
+            key = request.connection, request.message_filter
+            self._filter_users[key] = self._filter_users.get(key, 0) + 1
+
+    def release(self, request: PullRequest) -> None:
+        """Release the units of a pull."""
+        if request.message_filter is not None and request.filter_quota_cost:
+            key = request.connection, request.message_filter
+            self._filter_users[key] -= 1
+            if not self._filter_users[key]:
+                del self._filter_users[key]
+        for _ in range(self.cost_of(request)):
+            self._adjust(request.connection, -1)
+        self._count -= 1
+        requests = self._requests[request.connection]
+        del requests[request]
+        if not requests:
+            del self._requests[request.connection]
+
+    def _adjust(self, connection: Channel, by: int) -> None:
+        """Let a client have one place more or less.
+
+        In single steps, the next greediest is known at once.
+        """
+        before = self._used_by.get(connection, 0)
+        after = before + by
+        self.used += by
+        if after:
+            self._used_by[connection] = after
+        else:
+            del self._used_by[connection]
+        if before:
+            del self._connections_by_use[before][connection]
+            if not self._connections_by_use[before]:
+                del self._connections_by_use[before]
+        if after:
+            self._connections_by_use.setdefault(after, {})[connection] = None
+        if after > self.used_max or self.used_max not in self._connections_by_use:
+            self.used_max = after
+
 
 _log = logging.getLogger(__name__)
 
@@ -372,3 +470,24 @@ class PullRequestHoldService:
         except Exception:  # noqa: BLE001  # whatever it is, its replay will say so to the client
             _log.exception("looking for a match of a waiting pull of %s failed", request.queue)
             return True
+
+
+class NotifyMessageArrivingListener:
+    """A listener that passes arrivals on to the hold service and to others."""
+
+    def __init__(
+        self, hold_service: PullRequestHoldService, on_arrival: Callable[[str, int], None]
+    ) -> None:
+        """Take the listeners; ``on_arrival`` gets topic and queue."""
+        self._hold_service = hold_service
+        self._on_arrival = on_arrival
+
+    def arriving(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Collection[int] | None
+    ) -> None:
+        """Report that a queue now ends at ``max_offset``, with the tags codes of all new messages.
+
+        None for the codes means any.
+        """
+        self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
+        self._on_arrival(topic, queue_id)

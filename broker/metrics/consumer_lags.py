@@ -7,17 +7,15 @@ first message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 
-from ..processor.store_times import store_timestamp
-from ..runtime.state_tables import StateTables
-from ..state.members.consumers import ConsumerManager
+from ..processor.processor import BrokerParts
+from ..processor.queues import store_timestamp
 from ..store.errors import EndUnknown, StoreError
-from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import QueueBounds
 
 _TIMES_MAX: Final = 20_000
@@ -46,17 +44,8 @@ class ConsumerLag(NamedTuple):
 class ConsumerLags:
     """The lags of all groups, in steps."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        tables: StateTables,
-        consumers: ConsumerManager,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._store = store
-        self._tables = tables
-        self._consumers = consumers
-        self._now_ms = now_ms
+    def __init__(self, broker: BrokerParts) -> None:
+        self._broker = broker
         self._store_times: _StoreTimesByPosition = {}
         """Store times of the messages that groups were waiting at when last looked at: a group that
         stands still has the log read once for it, and not with every look."""
@@ -66,17 +55,17 @@ class ConsumerLags:
         before, self._store_times = self._store_times, {}
         groups_of = yield from self._groups_by_topic()
         for topic in sorted(groups_of):
-            config = self._tables.topics.get(topic)
+            config = self._broker.topics.get(topic)
             if config is not None:
                 yield from self._topic_lags(config, groups_of.pop(topic), before)
 
     def _groups_by_topic(self) -> Generator[None, None, dict[str, list[str]]]:
         """Collect the groups that have offsets in a topic, and consume it if they are online."""
         groups_of: dict[str, list[str]] = {}
-        for group in sorted(self._tables.groups.groups):
+        for group in sorted(self._broker.groups.groups):
             yield
-            online = self._consumers.group(group)
-            for topic in self._tables.offsets.topics_of(group):
+            online = self._broker.consumers.group(group)
+            for topic in self._broker.offsets.topics_of(group):
                 if online is None or not online.subscriptions or topic in online.subscriptions:
                     groups_of.setdefault(topic, []).append(group)
                     yield
@@ -90,7 +79,7 @@ class ConsumerLags:
         all_messages = sum(map(_count, queues.values()))
         oldest_first: Sequence[tuple[int, int]] | None = None
         for group in groups:
-            known = dict(self._tables.offsets.queues(group, topic))
+            known = dict(self._broker.offsets.queues(group, topic))
             messages, oldest = yield from self._lag_in_queues(topic, known, queues, previous)
             messages += all_messages
             if not queues.keys() <= known.keys():
@@ -98,7 +87,7 @@ class ConsumerLags:
                     oldest_first = yield from self._oldest_first(topic, queues, previous)
                 others = (stored for stored, queue_id in oldest_first if queue_id not in known)
                 oldest = _earlier(oldest, next(others, 0))
-            latency_ms = max(self._now_ms() - oldest, 0) if oldest else 0
+            latency_ms = max(self._broker.now_ms() - oldest, 0) if oldest else 0
             yield ConsumerLag(group, topic, messages, latency_ms)
 
     def _bounds(self, topic: str, queue_nums: int) -> Generator[None, None, dict[int, QueueBounds]]:
@@ -107,7 +96,7 @@ class ConsumerLags:
         for queue_id in range(queue_nums):
             yield
             with suppress(EndUnknown):  # the start is not finished
-                bounds = self._store.queue_offsets(topic, queue_id)
+                bounds = self._broker.store.queue_offsets(topic, queue_id)
                 if bounds.next:
                     queues[queue_id] = bounds
         return queues
@@ -154,7 +143,7 @@ class ConsumerLags:
         stored = self._store_times.get(position) or previous.get(position)
         if stored is None:
             try:
-                stored = store_timestamp(self._store, *position)
+                stored = store_timestamp(self._broker.store, *position)
             except (StoreError, OSError):  # its readers are told, and so is the log
                 return 0
         if stored and len(self._store_times) < _TIMES_MAX:

@@ -10,8 +10,9 @@ prometheus_client formats the text.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client.core import (
@@ -44,49 +45,45 @@ MetricSamples: TypeAlias = "Iterable[MetricSample | None]"
 """Samples, or None at a step that has found none."""
 
 
-class MetricFamily(ABC):
-    """One metric: its name, its meaning, the names of its labels, and its samples."""
+@dataclass(eq=False)
+class MetricFamily:
+    """One metric: its kind, name and meaning, the names of its labels, and its samples."""
 
-    def __init__(
-        self, name: str, documentation: str, labels: tuple[str, ...], samples: MetricSamples
-    ) -> None:
-        self.name = name
-        self.documentation = documentation
-        self.labels = labels
-        self.samples = samples
+    kind: type[CounterMetricFamily | GaugeMetricFamily]
+    name: str
+    documentation: str
+    labels: tuple[str, ...]
+    samples: MetricSamples
 
-    @abstractmethod
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
         """Return some of its samples, with labels that all families share, as the library's."""
-
-
-class CounterFamily(MetricFamily):
-    """A metric that only grows, until the broker is restarted; its name ends in _total."""
-
-    def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
-        """Return some of its samples as the library has them."""
-        made = CounterMetricFamily(self.name, self.documentation, labels=(*shared, *self.labels))
+        made = self.kind(self.name, self.documentation, labels=(*shared, *self.labels))
         for row in rows:
             made.add_metric((*shared.values(), *row.labels), row.value)
         return made
 
 
-class GaugeFamily(MetricFamily):
-    """A metric that grows and shrinks."""
+CounterFamily = partial(MetricFamily, CounterMetricFamily)
+"""A metric that only grows, until the broker is restarted; its name ends in _total."""
+GaugeFamily = partial(MetricFamily, GaugeMetricFamily)
+"""A metric that grows and shrinks."""
 
-    def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
-        """Return some of its samples as the library has them."""
-        made = GaugeMetricFamily(self.name, self.documentation, labels=(*shared, *self.labels))
-        for row in rows:
-            made.add_metric((*shared.values(), *row.labels), row.value)
-        return made
+
+def gauge(name: str, documentation: str, value: float) -> MetricFamily:
+    """Return a gauge of one sample without labels."""
+    return GaugeFamily(name, documentation, (), [MetricSample((), value)])
+
+
+def counter(name: str, documentation: str, value: float) -> MetricFamily:
+    """Return a counter of one sample without labels."""
+    return CounterFamily(name, documentation, (), [MetricSample((), value)])
 
 
 class HistogramFamily(MetricFamily):
     """A histogram without labels of its own; one row stands for all its buckets."""
 
     def __init__(self, name: str, documentation: str, histogram: Histogram) -> None:
-        super().__init__(name, documentation, (), [MetricSample((), 0)])
+        super().__init__(GaugeMetricFamily, name, documentation, (), [MetricSample((), 0)])
         self._histogram = histogram
 
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # it has one

@@ -15,13 +15,12 @@ from typing import Final, NamedTuple
 from rmq_spark.wire.client_labels import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
-from ..state.stats.broker_stats import GROUP_GET, TOPIC_PUT
-from ..state.stats.stats_windows import Key, Sum
+from ..state.stats.broker_stats import GROUP_GET, TOPIC_PUT, Key, Sum
 from ..store.errors import EndUnknown, StoreError
 from ..store.records.fields import read_fields
 from ..store.results import PhysicalOffset
 from .consumer_lags import ConsumerLag, ConsumerLags
-from .exposition import CounterFamily, GaugeFamily, MetricFamily, MetricSample
+from .exposition import CounterFamily, GaugeFamily, MetricFamily, MetricSample, gauge
 from .sources import MetricsSources
 
 _TYPE: Final = "message.type"
@@ -45,9 +44,7 @@ class RocketMQFamilies:
 
     def __init__(self, sources: MetricsSources) -> None:
         self._sources = sources
-        self._lags = ConsumerLags(
-            sources.store, sources.tables, sources.processors.consumers, sources.now_ms
-        )
+        self._lags = ConsumerLags(sources.broker)
         self._earliest = (-1, 0)
         """The start of the log when last looked at, and when its first message was stored, in ms.
         """
@@ -91,7 +88,7 @@ class RocketMQFamilies:
     def _traffic_of(self, key: Key, total: Sum) -> _Traffic | None:
         kind, owner = key
         if kind == TOPIC_PUT:
-            config = self._sources.tables.topics.get(owner)
+            config = self._sources.broker.topics.get(owner)
             attributes = (config.attributes if config is not None else None) or {}
             message_type = attributes.get(_TYPE, "UNSPECIFIED").lower()
             labels: tuple[str, ...] = (owner, message_type, _flag(is_system_topic(owner)))
@@ -135,8 +132,8 @@ class RocketMQFamilies:
 
     def _dead_letters(self) -> Iterator[MetricSample | None]:
         """Yield the ends of the queues of dead letters, which outlast a restart."""
-        for topic in sorted(self._sources.tables.topics.topics):
-            config = self._sources.tables.topics.get(topic)
+        for topic in sorted(self._sources.broker.topics.topics):
+            config = self._sources.broker.topics.get(topic)
             if config is None or not topic.startswith(DLQ_PREFIX):
                 yield None
                 continue
@@ -149,7 +146,7 @@ class RocketMQFamilies:
         for queue_id in range(queues):
             yield
             try:
-                count += self._sources.store.queue_offsets(topic, queue_id).next
+                count += self._sources.broker.store.queue_offsets(topic, queue_id).next
             except EndUnknown:  # the start is not finished
                 continue
         return count
@@ -157,7 +154,7 @@ class RocketMQFamilies:
     # ---- storage
 
     def _storage(self) -> Iterator[MetricFamily]:
-        state = self._sources.store.state()
+        state = self._sources.broker.store.state()
         behind = max(state.written_offset - state.reput_from_offset, 0)
         for name, says, value in (
             ("size_bytes", "Bytes of the commit log.", state.written_offset - state.min_offset),
@@ -184,12 +181,12 @@ class RocketMQFamilies:
         known_offset, stored = self._earliest
         if known_offset != min_offset or not stored:
             try:
-                record = self._sources.store.record_at(min_offset)
+                record = self._sources.broker.store.record_at(min_offset)
             except (StoreError, OSError):  # its readers are told, and so is the log
                 record = None
             stored = read_fields(record, 0, len(record))[4] if record is not None else 0
             self._earliest = (min_offset, stored)
-        return max(self._sources.now_ms() - stored, 0) if stored else 0
+        return max(self._sources.broker.now_ms() - stored, 0) if stored else 0
 
     # ---- clients, and the broker
 
@@ -221,21 +218,13 @@ class RocketMQFamilies:
                 for channel in tuple(group.clients.values())
             ),
         )
-        tables = self._sources.tables
-        yield GaugeFamily(
-            "rocketmq_topic_number", "Topics.", (), [MetricSample((), len(tables.topics.topics))]
-        )
-        yield GaugeFamily(
-            "rocketmq_consumer_group_number",
-            "Consumer groups.",
-            (),
-            [MetricSample((), len(tables.groups.groups))],
-        )
-        yield GaugeFamily(
+        tables = self._sources.broker
+        yield gauge("rocketmq_topic_number", "Topics.", len(tables.topics.topics))
+        yield gauge("rocketmq_consumer_group_number", "Consumer groups.", len(tables.groups.groups))
+        yield gauge(
             "rocketmq_broker_permission",
             "Permission of the whole broker: 4 read + 2 write.",
-            (),
-            [MetricSample((), self._sources.config().broker_permission)],
+            self._sources.config().broker_permission,
         )
         yield GaugeFamily(
             "rocketmq_processor_watermark",

@@ -16,7 +16,15 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC
 from ..common.histogram import Histogram
 from ..processor.dispatcher import UNKNOWN_REQUEST
 from ..store.staging.commit_table import SINKS_MAX
-from .exposition import CounterFamily, GaugeFamily, HistogramFamily, MetricFamily, MetricSample
+from .exposition import (
+    CounterFamily,
+    GaugeFamily,
+    HistogramFamily,
+    MetricFamily,
+    MetricSample,
+    counter,
+    gauge,
+)
 from .sources import MetricsSources
 
 _REASONS: Final = ("request", "reason")
@@ -53,42 +61,42 @@ class OwnFamilies:
 
     def _health(self) -> Iterator[MetricFamily]:
         observed = self._sources
-        state = observed.store.state()
+        state = observed.broker.store.state()
         yield GaugeFamily(
             "rocketpoll_info",
             "The release of this broker; always 1.",
             ("version",),
             [MetricSample((self._version,), 1)],
         )
-        yield _gauge(
+        yield gauge(
             "rocketpoll_ready",
             "1 if messages are taken and given, 0 if not; /readyz says why.",
             observed.unready_reason() is None,
         )
-        yield _gauge(
+        yield gauge(
             "rocketpoll_hindered",
             "1 while something is lacking, such as room on the disk, for what is to be done.",
             state.degradation is not None,
         )
-        yield _gauge(
+        yield gauge(
             "rocketpoll_log_holes",
             "Places in the commit log that are damaged and passed over.",
             len(state.holes),
         )
-        yield _gauge(
+        yield gauge(
             "rocketpoll_clock_behind_seconds",
             "How far the clock is behind the last stored message, whose time others get meanwhile.",
-            observed.store.clock_behind_ms / 1000,
+            observed.broker.store.clock_behind_ms / 1000,
         )
-        uptime_seconds = max(observed.now_ms() - observed.started_ms, 0) / 1000
-        yield _gauge("rocketpoll_uptime_seconds", "Time since the start.", uptime_seconds)
+        uptime_seconds = max(observed.broker.now_ms() - observed.started_ms, 0) / 1000
+        yield gauge("rocketpoll_uptime_seconds", "Time since the start.", uptime_seconds)
 
     def _durations(self) -> Iterator[MetricFamily]:
         for name, says, histogram in (
             (
                 "flush",
                 "Time of each flush of the commit log.",
-                self._sources.store.flush_durations,
+                self._sources.broker.store.flush_durations,
             ),
             (
                 "reput",
@@ -104,15 +112,15 @@ class OwnFamilies:
             yield HistogramFamily(f"rocketpoll_{name}_seconds", says, histogram)
 
     def _pulls(self) -> Iterator[MetricFamily]:
-        holds = self._sources.hold_service
-        yield _gauge("rocketpoll_pulls_held", "Pulls that wait for a message.", holds.hold_count)
-        yield _gauge("rocketpoll_queues_held", "Queues that pulls wait for.", holds.queue_count)
-        yield _counter(
+        holds = self._sources.broker.hold_service
+        yield gauge("rocketpoll_pulls_held", "Pulls that wait for a message.", holds.hold_count)
+        yield gauge("rocketpoll_queues_held", "Queues that pulls wait for.", holds.queue_count)
+        yield counter(
             "rocketpoll_pulls_put_off_total",
             "Pulls that may not wait for long, as too many wait already.",
             holds.deferred_total,
         )
-        yield _counter(
+        yield counter(
             "rocketpoll_pulls_rescued_total",
             "Pulls that the sweep had to wake; each is a bug of the broker's.",
             holds.rescued_total,
@@ -125,23 +133,29 @@ class OwnFamilies:
             "Requests that were refused, by the answer that they got.",
             _REASONS,
             [
-                MetricSample((_request_name(request), _response_name(response)), count)
+                MetricSample(
+                    (
+                        "unknown" if request == UNKNOWN_REQUEST else _name_of(RequestCode, request),
+                        _name_of(ResponseCode, response),
+                    ),
+                    count,
+                )
                 for (request, response), count in sorted(processors.dispatch.refused.items())
             ],
         )
-        yield _counter(
+        yield counter(
             "rocketpoll_puts_failed_total",
             "Sends that the store did not take.",
             processors.stats.put_failures,
         )
         sends = processors.acknowledger.queue()
-        yield _gauge("rocketpoll_sends_waiting", "Sends that wait for the disk.", sends.size)
-        yield _gauge(
+        yield gauge("rocketpoll_sends_waiting", "Sends that wait for the disk.", sends.size)
+        yield gauge(
             "rocketpoll_send_wait_seconds",
             "Time for which the first of them has waited.",
             sends.head_wait_ms / 1000,
         )
-        yield _gauge("rocketpoll_connections", "Clients.", server.connections)
+        yield gauge("rocketpoll_connections", "Clients.", server.connections)
         yield CounterFamily(
             "rocketpoll_connections_refused_total",
             "Clients that were turned away, by the setting that limits them.",
@@ -149,7 +163,7 @@ class OwnFamilies:
             [MetricSample((reason,), count) for reason, count in sorted(server.refused.items())],
         )
 
-        yield _counter(
+        yield counter(
             "rocketpoll_connections_cut_total",
             "Connections that the broker closed, refused ones among them; its log says why.",
             server.closed_by_broker,
@@ -157,26 +171,26 @@ class OwnFamilies:
 
     def _memory_and_disk(self) -> Iterator[MetricFamily]:
         server, config = self._sources.server, self._sources.config()
-        disk = self._sources.disk_usage()
-        yield _gauge(
+        disk = self._sources.broker.disk_usage()
+        yield gauge(
             "rocketpoll_in_flight_bytes",
             "Bytes of requests that are incomplete or wait.",
             server.in_flight_bytes,
         )
-        yield _gauge(
+        yield gauge(
             "rocketpoll_unread_bytes",
             "Bytes of answers that clients have not read.",
             server.unread_bytes,
         )
-        yield _gauge("rocketpoll_disk_free_bytes", "Free bytes of the store's disk.", disk.free)
-        yield _gauge("rocketpoll_disk_total_bytes", "Size of the store's disk.", disk.total)
-        yield _gauge("rocketpoll_disk_used_ratio", "Used share of the store's disk.", disk.ratio)
-        yield _gauge(
+        yield gauge("rocketpoll_disk_free_bytes", "Free bytes of the store's disk.", disk.free)
+        yield gauge("rocketpoll_disk_total_bytes", "Size of the store's disk.", disk.total)
+        yield gauge("rocketpoll_disk_used_ratio", "Used share of the store's disk.", disk.ratio)
+        yield gauge(
             "rocketpoll_disk_refused_from_ratio",
             "Used share of the disk from which on sends are refused.",
             config.store.disk_space_warning_level_ratio,
         )
-        yield _gauge(
+        yield gauge(
             "rocketpoll_disk_deleted_from_ratio",
             "Used share of the disk from which on messages younger than fileReservedTime are "
             "deleted; where that is off, the share from which on sends are refused.",
@@ -194,25 +208,25 @@ class OwnFamilies:
                 MetricSample(("disk_full",), deletions.forced_files),
             ],
         )
-        yield _counter(
+        yield counter(
             "rocketpoll_unconsumed_messages_deleted_total",
             "Messages deleted before a group had consumed them, added up over groups.",
             deletions.unconsumed_messages,
         )
 
     def _tables(self) -> Iterator[MetricFamily]:
-        tables, config = self._sources.tables, self._sources.config()
+        tables, config = self._sources.broker, self._sources.config()
         for name, says, count, most in (
             ("topics", "Topics", len(tables.topics.topics), config.max_topics),
             ("groups", "Consumer groups", len(tables.groups.groups), config.max_groups),
             ("consumer_offsets", "Offsets", tables.offsets.count, config.max_consumer_offsets),
         ):
-            yield _gauge(f"rocketpoll_{name}", f"{says} that there are.", count)
-            yield _gauge(f"rocketpoll_{name}_max", f"{says} that there may be.", most)
-        yield _counter(
+            yield gauge(f"rocketpoll_{name}", f"{says} that there are.", count)
+            yield gauge(f"rocketpoll_{name}_max", f"{says} that there may be.", most)
+        yield counter(
             "rocketpoll_delayed_messages_dropped_total",
             "Delayed messages that can never be delivered; the log names each.",
-            self._sources.schedule.dropped_total,
+            self._sources.broker.schedule.dropped_total,
         )
         yield GaugeFamily(
             "rocketpoll_delayed_messages",
@@ -223,7 +237,7 @@ class OwnFamilies:
 
     def _batches(self) -> Iterator[MetricFamily]:
         batches, most = (
-            self._sources.store.staged_batches,
+            self._sources.broker.store.staged_batches,
             self._sources.config().store.staged_bytes_max,
         )
         for name, says, value in (
@@ -232,13 +246,13 @@ class OwnFamilies:
             ("sinks", "Sinks that have committed staged batches.", len(batches.table.sinks)),
             ("sinks_max", "Sinks that there may be.", SINKS_MAX),
         ):
-            yield _gauge(f"rocketpoll_{name}", says, value)
+            yield gauge(f"rocketpoll_{name}", says, value)
         for name, says, value in (
             ("committed", "Staged batches that were committed.", batches.commits),
             ("aborted", "Staged batches that their sinks have given up.", batches.aborts),
             ("rolled_back", "Commits that failed with rows in the log.", batches.rollbacks),
         ):
-            yield _counter(f"rocketpoll_batches_{name}_total", says, value)
+            yield counter(f"rocketpoll_batches_{name}_total", says, value)
         yield HistogramFamily(
             "rocketpoll_batch_hold_seconds",
             "Time for which each commit has held up messages of others.",
@@ -246,8 +260,10 @@ class OwnFamilies:
         )
 
     def _delayed(self) -> Iterator[MetricSample | None]:
-        for level, delivered in sorted(self._sources.schedule.offsets().offset_table.items()):
-            end = self._sources.store.queue_offsets(
+        for level, delivered in sorted(
+            self._sources.broker.schedule.offsets().offset_table.items()
+        ):
+            end = self._sources.broker.store.queue_offsets(
                 SCHEDULE_TOPIC, level - 1, allow_incomplete=True
             ).next
             yield MetricSample((str(level),), max(end - delivered, 0))
@@ -265,19 +281,5 @@ class OwnFamilies:
                 yield kind(name, metric.documentation, (), rows)
 
 
-def _gauge(name: str, documentation: str, value: float) -> MetricFamily:
-    return GaugeFamily(name, documentation, (), [MetricSample((), value)])
-
-
-def _counter(name: str, documentation: str, value: float) -> MetricFamily:
-    return CounterFamily(name, documentation, (), [MetricSample((), value)])
-
-
-def _request_name(code: int) -> str:
-    if code == UNKNOWN_REQUEST:
-        return "unknown"
-    return RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
-
-
-def _response_name(code: int) -> str:
-    return ResponseCode(code).name if code in ResponseCode._value2member_map_ else str(code)
+def _name_of(codes: type[RequestCode | ResponseCode], number: int) -> str:
+    return codes(number).name if number in codes._value2member_map_ else str(number)

@@ -6,16 +6,49 @@ Warnings of shortages, and of their end, are logged where they are noticed.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import platform
 from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Final
 
 from rmq_spark import __version__
 
 from ..controller import BrokerController
 from ..settings.config import BrokerConfig
 from ..store.results import StoreState
+
+# ---- Formats of the log.
+
+LOG_FORMATS: Final = ("text", "json")
+_TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line: time, level, logger, message, and the exception if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        moment = datetime.fromtimestamp(record.created, timezone.utc)
+        said = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def set_up_logging(log_format: str) -> None:
+    """Log to stderr, from INFO on, in one of `LOG_FORMATS`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
 
 _log = logging.getLogger(__name__)
 _MIB = 1 << 20

@@ -20,9 +20,9 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 
 from ..common.channel import Channel, ResponseSteps
-from ..state.tables.limits import TooMany
+from ..state.tables.table import TooMany
 from ..store.errors import Degradations, StoreError, describe_error, is_transient
-from .request import Handler, Handlers, RequestRejected, TopicNotSaved
+from .request import Handler, Handlers, RequestRejected, TopicNotSaved, system_error
 
 SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingCommand | None"]
 
@@ -189,10 +189,9 @@ class RequestDispatcher:
             self._degradations.end(code)
 
     def _refuse_body(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"the body of request {request.code} has {len(request.body)} bytes, over "
-            f"{self._json_body_bytes_max} (maxJsonBodyBytes)",
+            f"{self._json_body_bytes_max} (maxJsonBodyBytes)"
         )
 
     def wrap_errors(

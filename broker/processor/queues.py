@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 
 from ..state.tables.topic_config import TopicConfigManager
+from ..store.errors import UnreadableFile
 from ..store.message_store import MessageStore
-from .request import RequestRejected
+from ..store.records.fields import read_fields
+from ..store.results import QueueOffset
+from .request import RequestRejected, system_error
 
 
 def require_topic(topics: TopicConfigManager, topic: str) -> TopicConfig:
@@ -40,8 +46,42 @@ def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None
         queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id).next
     ):
         return
-    raise RequestRejected(
-        ResponseCode.SYSTEM_ERROR,
+    raise system_error(
         f"queueId[{queue_id}] is illegal, topic[{config.topic_name}] has the queues 0 to "
-        f"{queues - 1}",
+        f"{queues - 1}"
     )
+
+
+# ---- Store times.
+
+NO_TIME: Final = 0
+"""The store time of a message that does not exist, or not any more, that is damaged, or that the
+disk does not give: a report on many queues is not refused for that; whoever pulls the message is
+told."""
+
+
+def store_timestamp(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int:
+    """Return when the message at an offset was stored, in milliseconds, or `NO_TIME`."""
+    if queue_offset < 0:
+        return NO_TIME
+    try:
+        found = store.get_message(
+            topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1
+        )
+    except UnreadableFile:
+        return NO_TIME
+    if not found.message_count:
+        return NO_TIME
+    record = found.buffers[0]
+    try:  # a queue's lists ask for thousands of these: the bodies are not touched
+        return read_fields(record, 0, len(record))[4]
+    except RecordError:
+        return NO_TIME
+
+
+def earliest_timestamp(store: MessageStore, topic: str, queue_id: int) -> int:
+    """Return when the first message of a queue was stored, in milliseconds, or `NO_TIME`."""
+    try:
+        return max(store.earliest_timestamp(topic, queue_id), NO_TIME)
+    except UnreadableFile:
+        return NO_TIME

@@ -13,7 +13,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
 from ..common.channel import Channel
-from ..state.tables.changes import Change
+from ..state.tables.table import Change
 from ..store.steps import JobExecutor
 from .request import reply
 

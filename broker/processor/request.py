@@ -23,6 +23,7 @@ from rmq_spark.wire.bodies import (
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.headers.table import HEADERS
 
 from ..common.channel import Channel, ResponseSteps
@@ -49,6 +50,11 @@ class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-bro
         super().__init__(f"{code.name}: {remark}")
         self.code = code
         self.remark = remark
+
+
+def system_error(remark: str) -> RequestRejected:
+    """Return the refusal of a request that is wrong in a way that has no code of its own."""
+    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
 
 
 class TopicNotSaved(Exception):
@@ -141,3 +147,21 @@ def negotiated(extension: Extension, handler: Handler) -> Handler:
         return handler(connection, request)
 
     return handle
+
+
+# ---- Commands from the broker to clients.
+
+_ONE_WAY = CommandFlag.ONE_WAY.value
+
+
+def one_way_command(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
+    """Build a command that wants no answer."""
+    return request_command(code, header, body)._replace(flag=_ONE_WAY)
+
+
+def request_command(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
+    """Build a command that wants an answer, for `Connection.request`."""
+    codec = HEADERS[code].request
+    if codec is None:
+        raise HeaderError("request", at="code", needed="a code with a header", found=code)
+    return RemotingCommand(code, ext_fields=codec.encode(header), body=body)

@@ -128,10 +128,7 @@ class StateTables:
         return cls(
             topics=TopicConfigManager(
                 _SaveAndFinishDeletions(
-                    topic_table,
-                    offsets.save,
-                    half_deleted_topics,
-                    finish_deletion,
+                    topic_table, offsets.save, half_deleted_topics, finish_deletion
                 ),
                 cluster_name=config.broker_cluster_name,
                 broker_name=config.broker_name,

@@ -1,7 +1,7 @@
 """TableReconciliation: at the start, compares the saved tables with the log and corrects them.
 
 Messages and tables are saved apart, and somebody may have restored an older copy of one. Missing
-topics that have messages are restored (`TopicRestore`), interrupted deletions are completed, and
+topics that have messages are restored, interrupted deletions are completed, and
 offsets that would let groups skip messages are moved. What cannot be corrected is logged.
 
 A start may still be opening queues while the broker serves: what needs all of them is done when
@@ -11,7 +11,6 @@ these are complete.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
@@ -22,31 +21,41 @@ from ..store.errors import is_transient
 from ..store.message_store import MessageStore
 from .state_tables import StateTables
 
-# ---- Topics that their table has lost, and that come back because they have messages.
-
 _log = logging.getLogger(__name__)
 _DEFAULT_QUEUE_NUMS = 4
 """The number of queues that Java's producers ask for."""
+_HOUR_MS = 3_600_000
 
 
-class TopicRestore:
-    """Restores missing topics, and missing queues of topics, that have messages."""
+class TableReconciliation:
+    """The reconciliation at one start."""
 
-    def __init__(self, tables: StateTables, default_queue_nums: int) -> None:
-        """Take the tables, and how many queues a topic has that is made without being asked for."""
+    def __init__(self, store: MessageStore, tables: StateTables, default_queue_nums: int) -> None:
+        """Prepare with what was opened, and the number of queues of an auto-created topic."""
+        self._store = store
         self._tables = tables
         self._queue_nums_min = min(_DEFAULT_QUEUE_NUMS, default_queue_nums)
 
-    def restore_missing(self, stored_queue_nums: Mapping[str, int]) -> None:
-        """Restore what has messages, by topic and number of queues.
+    def reconcile_at_start(self) -> None:
+        """Correct what can be known before all queues are complete."""
+        self.restore_missing_topics()
+        self._reconcile_offsets()
+
+    def reconcile_complete_queues(self) -> None:
+        """Do what had to wait until all queues are complete."""
+        self.restore_missing_topics()
+        self._clamp_offsets()
+
+    def restore_missing_topics(self) -> None:
+        """Restore topics and queues that are missing and have messages.
 
         Queues that are missing in the newest table stay so: an operator has removed them.
         """
         topics = self._tables.topics
-        for topic, queues in stored_queue_nums.items():
+        for topic, queues in self._store.queue_nums().items():
             known, queue_nums = topics.get(topic), min(queues, QUEUE_NUMS_MAX)
             if known is None and topic_fault(topic) is None:
-                self.recreate(topic, queue_nums)
+                self.recreate_topic(topic, queue_nums)
             elif known is not None and self._tables.may_miss_topics:
                 fewest = min(known.read_queue_nums, known.write_queue_nums)
                 if fewest < queue_nums:
@@ -59,7 +68,7 @@ class TopicRestore:
                     )
                     topics.add_queues(topic, queue_nums)
 
-    def recreate(self, topic: str, queue_nums: int) -> int | None:
+    def recreate_topic(self, topic: str, queue_nums: int) -> int | None:
         """Make one topic again, and return how many queues it has; None if it is just leaving.
 
         Raises:
@@ -77,29 +86,6 @@ class TopicRestore:
             topic,
         )
         return made.write_queue_nums
-
-
-_HOUR_MS = 3_600_000
-
-
-class TableReconciliation:
-    """The reconciliation at one start."""
-
-    def __init__(self, store: MessageStore, tables: StateTables, default_queue_nums: int) -> None:
-        """Prepare with what was opened, and the number of queues of an auto-created topic."""
-        self._store = store
-        self._tables = tables
-        self.topic_restore = TopicRestore(tables, default_queue_nums)
-
-    def reconcile_at_start(self) -> None:
-        """Correct what can be known before all queues are complete."""
-        self.topic_restore.restore_missing(self._store.queue_nums())
-        self._reconcile_offsets()
-
-    def reconcile_complete_queues(self) -> None:
-        """Do what had to wait until all queues are complete."""
-        self.topic_restore.restore_missing(self._store.queue_nums())
-        self._clamp_offsets()
 
     def log_warnings(self, config: StoreConfig) -> None:
         """Log what is damaged or missing, once all tables have been read."""

@@ -17,17 +17,18 @@ work.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.names import SCHEDULE_TOPIC, light_queue_fault, topic_fault
 from rmq_spark.wire.record import StoredMessage, decode_record
 
-from ..state.tables.table import Table, TableSaver
+from ..state.tables.table import SavedTable, Table
 from ..store.errors import Degradations, EndUnknown, TransientFailure, UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.results import (
@@ -39,8 +40,79 @@ from ..store.results import (
     PutMessageStatus,
     QueueOffset,
 )
-from .delay_level import DelayLevel, StartTime
 from .delayed_message import UndeliverableMessage, to_real_topic, to_schedule_topic
+
+# ---- One delay level: where it is, and what it waits for.
+
+GRAIN_MS_MIN: Final = 10
+GRAINS_PER_DELAY: Final = 1_000
+"""The maximum number of marks; one or two beyond it are possible."""
+
+_ROUNDED_MS = 1
+"""Clocks show whole milliseconds: the time may be nearly one millisecond later than shown."""
+
+
+class StartTime(NamedTuple):
+    """The time at which the broker was started, by both clocks."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class _ArrivalMark(NamedTuple):
+    end_queue_offset: int
+    first_ms: int
+    last_ms: int
+
+
+class DelayLevel:
+    """The due times of the messages of one delay level. Offsets and times never go back.
+
+        stored since the start    its delay after it was known to be stored, by a monotonic clock
+        there at the start        when due by the time of day, at most its delay after the start
+
+    The times at which messages were known to be stored are kept as marks: all up to this queue
+    offset were stored by that time. Messages that arrive within a grain share a mark, with the time
+    of the last. So no message is early, whatever the clock is set to, and none is late by more than
+    a grain.
+    """
+
+    def __init__(self, delay_ms: int, start: StartTime, end_queue_offset: int) -> None:
+        """Begin a level; ``end_queue_offset`` is where its queue ended at the start."""
+        self.delay_ms = delay_ms
+        self._start = start
+        self._end_at_start = self._end = end_queue_offset
+        self._grain_ms = max(GRAIN_MS_MIN, -(-delay_ms // GRAINS_PER_DELAY))
+        self._marks: deque[_ArrivalMark] = deque()
+
+    def record_arrival(self, end_queue_offset: int, now_ms: int) -> None:
+        """Note that all messages before a queue offset are stored now."""
+        if end_queue_offset <= self._end:
+            return
+        self._end = end_queue_offset
+        marks = self._marks
+        begun_ms = now_ms
+        if marks and now_ms < marks[-1].first_ms + self._grain_ms:
+            begun_ms = marks.pop().first_ms
+        marks.append(_ArrivalMark(end_queue_offset, begun_ms, now_ms))
+        while len(marks) > 1 and self._due_ms(marks[1]) <= now_ms:  # then those of both are
+            marks.popleft()
+
+    def due_ms(self, queue_offset: int, store_timestamp: int) -> int:
+        """Return when a message that has arrived is due, by the monotonic clock.
+
+        After a message, no earlier one can be queried.
+        """
+        if queue_offset < self._end_at_start:
+            left_ms = store_timestamp + self.delay_ms - self._start.wall_ms + 2 * _ROUNDED_MS
+            return self._start.monotonic_ms + min(max(left_ms, 0), self.delay_ms + _ROUNDED_MS)
+        while self._marks[0].end_queue_offset <= queue_offset:
+            self._marks.popleft()
+        return self._due_ms(self._marks[0])
+
+    def _due_ms(self, mark: _ArrivalMark) -> int:
+        return mark.last_ms + _ROUNDED_MS + self.delay_ms
+
 
 __all__ = ["ScheduleMessageService", "StartTime", "to_schedule_topic"]
 
@@ -72,7 +144,7 @@ class _DeliveryBudget:
         self.bytes -= size
 
 
-class ScheduleMessageService:
+class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
     """Delivers delayed messages to their real topics when they are due.
 
     All times are those of a monotonic clock, in milliseconds.
@@ -100,7 +172,7 @@ class ScheduleMessageService:
         self._queue_nums = queue_nums
         self._recreate_topic = recreate_topic
         self._start = start
-        self._saver = TableSaver(table, self._durable_offsets)
+        super().__init__(table, self._durable_offsets)
         loaded = table.load(DelayOffsetSerializeWrapper())
         self._data_version = loaded.data_version
         # A level that was taken away may still have messages: they wait as long as the last one's.
@@ -154,11 +226,6 @@ class ScheduleMessageService:
             offset_table=dict(self._offsets), data_version=self._data_version
         )
 
-    @property
-    def is_dirty(self) -> bool:
-        """True if anything was delivered since the last save."""
-        return self._saver.is_dirty
-
     def save_final(self) -> None:
         """Save at a stop, even if nothing was delivered yet: a missing table would mean loss.
 
@@ -166,20 +233,17 @@ class ScheduleMessageService:
             TransientFailure, StoreError, OSError: As `save` does.
         """
         if not self._has_saved_offsets and SCHEDULE_TOPIC in self._store.queue_nums():
-            self._saver.is_dirty = True
+            self.is_dirty = True
         self.save()
         self._has_saved_offsets = True
 
-    def save(self) -> None:
-        """Flush what was delivered, then save the progress of each level; in any thread.
+    def _durable_offsets(self) -> DelayOffsetSerializeWrapper:
+        """Flush what was delivered, and return the progress to save; in any thread.
 
         Raises:
             TransientFailure: The disk is slow. Nothing was changed.
             StoreError, OSError: The disk refuses. Nothing was changed.
         """
-        self._saver.save()
-
-    def _durable_offsets(self) -> DelayOffsetSerializeWrapper:
         offsets = self.offsets()
         end_offset = self._end_offset  # read last: it covers at least these offsets
         if end_offset > self._store.state().flushed_offset:
@@ -346,4 +410,4 @@ class ScheduleMessageService:
 
     def _advance(self, level: int, queue_offset: int) -> None:
         self._offsets[level] = queue_offset
-        self._saver.is_dirty = True
+        self.is_dirty = True

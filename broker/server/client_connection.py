@@ -21,7 +21,7 @@ import struct
 import termios
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.codes import ResponseCode
@@ -36,10 +36,113 @@ from ..common.outgoing_requests import OutgoingRequests, ReplyCallback
 from ..settings.config import ServerLimits
 from ..store.errors import describe_error, is_transient
 from .fair_scheduler import SLICE_SECONDS, FairScheduler
-from .fast_paths import ClientFastPaths, FastPath
-from .limits.concurrency_limit import Permit
-from .limits.connection_table import ConnectionTable
-from .limits.send_buffers import RESPONSE_BYTES_MIN
+from .limits import RESPONSE_BYTES_MIN, ConcurrencyLimit, Permit
+
+# ---- Fast paths of one client, selected by how its next request begins.
+
+if TYPE_CHECKING:
+    from ..common.channel import Channel
+
+_HEADER_START_BYTES = 12
+"""Most headers begin with as many as ``{"code":310,``."""
+_HEADER_STARTS_MAX = 16
+
+
+class FastPath(Protocol):
+    """A short way for requests that look like earlier ones, many at once."""
+
+    def process(self, connection: Channel, data: bytes, start: int) -> int:
+        """Process whole frames from a position in the data on; return where the rest begins."""
+
+    def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
+        """Learn from a dispatched request; return whether `process` knows such requests now."""
+
+
+class ClientFastPaths:
+    """The fast paths of one client.
+
+        {"code":310,"ext...   ─> the fast path that has learned a header with this beginning
+        {"code":34,"extF...   ─> none: the normal path
+
+    A fast path is a short way for requests that look like earlier ones of their client. It is tried
+    only for requests that begin like one that it has learned, so all other requests cost one
+    lookup.
+    """
+
+    def __init__(self, fast_paths: Sequence[FastPath]) -> None:
+        """Begin with none of these; they are used once they have learned something."""
+        self._fast_paths = fast_paths
+        self._by_header_start: dict[bytes, FastPath] = {}
+
+    def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> None:
+        """Let the fast paths learn from a request that took the normal path."""
+        for lane in self._fast_paths:
+            if lane.learn(connection, header, request):
+                if len(self._by_header_start) >= _HEADER_STARTS_MAX:
+                    self._by_header_start.clear()
+                self._by_header_start[bytes(header[:_HEADER_START_BYTES])] = lane
+
+    def process(self, connection: Channel, reader: FrameReader) -> bool:
+        """Return whether a fast path has processed the next requests."""
+        piece = reader.contiguous_data() if self._by_header_start else None
+        if piece is None:
+            return False
+        data, start = piece
+        header_at = start + PREFIX_BYTES
+        lane = self._by_header_start.get(data[header_at : header_at + _HEADER_START_BYTES])
+        end = start if lane is None else lane.process(connection, data, start)
+        if end == start:
+            return False
+        reader.skip(end - start)
+        return True
+
+
+# ---- The server's side of a connection.
+
+_Connection_contra = TypeVar("_Connection_contra", contravariant=True)
+
+
+class ConnectionTable(Protocol[_Connection_contra]):
+    """The server's side of a connection: it receives events and enforces common limits."""
+
+    @property
+    def response_bytes_max(self) -> int:
+        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
+
+    def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
+        """Return why an answer of this size is refused, with the code for that.
+
+        None if it is given.
+        """
+
+    @property
+    def concurrency_limit(self) -> ConcurrencyLimit:
+        """The permits for multi-step requests."""
+
+    def register(self, connection: _Connection_contra) -> str | None:
+        """Count a new connection. Return None, or why it may not stay."""
+
+    def protocol_accepted(self, connection: _Connection_contra) -> None:
+        """Note that the header of a client's first request has arrived."""
+
+    def record_requests(
+        self, connection: _Connection_contra, size: int, *, is_waiting: bool = False
+    ) -> None:
+        """Note that ``size`` bytes of requests are here.
+
+        They wait for their turn if ``is_waiting``, else for the client: the last one is not whole,
+        or it does not read its answers.
+        """
+
+    def record_unread(self, connection: _Connection_contra, size: int) -> None:
+        """Note that ``size`` bytes of answers are kept as the client does not read them."""
+
+    def discard_unread(self, connection: _Connection_contra) -> None:
+        """Note that the client has read all that was kept."""
+
+    def unregister(self, connection: _Connection_contra) -> None:
+        """Forget a connection that has ended."""
+
 
 if TYPE_CHECKING:
     from ..common.channel import Channel, ResponseSteps

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ..store.errors import describe_error, is_transient
-from .limits.descriptors import RESOURCE_SHORTAGE_ERRNOS
+from .descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _log = logging.getLogger(__name__)
 

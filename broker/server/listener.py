@@ -20,7 +20,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 
-from .limits.descriptors import RESOURCE_SHORTAGE_ERRNOS
+from .descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _BACKLOG = 1_024
 _ACCEPTS_PER_TURN = 16
@@ -33,7 +33,6 @@ class Listener:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, new_connection: Callable[[], asyncio.BaseProtocol]
     ) -> None:
-        """Prepare a listener, without listening yet."""
         self._loop = loop
         self._has_accept_backoff = isinstance(
             loop, asyncio.SelectorEventLoop

@@ -19,14 +19,11 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 
 from ..settings.config import ServerLimits
-from .client_connection import ClientConnection, Dispatch
+from .client_connection import ClientConnection, Dispatch, FastPath
+from .descriptors import RESOURCE_SHORTAGE_ERRNOS, descriptor_shortage
 from .event_loop import call_after_read
 from .fair_scheduler import FairScheduler
-from .fast_paths import FastPath
-from .limits import descriptors
-from .limits.concurrency_limit import ConcurrencyLimit
-from .limits.partial_requests import PartialRequests
-from .limits.send_buffers import SendBufferLimits
+from .limits import ConcurrencyLimit, PartialRequests, SendBufferLimits
 from .listener import Listener
 
 _log = logging.getLogger(__name__)
@@ -166,7 +163,7 @@ class RemotingServer:
                 raise
             advice = (
                 "let the broker have more descriptors (ulimit -n)"
-                if error.errno in descriptors.RESOURCE_SHORTAGE_ERRNOS
+                if error.errno in RESOURCE_SHORTAGE_ERRNOS
                 else "choose another listenPort or bindAddress, or stop the program that has it"
             )
             raise CannotListen(
@@ -287,7 +284,8 @@ class RemotingServer:
         self, connection: ClientConnection, size: int, *, is_waiting: bool = False
     ) -> None:
         """Account for a client's unfinished requests; suspend it if all together are too large."""
-        self._add_in_flight(size - self._request_bytes.pop(connection, 0))
+        self._in_flight += size - self._request_bytes.pop(connection, 0)
+        self.is_short_of_memory = self._in_flight >= self.limits.in_flight_bytes_max
         waiting = size if is_waiting else 0
         self.waiting_bytes += waiting - self._waiting.pop(connection, 0)
         if waiting:
@@ -362,10 +360,6 @@ class RemotingServer:
             fast_paths=self._fast_paths,
         )
 
-    def _add_in_flight(self, more_bytes: int) -> None:
-        self._in_flight += more_bytes
-        self.is_short_of_memory = self._in_flight >= self.limits.in_flight_bytes_max
-
     def _unthrottle(self) -> None:
         while self._throttled and (not self.is_short_of_memory or self._favoured is None):
             connection = next(iter(self._throttled))
@@ -391,9 +385,7 @@ class RemotingServer:
         """Close clients that keep the broker waiting too long, in steps; schedule the next."""
         try:
             lacks = [listener.poll_accept() for listener in self._listeners]
-            self._log_accept_shortage(
-                descriptors.descriptor_shortage() or next(filter(None, lacks), None)
-            )
+            self._log_accept_shortage(descriptor_shortage() or next(filter(None, lacks), None))
             if not self.is_short_of_memory:
                 self._partial_requests.end_eviction()
             for connection, why in self._overdue_connections(now):

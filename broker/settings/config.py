@@ -39,18 +39,21 @@ class ServerLimits:
         COUNT,
         "maximum number of clients; fewer where the system allows fewer descriptors",
         default=12_000,
+        is_reloadable=True,
     )
     max_connections_per_address: int = setting(
         "maxConnectionsPerAddress",
         COUNT,
         "maximum number of clients from one address",
         default=2_048,
+        is_reloadable=True,
     )
     max_accepts_per_second: int = setting(
         "maxAcceptsPerSecond",
         COUNT,
         "maximum number of new clients per second; more are turned away",
         default=200,
+        is_reloadable=True,
     )
     frame_bytes_max: int = setting(
         "maxFrameBytes",
@@ -75,18 +78,21 @@ class ServerLimits:
         COUNT,
         "a client that has not sent the header of a first request by then is disconnected; ms",
         default=10_000,
+        is_reloadable=True,
     )
     partial_frame_timeout_ms: int = setting(
         "partialFrameTimeoutMills",
         COUNT,
         "a client that does not finish a request within this time is disconnected; ms",
         default=30_000,
+        is_reloadable=True,
     )
     idle_timeout_ms: int = setting(
         "serverChannelMaxIdleTimeMills",
         COUNT,
         "a client that is idle for this time is disconnected; ms",
         default=120_000,
+        is_reloadable=True,
     )
     write_buffer_bytes: int = setting(
         "maxWriteBufferBytes",
@@ -99,6 +105,7 @@ class ServerLimits:
         COUNT,
         "a client that reads none of its answers for this time is disconnected; ms",
         default=30_000,
+        is_reloadable=True,
     )
     unread_bytes_max: int = setting(
         "maxUnreadBytes",
@@ -112,6 +119,7 @@ class ServerLimits:
         "waiting requests of all clients, in bytes; beyond, sends are busy; half ones may take "
         "twice that",
         default=64 * _MIB,
+        is_reloadable=True,
     )
 
 
@@ -232,15 +240,21 @@ class BrokerConfig:
         COUNT,
         "maximum number of topics, retry topics included; more are refused",
         default=10_000,
+        is_reloadable=True,
     )
     max_queues: int = setting(
         "maxQueues",
         COUNT,
         "maximum number of queues of all topics together; more are refused",
         default=82_000,
+        is_reloadable=True,
     )
     max_groups: int = setting(
-        "maxGroups", COUNT, "maximum number of consumer groups; more are refused", default=5_000
+        "maxGroups",
+        COUNT,
+        "maximum number of consumer groups; more are refused",
+        default=5_000,
+        is_reloadable=True,
     )
     max_groups_per_connection: int = setting(
         "maxGroupsPerConnection",
@@ -265,6 +279,7 @@ class BrokerConfig:
         COUNT,
         "maximum number of stored offsets, one for each group and queue; more are refused",
         default=200_000,
+        is_reloadable=True,
     )
     send_queue_capacity: int = setting(
         "sendThreadPoolQueueCapacity",

@@ -1,23 +1,104 @@
 """Settings files: reads settings under RocketMQ's names from `conf/broker.conf` and arguments.
 
 A file consists of ``key=value`` lines; ``#`` begins a comment. Arguments of the same form override
-the file. A key that is not in `setting_keys` is refused, with the nearest known key as a
-suggestion; so is a value that cannot be parsed.
+the file. A key that is not in `KEYS` is refused, with the nearest known key as a suggestion; so is
+a value that cannot be parsed.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rmq_spark.errors import RocketPollError, nearest_name
 
-from ..common.setting import DIRECTORY
-from .config import BrokerConfig
-from .setting_keys import KEYS, SECTIONS
-from .unsupported_settings import UNSUPPORTED
+from ..common.setting import DIRECTORY, SETTING, Setting
+from ..longpolling.hold_limits import HoldLimits
+from ..store.config import StoreConfig
+from .config import BrokerConfig, FilterLimits, ServerLimits
+
+# ---- Keys: every setting with its place in `BrokerConfig` and its description, in the order of
+# conf/broker.conf.
+
+SECTIONS: Final[Mapping[str, type[Any]]] = {
+    "": BrokerConfig,
+    "holds": HoldLimits,
+    "filters": FilterLimits,
+    "server": ServerLimits,
+    "store": StoreConfig,
+}
+"""Classes of the values by their fields in `BrokerConfig`; the empty one is its own."""
+
+
+class SettingKey(NamedTuple):
+    """The description of one setting, and where its value is kept."""
+
+    section: str  # one of SECTIONS
+    name: str
+    setting: Setting
+
+
+def _keys() -> Iterator[tuple[str, SettingKey]]:
+    for section, kind in SECTIONS.items():
+        for each in fields(kind):
+            if SETTING in each.metadata:
+                said: Setting = each.metadata[SETTING]
+                yield said.key, SettingKey(section, each.name, said)
+
+
+KEYS: Final[Mapping[str, SettingKey]] = dict(_keys())
+
+
+# ---- RocketMQ's other settings, for users who bring its broker.conf.
+
+_NO_ACCESS_LISTS: Final = (
+    "RocketMQ has it to ask clients who they are, and this broker asks nobody: leave it out, and "
+    "let bindAddress keep other machines away, as it does by default"
+)
+_SINGLE_DIRECTORY: Final = (
+    "RocketMQ has it to keep some files elsewhere, and this broker keeps all below one directory: "
+    "set storePathRootDir"
+)
+_NO_SLAVES: Final = (
+    "RocketMQ has it for masters and slaves, and this broker stands alone: leave it out"
+)
+_NO_TRANSACTIONS: Final = (
+    "RocketMQ has it for transactional messages, which this broker does not take: leave it out"
+)
+
+_METRICS: Final = (
+    "RocketMQ has it for its metrics, which this broker shows at metricsHost and metricsPort: set "
+    "metricsPort=5557"
+)
+
+UNSUPPORTED: Final[Mapping[str, str]] = {
+    "namesrvAddr": (
+        "RocketMQ has it to find name servers, and this broker is one itself: leave it out, and "
+        "give clients the address of this broker"
+    ),
+    "aclEnable": _NO_ACCESS_LISTS,
+    "authenticationEnabled": _NO_ACCESS_LISTS,
+    "authorizationEnabled": _NO_ACCESS_LISTS,
+    "brokerId": _NO_SLAVES,
+    "brokerIP2": _NO_SLAVES,
+    "haListenPort": _NO_SLAVES,
+    "haMasterAddress": _NO_SLAVES,
+    "storePathCommitLog": _SINGLE_DIRECTORY,
+    "storePathConsumeQueue": _SINGLE_DIRECTORY,
+    "storePathIndex": _SINGLE_DIRECTORY,
+    "transactionCheckInterval": _NO_TRANSACTIONS,
+    "transactionTimeOut": _NO_TRANSACTIONS,
+    "metricsExporterType": _METRICS,
+    "metricsPromExporterPort": _METRICS,
+    "metricsPromExporterHost": _METRICS,
+    "queues": (
+        "topics that are made by their first message have defaultTopicQueueNums=; "
+        "create_topic(name, queues=2) makes one with a number of its own"
+    ),
+}
 
 
 class ConfigError(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
@@ -161,3 +242,46 @@ def _check(config: BrokerConfig) -> None:
         )
     if faults:
         raise ConfigError("; ".join(faults))
+
+
+# ---- Reload: what takes effect in a running broker.
+
+RELOADABLE: Final = frozenset(name for name, key in KEYS.items() if key.setting.is_reloadable)
+"""The settings that a running broker can take."""
+
+
+class Reload(NamedTuple):
+    """The changes of a new configuration.
+
+    Attributes:
+        config: The configuration to continue with: the old one with what is reloadable of the new.
+        reloaded: The settings that are changed in it, as ``key=value``.
+        need_restart: The settings that would be changed by a restart, as ``key=value``.
+    """
+
+    config: BrokerConfig
+    reloaded: tuple[str, ...]
+    need_restart: tuple[str, ...]
+
+
+def plan_reload(old: BrokerConfig, new: BrokerConfig) -> Reload:
+    """Return what a broker that runs with one configuration can apply of another."""
+    before, after = settings_of(old), settings_of(new)
+    changed = [key for key in KEYS if before[key] != after[key]]
+    taken = [key for key in changed if key in RELOADABLE]
+    config = old
+    for section in SECTIONS:
+        names = [KEYS[key].name for key in taken if KEYS[key].section == section]
+        if not names:
+            continue
+        source = getattr(new, section) if section else new
+        values = {name: getattr(source, name) for name in names}
+        if section:
+            config = replace(config, **{section: replace(getattr(config, section), **values)})
+        else:
+            config = replace(config, **values)
+    return Reload(
+        config,
+        tuple(f"{key}={after[key]}" for key in taken),
+        tuple(f"{key}={after[key]}" for key in changed if key not in RELOADABLE),
+    )

@@ -153,32 +153,44 @@ class StoreConfig:
         default=1024 * _MIB,
     )
     file_reserved_time_hours: int = setting(
-        "fileReservedTime", COUNT, "hours for which messages are kept", default=72
+        "fileReservedTime",
+        COUNT,
+        "hours for which messages are kept",
+        default=72,
+        is_reloadable=True,
     )
     delete_when_hours: tuple[int, ...] = setting(
-        "deleteWhen", HOURS, "hours of the day in which expired messages are deleted", default=(4,)
+        "deleteWhen",
+        HOURS,
+        "hours of the day in which expired messages are deleted",
+        default=(4,),
+        is_reloadable=True,
     )
     disk_max_used_space_ratio: float = setting(
         "diskMaxUsedSpaceRatio",
         PERCENT,
         "percent of the disk used: from here on, expired messages are deleted at any hour",
         default=0.75,
+        is_reloadable=True,
     )
     disk_space_clean_forcibly_ratio: float = setting(
         "diskSpaceCleanForciblyRatio",
         PERCENT,
         "percent of the disk used: from here on, the oldest messages go, whatever their age",
         default=0.85,
+        is_reloadable=True,
     )
     clean_file_forcibly_enable: bool = setting(
         "cleanFileForciblyEnable",
         FLAG,
         "whether a full disk deletes messages younger than fileReservedTime, or sends are refused",
         default=True,
+        is_reloadable=True,
     )
     disk_space_warning_level_ratio: float = setting(
         "diskSpaceWarningLevelRatio",
         PERCENT,
         "percent of the disk used: from here on, sends are refused",
         default=0.90,
+        is_reloadable=True,
     )

@@ -66,6 +66,19 @@ def record_size_at(data: bytes, at: int) -> int:
         return _size_and_magic(data, at)[0]
 
 
+def record_positions(data: bytes) -> tuple[list[tuple[int, int]], RecordError | None]:
+    """Return where records lie, and their sizes; and why it is not known for all of them."""
+    places: list[tuple[int, int]] = []
+    at = 0
+    try:
+        while at < len(data):
+            places.append((at, record_size_at(data, at)))
+            at += places[-1][1]
+    except RecordError as error:
+        return places, error
+    return places, None
+
+
 def _is_record(data: bytes, at: int) -> bool:
     try:
         record_size(data, at)

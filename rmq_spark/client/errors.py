@@ -1,7 +1,7 @@
 """Errors of the client, sorted by what the caller can do about them.
 
     ClientError                      a `RocketPollError`; every one of these can be pickled
-    ├── ConnectionFailed             nobody answers there: check address and port, try again later
+    ├── ConnectionFailed             no answer there: check address and port, try again later
     │   ├── TlsFailed                somebody does, but not with a TLS that this client trusts
     │   └── NoNameServer             no name server answers, or none was given
     ├── ConnectionClosed             ended under way; the broker may have acted on the request
@@ -24,12 +24,12 @@
     ├── SendFailed                   all tries of a send; ``tries`` has the outcome of each
     │   └── PartlySent               of several requests the first succeeded; see ``results``
     ├── TooManyPending               too many sends wait for their answers: wait for some of them
-    ├── OffsetMoved                  the queue does not hold the offset; it says where to go on
+    ├── OffsetMoved                  the queue does not hold the offset; it says where to resume
     ├── NotAssigned                  the queue is not this consumer's now: see ``assignment()``
     ├── OffsetOutOfRange             the queue has no such offset; it says which it has
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
     ├── TlsRejected                  TLS settings that cannot work: correct the one that it names
-    ├── OffsetFileDamaged            of a group that broadcasts: mend the file, or delete it
+    ├── OffsetFileDamaged            of a group that broadcasts: repair the file, or delete it
     ├── OffsetFileFailed             cannot be read or written: check its directory
     ├── ManifestError                of rows that were committed: is damaged, or newer than this
     ├── ThreadNotStarted             a limit of threads, or Python ends; a `RuntimeError` as well

@@ -125,11 +125,11 @@ class CommitManifest:
     id: ManifestId
     spans: tuple[CommittedSpan, ...]
     parts: tuple[int, ...] = ()
-    """Offsets, in the commits topic, of parts that are still to be joined by `whole`."""
+    """Offsets, in the commits topic, of parts that are still to be joined by `join_parts`."""
     stated: tuple[int, int] = (0, 0)
     """The rows and the CRC of all spans, as the last message of a manifest has them."""
     origin: str = ""
-    """The text by which a query is known again that begins anew under another id, if there is one:
+    """The text by which a query that starts again under another id is recognized, if there is one:
     its checkpoint's location, or its write's name, as the sink has them."""
 
     @staticmethod

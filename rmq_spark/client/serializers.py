@@ -121,7 +121,7 @@ class Avro:
         schema_of: Callable[[bytes], Mapping[str, Any]] | None = None,
     ) -> None:
         try:
-            import fastavro  # noqa: PLC0415  # an extra: for those only who have Avro
+            import fastavro  # noqa: PLC0415  # an extra, for Avro alone
         except ImportError as error:
             raise ModuleNotFoundError(_NO_FASTAVRO) from error
         self._library = fastavro
@@ -135,7 +135,7 @@ class Avro:
         self._writer_schemas: dict[bytes, Any] = {header: self._schema}
 
     def dumps(self, value: Any) -> bytes:
-        """Return a record behind the header; dataclasses and models become records.
+        """Return a record after the header; dataclasses and models become records.
 
         Enums stand for their values, wherever they are.
         """

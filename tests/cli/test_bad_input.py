@@ -153,7 +153,9 @@ def test_a_port_of_another_program(failed, verb):
 
     with FakeServer(speak_http) as server:
         said = failed(verb, "--namesrv", server.address)
-    assert said.startswith(f"no name server answers: {server.address} does not answer as a broker")
+    assert said.startswith(
+        f"no name server answers: {server.address} does not answer like a broker"
+    )
     assert "; give the port of a name server, as --namesrv localhost:9876" in said
 
 

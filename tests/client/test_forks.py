@@ -98,7 +98,7 @@ def test_what_the_parent_waits_for_comes_to_the_parent(run):
     assert found["child"]["called here"] == 0
     assert len(found["child"]["refused"]) == found["waited"]
     for refused in found["child"]["refused"]:
-        assert refused.startswith("ClientShutDown: this answer comes to the process that asked")
+        assert refused.startswith("ClientShutDown: the response goes to the parent")
 
 
 @pytest.mark.parametrize("program", ["lite_made_before", "push_made_before"])
@@ -160,7 +160,7 @@ def test_a_child_that_a_callback_has_forked_runs_no_other_callback_and_ends(run)
 def test_a_call_in_which_a_signal_forks_is_refused_in_the_child_and_waits_on_in_the_parent(run):
     found = run("signal_that_forks")
     assert found["parent"].startswith("TimeoutError")
-    assert found["child"].startswith("ClientShutDown: this answer comes to the process that asked")
+    assert found["child"].startswith("ClientShutDown: the response goes to the parent")
 
 
 def test_a_consumer_that_watches_queues_before_the_fork_consumes_behind_it(run):

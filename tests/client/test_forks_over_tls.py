@@ -140,5 +140,5 @@ def test_what_is_of_asyncio_refuses_in_the_child_and_goes_on_in_the_parent(run):
     assert found["behind"] == sorted(map(str, range(9, 18)))
     for refused in (*found["refused"], found["made"]):
         assert refused.startswith("ClientShutDown: "), refused
-        assert refused.endswith("make one here")
+        assert refused.endswith("Make a new one here")
         assert "\n" not in refused

@@ -41,7 +41,8 @@ def test_what_no_broker_would_take_is_refused(message, why):
 
 @pytest.mark.parametrize("topic", [b"body", None, 5, ["T"]])
 def test_what_is_no_topic_is_refused_when_a_message_is_made(topic):
-    with pytest.raises(TypeError, match=r"^topic: .*body behind it, .*Message\('orders', b'body'"):
+    said = r"^topic: .*followed by the body, .*Message\('orders', b'body'"
+    with pytest.raises(TypeError, match=said):
         Message(topic, "orders")
 
 

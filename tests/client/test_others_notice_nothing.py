@@ -293,7 +293,7 @@ def test_a_strategy_that_fails_for_one_topic_leaves_the_others_their_share(
     with consumer:
         wait_until("a share", lambda: len(consumer.assignment()) == 2, PATIENCE_S)
         assert {queue.topic for queue in consumer.assignment()} == {topic}
-    assert "the strategy FAILS failed" in caplog.text
+    assert "the allocation strategy FAILS failed" in caplog.text
 
 
 # ---- a file that cannot be written
@@ -332,7 +332,7 @@ def test_offsets_that_cannot_be_written_keep_nobody_from_leaving_and_nobody_from
         consumer.shutdown()
         assert not consumer.is_running
         assert [each.group_name for each in instance._heartbeat_data().consumer_data_set] == []
-        assert "offsets are not kept for now" in caplog.text
+        assert "storing offsets failed" in caplog.text
         assert str(directory) in caplog.text
         directory.unlink()
         join().shutdown()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rocketpoll.broker.embedded.faults.clock_offset import ClockOffset
+from rocketpoll.broker.embedded.faults.clock import ClockOffset
 from rocketpoll.broker.embedded.faults.embedded_disk import EmbeddedDisk
 from rocketpoll.broker.store.errors import FlushFailed
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rocketpoll.broker.embedded.faults.clock_offset import ClockOffset
+from rocketpoll.broker.embedded.faults.clock import ClockOffset
 from rocketpoll.broker.embedded.faults.embedded_loop import EmbeddedLoop, new_embedded_loop
 from rocketpoll.broker.embedded.faults.network import EmbeddedNetwork
 from rocketpoll.broker.server.event_loop import loop_class

@@ -9,7 +9,7 @@ import socket
 import pytest
 from raw_clients import until
 
-from rocketpoll.broker.embedded.faults.clock_offset import ClockOffset
+from rocketpoll.broker.embedded.faults.clock import ClockOffset
 from rocketpoll.broker.embedded.faults.embedded_loop import EmbeddedLoop
 from rocketpoll.broker.embedded.faults.network import EmbeddedNetwork
 from rocketpoll.broker.server.event_loop import loop_class

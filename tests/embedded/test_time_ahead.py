@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.embedded.faults.clock_offset import ClockOffset
+from rocketpoll.broker.embedded.faults.clock import ClockOffset
 
 
 def test_it_begins_with_the_machines_time_and_grows():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.embedded.faults.power_loss import PAGE_BYTES, UnflushedBytes
+from rocketpoll.broker.embedded.faults.embedded_disk import PAGE_BYTES, UnflushedBytes
 
 SIZE = 3 * PAGE_BYTES
 

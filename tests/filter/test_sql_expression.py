@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import VALUES, random_condition, random_properties, second_opinion
 
+from rocketpoll.broker.filter.sql_columns import evaluate_state
 from rocketpoll.broker.filter.sql_expression import (
     And,
     Between,
@@ -16,7 +17,6 @@ from rocketpoll.broker.filter.sql_expression import (
     SqlExpression,
 )
 from rocketpoll.broker.filter.sql_parser import compile_sql
-from rocketpoll.broker.filter.sql_texts import evaluate_state
 
 STATES = ("FALSE", "TRUE", "NULL", "FAILED")
 PRESENT, MISSING = {"a": "5", "b": "x"}, {}

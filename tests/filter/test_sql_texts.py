@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_expressions import FLOATS, INTEGERS, VALUES
 
-from rocketpoll.broker.filter.sql_expression import Comparison, Equal, Property
-from rocketpoll.broker.filter.sql_parser import compile_sql
-from rocketpoll.broker.filter.sql_texts import (
+from rocketpoll.broker.filter.sql_columns import (
     FAILED,
     FALSE,
     NULL,
@@ -16,6 +14,8 @@ from rocketpoll.broker.filter.sql_texts import (
     compare_columns,
     evaluate_state,
 )
+from rocketpoll.broker.filter.sql_expression import Comparison, Equal, Property
+from rocketpoll.broker.filter.sql_parser import compile_sql
 
 columns = st.lists(st.sampled_from(VALUES) | st.none(), max_size=12)
 SIGNS = ("=", "<", "<=", ">", ">=")

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpoll.broker.filter.errors import FilterError
-from rocketpoll.broker.filter.sql_tokens import (
+from rocketpoll.broker.filter.sql_parser import (
     END,
     FLOAT,
     INTEGER,

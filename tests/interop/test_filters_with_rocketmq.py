@@ -22,10 +22,9 @@ from java_programs import JavaProgram, java_program
 from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rocketpoll.broker.filter.errors import FilterError
-from rocketpoll.broker.filter.sql_columns import matching_rows
+from rocketpoll.broker.filter.sql_columns import evaluate_state, matching_rows
 from rocketpoll.broker.filter.sql_limits import SqlLimits
 from rocketpoll.broker.filter.sql_parser import compile_sql
-from rocketpoll.broker.filter.sql_texts import evaluate_state
 from rocketpoll.broker.filter.subscription import build_subscription_data
 
 pytestmark = pytest.mark.interop

@@ -2,7 +2,7 @@
 
 from held_pulls import Hold, a_pull
 
-from rocketpoll.broker.longpolling.notify_message_arriving_listener import (
+from rocketpoll.broker.longpolling.pull_request_hold_service import (
     NotifyMessageArrivingListener,
 )
 

@@ -8,8 +8,8 @@ from held_pulls import Client, Codes, a_pull
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.longpolling.hold_quota import HoldQuota
 from rocketpoll.broker.longpolling.pull_request import QUOTA_UNIT_BYTES
+from rocketpoll.broker.longpolling.pull_request_hold_service import HoldQuota
 
 
 def test_the_greediest_gives_the_place_that_it_has_had_for_longest():

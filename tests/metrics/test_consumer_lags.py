@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 from admin_room import AdminRoom
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from members import join
 
 from rocketpoll.broker.metrics.consumer_lags import ConsumerLag, ConsumerLags
-from rocketpoll.broker.processor.store_times import store_timestamp
+from rocketpoll.broker.processor.queues import store_timestamp
 from rocketpoll.broker.store.errors import EndUnknown, UnreadableFile
 from rocketpoll.broker.store.queues.consume_queue import QueueBounds
 
@@ -25,7 +26,7 @@ class Looking:
     def __init__(self, room):
         self.room = room
         self.now_ms = START + 10_000
-        self.lags = ConsumerLags(room.store, room, room.consumers, lambda: self.now_ms)
+        self.lags = ConsumerLags(SimpleNamespace(**vars(room), now_ms=lambda: self.now_ms))
 
     def look(self):
         return [lag for lag in self.lags.collect() if lag is not None]

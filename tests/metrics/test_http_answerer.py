@@ -10,7 +10,7 @@ import pytest
 from broker_stories import run
 from scrapes import exchange, got
 
-from rocketpoll.broker.metrics.http_server import (
+from rocketpoll.broker.metrics.metrics_service import (
     CLIENTS_MAX,
     EXCHANGE_SECONDS,
     HEAD_BYTES_MAX,

@@ -2,7 +2,7 @@ from broker_connections import FakeConnection
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.processor.reply_after_save import ReplyAfterSave
-from rocketpoll.broker.state.tables.changes import PendingChanges
+from rocketpoll.broker.state.tables.table import PendingChanges
 
 
 class Aside:

@@ -5,7 +5,7 @@ from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
 from rmq_spark.wire.bodies.stats import BrokerStatsData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rocketpoll.broker.processor.admin.configuration import properties_text
+from rocketpoll.broker.processor.admin.broker_admin import properties_text
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,13 @@ from pathlib import Path
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.processor.admin.configuration import (
+from rocketpoll.broker.processor.admin.broker_admin import (
     properties_text,
     read_only_error,
     reserved_topics,
 )
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.settings.setting_keys import KEYS
-from rocketpoll.broker.settings.settings import load_config
+from rocketpoll.broker.settings.settings import KEYS, load_config
 from rocketpoll.broker.store.config import StoreConfig
 
 CONFIG = BrokerConfig(

@@ -14,13 +14,13 @@ SOURCES = sorted(Path(inspect.getfile(processor)).parent.rglob("*.py"))
 
 
 def handled_codes() -> list[RequestCode]:
-    """What each `handlers` in the sources names, once for every time."""
+    """What each ``@handles`` in the sources names, once for every time."""
     return [
         RequestCode[each.attr]
         for source in SOURCES
-        for function in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
-        if isinstance(function, ast.FunctionDef) and function.name == "handlers"
-        for each in ast.walk(function)
+        for call in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "handles"
+        for each in ast.walk(call)
         if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "RequestCode"
     ]
 

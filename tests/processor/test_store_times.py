@@ -2,7 +2,7 @@ from disks import ManualClock
 from stores import message, open_store
 from unreadable_disks import UnreadableDisk
 
-from rocketpoll.broker.processor.store_times import NO_TIME, earliest_timestamp, store_timestamp
+from rocketpoll.broker.processor.queues import NO_TIME, earliest_timestamp, store_timestamp
 
 
 def test_a_messages_time_is_found_by_its_place(room):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.schedule.delay_level import (
+from rocketpoll.broker.schedule.schedule_message_service import (
     GRAIN_MS_MIN,
     GRAINS_PER_DELAY,
     DelayLevel,

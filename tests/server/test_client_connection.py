@@ -19,7 +19,7 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FrameReader
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
-from rocketpoll.broker.server.limits.concurrency_limit import ConcurrencyLimit
+from rocketpoll.broker.server.limits import ConcurrencyLimit
 from rocketpoll.broker.settings.config import ServerLimits
 
 RESPONSE = CommandFlag.RESPONSE.value

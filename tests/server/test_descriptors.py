@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.server.limits.descriptors import (
+from rocketpoll.broker.server.descriptors import (
     allow_descriptors,
     descriptor_shortage,
     divide_descriptors,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from logged_lines import lines_of
 
 from rmq_spark.wire.hosts import Host
-from rocketpoll.broker.server.limits.partial_requests import PartialRequests
+from rocketpoll.broker.server.limits import PartialRequests
 
 WHO_GOES = "the oldest of the address that holds most are closed (maxInFlightBytes)"
 

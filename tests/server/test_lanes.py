@@ -2,7 +2,7 @@
 
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker.server.fast_paths import ClientFastPaths
+from rocketpoll.broker.server.client_connection import ClientFastPaths
 
 
 class OneCode:

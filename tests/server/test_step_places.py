@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.server.limits.concurrency_limit import SMALL_BODY_BYTES, ConcurrencyLimit
+from rocketpoll.broker.server.limits import SMALL_BODY_BYTES, ConcurrencyLimit
 
 SMALL = 64 << 10
 LARGE = SMALL_BODY_BYTES + 1

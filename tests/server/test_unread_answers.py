@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.codes import ResponseCode
-from rocketpoll.broker.server.limits.send_buffers import RESPONSE_BYTES_MIN, SendBufferLimits
+from rocketpoll.broker.server.limits import RESPONSE_BYTES_MIN, SendBufferLimits
 
 MIB = 1 << 20
 

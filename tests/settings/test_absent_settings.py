@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rocketpoll.broker.settings.setting_keys import KEYS
-from rocketpoll.broker.settings.settings import ConfigError, config_of, load_config
-from rocketpoll.broker.settings.unsupported_settings import UNSUPPORTED
+from rocketpoll.broker.settings.settings import (
+    KEYS,
+    UNSUPPORTED,
+    ConfigError,
+    config_of,
+    load_config,
+)
 
 
 def test_none_of_them_is_there():

@@ -14,8 +14,7 @@ from broker_clients import BrokerClients, batch_request, pull_request, send_requ
 from broker_processes import BrokerProcess
 from broker_stories import SMALL, tell
 
-from rocketpoll.broker.settings.setting_keys import KEYS, SECTIONS
-from rocketpoll.broker.settings.settings import ConfigError, config_of
+from rocketpoll.broker.settings.settings import KEYS, SECTIONS, ConfigError, config_of
 
 BOUNDS = {
     name: key.setting.value_type.bounds

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from rocketpoll.broker.settings.reload import RELOADABLE, plan_reload
-from rocketpoll.broker.settings.setting_keys import KEYS
-from rocketpoll.broker.settings.settings import config_of, settings_of
+from rocketpoll.broker.settings.settings import (
+    KEYS,
+    RELOADABLE,
+    config_of,
+    plan_reload,
+    settings_of,
+)
 
 
 def test_what_can_change_is_taken_and_the_rest_waits_for_a_restart():

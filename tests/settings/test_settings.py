@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.settings.setting_keys import KEYS, SECTIONS
 from rocketpoll.broker.settings.settings import (
     DEFAULT_STORE,
+    KEYS,
+    SECTIONS,
     ConfigError,
     config_of,
     load_config,

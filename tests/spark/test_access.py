@@ -71,7 +71,7 @@ def test_a_client_without_checks_is_made_and_warns(caplog):
         ),
         (
             {"tls": "true", "tlsCaFile": CA, "tlsVerify": "false"},
-            "tlsCaFile: nothing is held against it",
+            "tlsCaFile: it has no effect with verify=False",
         ),
         (
             {"tls": "true", "tlsKeyFile": certificate("client.key")},

@@ -1,7 +1,7 @@
 import pytest
 from broker_connections import finished
 
-from rocketpoll.broker.state.stats import broker_stats, stats_windows
+from rocketpoll.broker.state.stats import broker_stats
 from rocketpoll.broker.state.stats.broker_stats import STATS_NAMES, BrokerStats, Rates
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
@@ -190,13 +190,12 @@ def test_totals_count_what_was_stored_and_what_was_not(clocked):
 
 
 def test_however_many_pairs_of_topics_and_groups_move_so_many_are_counted(monkeypatch):
-    monkeypatch.setattr(broker_stats, "KEYS_MAX", 10)
-    monkeypatch.setattr(stats_windows, "KEYS_MAX", 15)
+    monkeypatch.setattr(broker_stats, "KEYS_MAX", 15)
     stats = BrokerStats("C", 0)
     for round_number in range(1, 4):
         for number in range(20):
             stats.record_get("T", f"{round_number}g{number}", 1, 100, 0)
-        assert len(stats._sums) == 10
+        assert len(stats._sums) == 15
         finished(stats.sample(10_000 * round_number))
     ((_, bucket),) = stats._day._buckets
     assert len(bucket) == 15

@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpoll.broker.state.tables.changes import PendingChanges
+from rocketpoll.broker.state.tables.table import PendingChanges
 
 
 class Names:

@@ -7,7 +7,7 @@ from tables import offsets_in
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rocketpoll.broker.state.members import membership_limits
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.members.membership_limits import subscription_bytes
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 
 
 def channel(connection, now_ms=0):

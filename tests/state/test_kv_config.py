@@ -2,7 +2,7 @@ import pytest
 from tables import kv_in
 
 from rocketpoll.broker.state.tables.kv_config import ORDER_TOPIC_CONFIG
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 
 
 def test_values_are_kept_by_namespace_and_key_over_a_restart(tmp_path):

@@ -10,7 +10,7 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.consumers import ConsumerManager
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 
 ONE, TWO = FakeConnection("one"), FakeConnection("two")
 

@@ -4,7 +4,7 @@ from members import expelled, room
 
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.producers import ProducerManager
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 
 
 def channel(connection, now_ms=0):

@@ -5,7 +5,7 @@ from disks import ManualClock
 from tables import groups_in
 
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import threading
 import pytest
 from tables import offsets_in
 
-from rocketpoll.broker.state.tables.table import TableSaver
+from rocketpoll.broker.state.tables.table import SavedTable
 
 
 class Slow:
@@ -26,7 +26,7 @@ class Slow:
 
 def test_only_what_has_changed_is_saved():
     table, number = Slow(), [1]
-    saver = TableSaver(table, lambda: number[0])
+    saver = SavedTable(table, lambda: number[0])
     saver.save()
     assert table.saved == []
     saver.is_dirty = True
@@ -37,7 +37,7 @@ def test_only_what_has_changed_is_saved():
 
 def test_what_changes_while_the_disk_is_busy_is_saved_the_next_time():
     table, number = Slow(), [1]
-    saver = TableSaver(table, lambda: number[0])
+    saver = SavedTable(table, lambda: number[0])
 
     def change():
         number[0], saver.is_dirty = 2, True
@@ -54,7 +54,7 @@ def test_what_changes_while_the_disk_is_busy_is_saved_the_next_time():
 
 def test_what_a_save_has_failed_to_write_is_still_to_be_saved():
     table = Slow()
-    saver = TableSaver(table, lambda: 1)
+    saver = SavedTable(table, lambda: 1)
     saver.is_dirty = True
     table.error = OSError("full")
     with pytest.raises(OSError, match="full"):
@@ -67,7 +67,7 @@ def test_what_a_save_has_failed_to_write_is_still_to_be_saved():
 
 def test_what_is_on_the_disk_is_told_when_it_is():
     table, told = Slow(), []
-    saver = TableSaver(table, lambda: "all", told.append)
+    saver = SavedTable(table, lambda: "all", told.append)
     saver.is_dirty = True
     table.error = OSError("full")
     with pytest.raises(OSError, match="full"):
@@ -82,7 +82,7 @@ def test_what_is_on_the_disk_is_told_when_it_is():
 
 def test_of_two_saves_at_once_the_later_wins():
     table, number = Slow(), [1]
-    saver = TableSaver(table, lambda: number[0])
+    saver = SavedTable(table, lambda: number[0])
     held, let_go = threading.Event(), threading.Event()
 
     def hold_up():

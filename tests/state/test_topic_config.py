@@ -8,7 +8,7 @@ from logged_lines import lines_of
 from tables import topics_in
 
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
 
 
@@ -97,7 +97,7 @@ def test_a_topic_is_saved_when_it_is_on_the_disk_as_it_is_configured_and_not_bef
 
 
 def test_a_topic_that_is_made_while_others_are_saved_is_saved_the_next_time(topics, monkeypatch):
-    table = topics._saver._table
+    table = topics._table
     save = table.save
 
     def save_slowly(value):

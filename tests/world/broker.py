@@ -12,7 +12,7 @@ from world.machine import Process
 from world.tasks import Promise
 
 from rocketpoll.broker.controller import BrokerController
-from rocketpoll.broker.server.limits.descriptors import RESOURCE_SHORTAGE_ERRNOS
+from rocketpoll.broker.server.descriptors import RESOURCE_SHORTAGE_ERRNOS
 from rocketpoll.broker.store.bulk.lazy_numpy import load_numpy
 
 # What a first broker loads beside its work (Arrow loads pandas with the first array), a second one

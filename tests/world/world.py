@@ -32,7 +32,9 @@ from world.watch import Watch
 
 _PORT = 9876
 _ROOT = Path("/machine/home/store")
-_PREEMPTED = r"broker/(store|state|schedule)/(?!directory_lock|chunks|lazy)|broker/housekeeping"
+PREEMPTED = (
+    r"broker/(store|state|schedule)/(?!startup/directory_lock|bulk/)|broker/runtime/housekeeping"
+)
 _START_SECONDS = 30.0
 _FLUSHES_OF_A_START = 10
 _BEFALL = ("clock", "full", "cut", "accept")
@@ -66,7 +68,7 @@ class World(Stage):
         forget_earlier_stories()
         with (
             Threads(
-                self.kernel, self.story.preemption, self.story.line_preemption, _PREEMPTED
+                self.kernel, self.story.preemption, self.story.line_preemption, PREEMPTED
             ) as self.threads,
             Logs(
                 self.kernel,

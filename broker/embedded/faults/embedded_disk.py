@@ -14,24 +14,89 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rmq_spark.wire.framing import Buffer
 
 from ...store.errors import FlushFailed
 from ...store.files.disk import DiskUsage, LocalDisk
 from ...store.files.local_file import LocalFile
-from .clock_offset import ClockOffset
-from .power_loss import UnflushedBytes
+from .clock import ClockOffset
+
+# ---- What a power loss would undo in one file.
+
+PAGE_BYTES: Final = 4_096
+
+
+@dataclass(eq=False)
+class _FlushUnderWay:
+    """A flush under way: up to where the file was written, and what it makes durable."""
+
+    end: int
+    pages: dict[int, bytes]
+
+
+class UnflushedBytes:
+    """The bytes of one file that are not on the disk yet; its user has to hold a lock.
+
+        pages      bytes that were overwritten since the last flush, as they were before
+        fresh      the end of the file, which had never been written before: zeros again
+
+    A flush covers what was written when it began; what is written meanwhile is for the next one.
+    The caller passes in how to read and write the file.
+    """
+
+    def __init__(self, written_end: int) -> None:
+        """Note up to where the file may have been written before; past that it is zeros."""
+        self._written_end = self._flushed_end = written_end
+        self._pages: dict[int, bytes] = {}
+        self._flushing: list[_FlushUnderWay] = []
+
+    def before_write(self, position: int, size: int, read: Callable[[int, int], bytes]) -> None:
+        """Keep what a write is about to replace."""
+        first = position - position % PAGE_BYTES
+        for at in range(first, min(position + size, self._written_end), PAGE_BYTES):
+            if at not in self._pages:
+                self._pages[at] = read(at, PAGE_BYTES)
+        self._written_end = max(self._written_end, position + size)
+
+    def start_flush(self) -> _FlushUnderWay:
+        """Note that a flush begins, of what is written by now, and return it."""
+        flush = _FlushUnderWay(self._written_end, self._pages)
+        self._flushing.append(flush)
+        self._pages = {}
+        return flush
+
+    def finish_flush(self, flush: _FlushUnderWay, *, is_durable: bool) -> None:
+        """Note that a flush has ended: what it covered is on the disk, unless it has failed."""
+        if flush not in self._flushing:  # a later one was faster, and took the same
+            return
+        if is_durable:
+            self._flushed_end = max(self._flushed_end, flush.end)
+            del self._flushing[: self._flushing.index(flush) + 1]
+        else:
+            self._flushing.remove(flush)
+            self._pages.update(flush.pages)
+
+    def restore(
+        self, write: Callable[[int, bytes], object], zero_from: Callable[[int], object]
+    ) -> None:
+        """Put the file into the state of the last flush: ``zero_from`` makes zeros of its end."""
+        for pages in (self._pages, *(flush.pages for flush in reversed(self._flushing))):
+            for position, data in pages.items():
+                write(position, data)
+        if self._written_end > self._flushed_end:
+            zero_from(self._flushed_end)
 
 
 class EmbeddedDisk(LocalDisk):
     """A `Disk` on a real file system, with the broker's clock and its owner's faults."""
 
     def __init__(self, clock_offset: ClockOffset) -> None:
-        """Take how far the broker's time is ahead of the machine's."""
         self._clock_offset = clock_offset
         self.is_full = False
         """True while there is no room for anything."""
@@ -140,7 +205,9 @@ class _EmbeddedFile(LocalFile):
         """Write all of the data there, and keep what was there before."""
         self._disk.check(self._path, needs_room=True)
         with self._disk.write_lock:
-            self._unflushed.before_write(position, len(data), self._read_current)
+            self._unflushed.before_write(
+                position, len(data), lambda at, count: os.pread(self._descriptor, count, at)
+            )
             super().write(data, position)
 
     def flush(self) -> None:
@@ -160,9 +227,6 @@ class _EmbeddedFile(LocalFile):
         finally:
             with self._disk.write_lock:
                 self._unflushed.finish_flush(flush, is_durable=is_done)
-
-    def _read_current(self, position: int, size: int) -> bytes:
-        return os.pread(self._descriptor, size, position)
 
 
 def _restore_file(path: Path, unflushed: UnflushedBytes) -> None:

@@ -20,7 +20,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from ...server.event_loop import log_exception, loop_class
-from .clock_offset import ClockOffset
+from .clock import ClockOffset
 from .network import EmbeddedNetwork, NetworkedLoop
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from rmq_spark.errors import excerpt
 
 from ...controller import BrokerController
 from ..errors import EmbeddedBrokerError, type_error
-from .clock_offset import ClockOffset
+from .clock import ClockOffset
 from .embedded_disk import EmbeddedDisk
 from .network import EmbeddedNetwork
 
@@ -52,7 +52,6 @@ class FaultBlock(AbstractContextManager[None]):
     """A fault for as long as a with statement lasts; it may be used again, also within itself."""
 
     def __init__(self, faults: BrokerFaults, fault: Fault) -> None:
-        """Make it; nothing is wrong before the block begins."""
         self._faults = faults
         self._fault = fault
         self._active: list[Fault] = []
@@ -82,7 +81,6 @@ class BrokerFaults(ABC):
     """The faults of a broker that runs in a thread of this process."""
 
     def __init__(self) -> None:
-        """Begin with everything in order."""
         super().__init__()
         self._clock_offset = ClockOffset()
         self._disk = EmbeddedDisk(self._clock_offset)

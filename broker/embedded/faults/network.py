@@ -32,7 +32,6 @@ class EmbeddedNetwork:
     """The connections of one broker, and their present faults."""
 
     def __init__(self) -> None:
-        """Begin with a network as good as the machine's."""
         self._transports: dict[_NetworkTransport, None] = {}
         self.slow_seconds = 0.0
         """Seconds for which what the broker sends is held back."""
@@ -109,10 +108,7 @@ class _NetworkProtocol(asyncio.Protocol):
     """A protocol whose transport is replaced by a `_NetworkTransport`."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        network: EmbeddedNetwork,
-        inner: Any,
+        self, loop: asyncio.AbstractEventLoop, network: EmbeddedNetwork, inner: Any
     ) -> None:
         self._loop = loop
         self._network = network

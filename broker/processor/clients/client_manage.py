@@ -27,13 +27,19 @@ from rmq_spark.wire.headers.consumer_groups import (
 from ...common.channel import Channel, ResponseSteps
 from ...filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
 from ...state.members.client_channel_info import ClientChannelInfo, client_fault
-from ...state.members.consumers import ConsumerGroup, ConsumerManager
-from ...state.members.producers import ProducerManager
-from ...state.tables.limits import TooMany
+from ...state.members.consumers import ConsumerGroup
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
-from ...state.tables.topic_config import TopicConfigManager, retry_topic, topic_fault
-from ..request import Handlers, RequestRejected, body_in_steps, header_of, success_response
-from .broker_to_client import one_way_command
+from ...state.tables.table import TooMany
+from ...state.tables.topic_config import retry_topic, topic_fault
+from ..processor import BrokerParts, Processor, handles
+from ..request import (
+    RequestRejected,
+    body_in_steps,
+    header_of,
+    one_way_command,
+    success_response,
+    system_error,
+)
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
 """The maximum length of all texts of one subscription, which is kept as long as its client."""
@@ -79,63 +85,38 @@ class NotifyConsumerIdsChanged:
             self._is_notifying = False
 
 
-class ClientManageProcessor:
+class ClientManageProcessor(Processor):
     """The responses to heartbeats, and to clients that leave."""
 
     def __init__(
-        self,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        check_expression: Callable[[SubscriptionData], None],
-        now_ms: Callable[[], int],
-        on_join: Callable[[Channel, str], None],
-        *,
-        expired_timeout_ms: int,
-        max_groups_per_connection: int,
+        self, broker: BrokerParts, check_expression: Callable[[SubscriptionData], None]
     ) -> None:
-        """Prepare with the tables of clients and their limits.
-
-        ``check_expression`` raises RequestRejected for an expression that this broker does not
-        filter by. ``now_ms`` is a monotonic clock. ``on_join`` gets each connection that has become
-        a member of a group. A client that is silent for ``expired_timeout_ms`` has left.
-        """
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._producers = producers
+        """Take a check that raises RequestRejected for an expression that cannot be filtered by."""
+        super().__init__(broker)
         self._check_expression = check_expression
-        self._now_ms = now_ms
-        self._on_join = on_join
-        self._expired_timeout_ms = expired_timeout_ms
-        self._max_groups_per_connection = max_groups_per_connection
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of heartbeats, of leaving, and of checks before coming."""
-        return {
-            RequestCode.HEART_BEAT: self.heart_beat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister_client,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
-        }
-
+    @handles(RequestCode.HEART_BEAT)
     def heart_beat(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Register a client's groups. All that can be entered is, even if one group cannot."""
         heartbeat = yield from body_in_steps(request, HeartbeatData)
         for fault in _faults_of(heartbeat):
             yield None
             if fault is not None:
-                raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+                raise system_error(fault)
         self._check_number_of_groups(connection, heartbeat)
         channel = ClientChannelInfo(
-            connection, heartbeat.client_id, request.language.name, request.version, self._now_ms()
+            connection,
+            heartbeat.client_id,
+            request.language.name,
+            request.version,
+            self._broker.monotonic_ms(),
         )
         unknown: list[str] = []
         too_many: TooMany | None = None
         for producer in heartbeat.producer_data_set:
             yield None
             try:
-                self._producers.register(producer.group_name, channel)
+                self._broker.producers.register(producer.group_name, channel)
             except TooMany as error:  # the others are entered all the same
                 too_many = error
         for data in heartbeat.consumer_data_set:
@@ -161,41 +142,42 @@ class ClientManageProcessor:
         """Refuse a client with too many groups, those of earlier heartbeats included."""
         consumers = {data.group_name for data in heartbeat.consumer_data_set}
         producers = {data.group_name for data in heartbeat.producer_data_set}
-        consumers |= self._consumers.groups_with(connection)
-        producers |= self._producers.groups_with(connection)
-        limit = self._max_groups_per_connection
+        consumers |= self._broker.consumers.groups_with(connection)
+        producers |= self._broker.producers.groups_with(connection)
+        limit = self._broker.config.max_groups_per_connection
         if len(consumers) + len(producers) > limit:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"the client would be in {len(consumers) + len(producers)} groups; one may be in "
-                f"{limit} (maxGroupsPerConnection)",
+                f"{limit} (maxGroupsPerConnection)"
             )
 
     def _register(
         self, channel: ClientChannelInfo, data: ConsumerData, *, keep_subscriptions: bool
     ) -> bool:
         """Make a client a member of a group; return whether there is such a group."""
-        config = self._groups.find_or_create(data.group_name)
+        config = self._broker.groups.find_or_create(data.group_name)
         if config is None:
             return False
         topic = retry_topic(data.group_name)
-        if topic not in self._topics.deleting:  # else a later heartbeat makes it
-            self._topics.create_in_send_back(topic, config.retry_queue_nums)
-        is_new = data.group_name not in self._consumers.groups_with(channel.connection)
-        self._consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
+        if topic not in self._broker.topics.deleting:  # else a later heartbeat makes it
+            self._broker.topics.create_in_send_back(topic, config.retry_queue_nums)
+        is_new = data.group_name not in self._broker.consumers.groups_with(channel.connection)
+        self._broker.consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
         if is_new:
-            self._on_join(channel.connection, data.group_name)
+            self._broker.locks.mark_member(channel.connection, data.group_name)
         return True
 
+    @handles(RequestCode.UNREGISTER_CLIENT)
     def unregister_client(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Let a client leave one or two groups; a group that it is not in is no error."""
         header: UnregisterClientRequestHeader = header_of(request)
         if header.producer_group:
-            self._producers.unregister(header.producer_group, connection)
+            self._broker.producers.unregister(header.producer_group, connection)
         if header.consumer_group:
-            self._consumers.unregister(header.consumer_group, connection)
+            self._broker.consumers.unregister(header.consumer_group, connection)
         return success_response(request)
 
+    @handles(RequestCode.CHECK_CLIENT_CONFIG)
     def check_client_config(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer success if this broker can filter as a consumer wants, else refuse."""
         body = yield from body_in_steps(request, CheckClientRequestBody)
@@ -205,16 +187,18 @@ class ClientManageProcessor:
 
     def connection_closed(self, connection: Channel) -> Iterator[None]:
         """Remove a client that has left without unregistering from its groups, in steps."""
-        yield from self._producers.connection_closed(connection)
-        yield from self._consumers.connection_closed(connection)
+        yield from self._broker.producers.connection_closed(connection)
+        yield from self._broker.consumers.connection_closed(connection)
 
     def expire(self, now_ms: int) -> Iterator[None]:
         """Close the connections of clients that have been silent for too long, in steps."""
-        heartbeat_before_ms = now_ms - self._expired_timeout_ms
-        for members in (self._producers, self._consumers):
+        heartbeat_before_ms = now_ms - self._broker.config.client_expired_timeout_ms
+        for members in (self._broker.producers, self._broker.consumers):
             for silent in members.expire(heartbeat_before_ms):
                 if silent is not None:
-                    silent.close(f"no heartbeat for {self._expired_timeout_ms} ms")
+                    silent.close(
+                        f"no heartbeat for {self._broker.config.client_expired_timeout_ms} ms"
+                    )
                 yield
 
 

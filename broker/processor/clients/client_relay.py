@@ -6,7 +6,7 @@ never blocks: the response arrives by a callback, in a later turn of the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -16,18 +16,15 @@ from rmq_spark.wire.bodies import decode_body, encode_body_in_steps
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo
-from ...state.members.consumers import ConsumerManager
-from ...store.message_store import MessageStore
 from ...store.results import PhysicalOffset
-from ..request import Handlers, RequestRejected, header_of, reply
-from .broker_to_client import request_command
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, header_of, reply, request_command, system_error
 from .pending_replies import REQUEST_BYTES, PendingReplies
 
 RELAY_TIMEOUT_MS: Final = 10_000
@@ -44,32 +41,14 @@ STATUS_VERSION_MIN: Final = 28
 """V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
 
 
-class ClientRelayProcessor:
+class ClientRelayProcessor(Processor):
     """The relay of operators' requests to connected consumers."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        store: MessageStore,
-        consumers: ConsumerManager,
-        run_steps: Callable[[Iterator[None]], None],
-        pending_replies: PendingReplies,
-    ) -> None:
-        """Take the request; ``run_steps`` runs steps, at once or over several turns."""
-        self._run_steps = run_steps
+    def __init__(self, broker: BrokerParts, pending_replies: PendingReplies) -> None:
+        super().__init__(broker)
         self._pending_replies = pending_replies
-        self._broker_name = broker_name
-        self._store = store
-        self._consumers = consumers
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of questions to one consumer, and to all members of a group."""
-        return {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_consumer_running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_message_directly,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.get_consumer_status,
-        }
-
+    @handles(RequestCode.GET_CONSUMER_RUNNING_INFO)
     def get_consumer_running_info(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
@@ -79,6 +58,7 @@ class ClientRelayProcessor:
         self._relay(connection, request, channel, request.ext_fields)
         return None
 
+    @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     def consume_message_directly(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
@@ -86,26 +66,19 @@ class ClientRelayProcessor:
         header: headers.ConsumeMessageDirectlyResultRequestHeader = header_of(request)
         channel = self._find_online(header.consumer_group, header.client_id or "")
         _, physical_offset = decode_offset_message_id(header.msg_id or "")
-        record = self._store.record_at(PhysicalOffset(physical_offset))
+        record = self._broker.store.record_at(PhysicalOffset(physical_offset))
         if record is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"message [{header.msg_id}] is not in this broker's log"
-            )
-        fields = {**request.ext_fields, "brokerName": self._broker_name}
+            raise system_error(f"message [{header.msg_id}] is not in this broker's log")
+        fields = {**request.ext_fields, "brokerName": self._broker.config.broker_name}
         self._relay(connection, request, channel, fields, bytes(record))
         return None
 
     def _find_online(self, group: str, client_id: str) -> ClientChannelInfo:
-        channel = self._consumers.find(group, client_id)
+        channel = self._broker.consumers.find(group, client_id)
         if channel is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
-            )
+            raise system_error(f"The Consumer <{group}> <{client_id}> not online")
         if channel.version < RUNNING_INFO_VERSION_MIN:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{group}> <{client_id}> is too old to be asked",
-            )
+            raise system_error(f"The Consumer <{group}> <{client_id}> is too old to be asked")
         if channel.connection.is_congested:  # what it is asked would pile up here
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
@@ -144,6 +117,7 @@ class ClientRelayProcessor:
             connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered
         )
 
+    @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def get_consumer_status(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer with the offsets in the memory of those members that reply in time."""
         header: headers.GetConsumerStatusRequestHeader = header_of(request)
@@ -152,20 +126,53 @@ class ClientRelayProcessor:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             headers.GetConsumerStatusRequestHeader(header.topic, header.group),
         )
-        survey = _GroupRequest(
-            connection,
-            request.without_content(),
-            header.group,
-            self._run_steps,
-            self._pending_replies,
-        )
-        yield from survey.send(channels, asked)
+        size = _GROUP_REQUEST_BYTES + _MEMBER_BYTES * len(channels)
+        self._pending_replies.acquire(connection, size)
+        request = request.without_content()
+        results: dict[str, Mapping[MessageQueue, int]] = {}
+        outstanding, bytes_left = len(channels), STATUS_BYTES_TOTAL_MAX
+
+        def answered(client_id: str, found: RemotingCommand | None) -> None:
+            """Take a member's offsets; leave out an answer that is too long or cannot be read."""
+            nonlocal outstanding, bytes_left
+            outstanding -= 1
+            is_success = found is not None and found.code == ResponseCode.SUCCESS
+            body = found.body if found is not None and is_success else b""
+            if 0 < len(body) <= min(STATUS_BYTES_MAX, bytes_left):
+                bytes_left -= len(body)
+                with suppress(BodyError):
+                    status = decode_body(GetConsumerStatusBody, body)
+                    results[client_id] = status.message_queue_table
+            if not outstanding:
+                self._broker.run_steps(reply_to_all())
+
+        def reply_to_all() -> Iterator[None]:
+            self._pending_replies.release(connection, size)
+            if not results:
+                remark = (
+                    f"no member of the consumer group <{header.group}> has answered within "
+                    f"{STATUS_TIMEOUT_MS} ms"
+                )
+                timeout = request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+                reply(connection, request, timeout)
+                return
+            data = yield from encode_body_in_steps(GetConsumerStatusBody(consumer_table=results))
+            reply(connection, request, request.respond(ResponseCode.SUCCESS, body=data))
+
+        try:
+            for channel in channels:
+                yield None
+                callback = partial(answered, channel.client_id)
+                channel.connection.request(asked, STATUS_TIMEOUT_MS, callback)
+        except BaseException:  # the requester has gone: no answer will be the last
+            self._pending_replies.release(connection, size)
+            raise
         return None
 
     def _find_members(
         self, header: headers.GetConsumerStatusRequestHeader
     ) -> tuple[ClientChannelInfo, ...]:
-        group = self._consumers.group(header.group)
+        group = self._broker.consumers.group(header.group)
         channels = tuple(
             channel
             for channel in (group.clients.values() if group is not None else ())
@@ -173,83 +180,8 @@ class ClientRelayProcessor:
         )
         if not channels:
             who = f"client <{header.client_addr}>" if header.client_addr else "consumer"
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"no {who} online in the consumer group: [{header.group}]",
-            )
+            raise system_error(f"no {who} online in the consumer group: [{header.group}]")
         for channel in channels:
             if channel.version < STATUS_VERSION_MIN:
-                raise RequestRejected(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the client [{channel.client_id}] is too old to be asked",
-                )
+                raise system_error(f"the client [{channel.client_id}] is too old to be asked")
         return channels
-
-
-class _GroupRequest:
-    """One request to several members, answered when each has replied or timed out."""
-
-    def __init__(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        group: str,
-        run_steps: Callable[[Iterator[None]], None],
-        pending_replies: PendingReplies,
-    ) -> None:
-        self._run_steps = run_steps
-        self._pending_replies = pending_replies
-        self._connection = connection
-        self._request = request
-        self._group = group
-        self._outstanding = 0
-        self._results: dict[str, Mapping[MessageQueue, int]] = {}
-        self._bytes_left = STATUS_BYTES_TOTAL_MAX
-        self._size = 0
-
-    def send(
-        self, channels: tuple[ClientChannelInfo, ...], command: RemotingCommand
-    ) -> Iterator[None]:
-        self._outstanding = len(channels)
-        self._size = _GROUP_REQUEST_BYTES + _MEMBER_BYTES * len(channels)
-        self._pending_replies.acquire(self._connection, self._size)
-        try:
-            for channel in channels:
-                yield
-                answered = partial(self._reply_received, channel.client_id)
-                channel.connection.request(command, STATUS_TIMEOUT_MS, answered)
-        except (
-            BaseException
-        ):  # whoever has asked has gone: not all are asked, and no answer is the last
-            self._pending_replies.release(self._connection, self._size)
-            raise
-
-    def _reply_received(self, client_id: str, found: RemotingCommand | None) -> None:
-        self._outstanding -= 1
-        if found is not None and found.code == ResponseCode.SUCCESS:
-            self._add_result(client_id, found.body)
-        if not self._outstanding:
-            self._run_steps(self._reply())
-
-    def _add_result(self, client_id: str, body: Buffer) -> None:
-        """Take a member's offsets; leave out an answer that is too long or cannot be read."""
-        if not 0 < len(body) <= min(STATUS_BYTES_MAX, self._bytes_left):
-            return
-        self._bytes_left -= len(body)
-        with suppress(BodyError):
-            self._results[client_id] = decode_body(GetConsumerStatusBody, body).message_queue_table
-
-    def _reply(self) -> Iterator[None]:
-        self._pending_replies.release(self._connection, self._size)
-        reply(self._connection, self._request, (yield from self._result()))
-
-    def _result(self) -> Generator[None, None, RemotingCommand]:
-        if not self._results:
-            remark = (
-                f"no member of the consumer group <{self._group}> has answered within "
-                f"{STATUS_TIMEOUT_MS} ms"
-            )
-            return self._request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
-        body = GetConsumerStatusBody(consumer_table=self._results)
-        data = yield from encode_body_in_steps(body)
-        return self._request.respond(ResponseCode.SUCCESS, body=data)

@@ -17,14 +17,12 @@ from typing import Final
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader
-from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import change_properties, decode_properties
 
 from ...common.channel import Channel
 from ...state.members.client_channel_info import ClientChannelInfo
-from ...state.members.producers import ProducerManager
-from ..request import Handlers, RequestRejected, header_of, reply, size_of
-from .broker_to_client import request_command
+from ..processor import BrokerParts, Processor, handles
+from ..request import header_of, reply, request_command, size_of, system_error
 from .pending_replies import PendingReplies
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
@@ -38,28 +36,21 @@ _SEND_CODES: Final[Mapping[int, RequestCode]] = {
 """The request that stores the same message, with equal fields."""
 
 
-class ReplyMessageProcessor:
+class ReplyMessageProcessor(Processor):
     """The relay of replies to the producers that wait for them."""
 
     def __init__(
         self,
-        producers: ProducerManager,
-        send: Callable[[Channel, RemotingCommand], None],
-        advertised_host: Callable[[Channel], Host],
-        now_ms: Callable[[], int],
+        broker: BrokerParts,
         pending_replies: PendingReplies,
+        send: Callable[[Channel, RemotingCommand], None],
     ) -> None:
-        """Take the producers; ``send`` takes a message that is sent, and answers it."""
+        """Take ``send``, which stores a message that is sent, and answers it."""
+        super().__init__(broker)
         self._pending_replies = pending_replies
-        self._producers = producers
         self._send = send
-        self._advertised_host = advertised_host
-        self._now_ms = now_ms
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of each kind of reply."""
-        return dict.fromkeys(_SEND_CODES, self.send_reply_message)
-
+    @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     def send_reply_message(self, connection: Channel, request: RemotingCommand) -> None:
         """Push a reply to the producer that it names; store it once that has acknowledged it.
 
@@ -87,21 +78,16 @@ class ReplyMessageProcessor:
 
     def _find_requester(self, client_id: str | None) -> ClientChannelInfo:
         if client_id is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null"
-            )
-        channel = self._producers.find(client_id)
+            raise system_error(f"reply message properties[{REPLY_TO_CLIENT}] is null")
+        channel = self._broker.producers.find(client_id)
         if channel is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"push reply message fail, channel of <{client_id}> not found.",
-            )
+            raise system_error(f"push reply message fail, channel of <{client_id}> not found.")
         return channel
 
     def _pushed_header(
         self, connection: Channel, header: SendMessageRequestHeader
     ) -> ReplyMessageRequestHeader:
-        now_ms = self._now_ms()
+        now_ms = self._broker.now_ms()
         return ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -112,7 +98,7 @@ class ReplyMessageProcessor:
             born_timestamp=header.born_timestamp,
             flag=header.flag,
             born_host=str(connection.remote_host),
-            store_host=str(self._advertised_host(connection)),
+            store_host=str(self._broker.advertised_host(connection)),
             store_timestamp=now_ms,
             properties=change_properties(header.properties or "", {PUSH_REPLY_TIME: str(now_ms)}),
             reconsume_times=header.reconsume_times,

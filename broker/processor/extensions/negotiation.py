@@ -5,7 +5,6 @@ A client that has not asked for extensions gets the responses of a RocketMQ brok
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -13,49 +12,26 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader, is_nonce
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
-from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.record import decode_record
 
 from ...common.channel import Channel, ResponseSteps
-from ...state.stats.broker_stats import BrokerStats
 from ...store.bulk import bulk_tools
-from ...store.message_store import MessageStore
 from ...store.results import PutMessageResult, PutMessageStatus
-from ..request import Handlers, RequestRejected, header_of, negotiated, reply, success_response
-from ..sends.acknowledger import Acknowledger
-from ..sends.admission import TopicAdmission
-from ..sends.send_message import CODES
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, header_of, reply, success_response
+from ..sends.send_message import CODES, SendParts
 
 SUPPORTED_EXTENSIONS = frozenset(Extension)
 
 
-class ExtensionsProcessor:
+class ExtensionsProcessor(Processor):
     """The responses to requests beyond RocketMQ's protocol."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        admission: TopicAdmission,
-        acknowledger: Acknowledger,
-        stats: BrokerStats,
-        advertised_host: Callable[[Channel], Host],
-        busy_reason: Callable[[], str | None],
-    ) -> None:
-        """Prepare; ``busy_reason`` returns why no sends are accepted now, or None."""
-        self._store = store
-        self._admission = admission
-        self._acknowledger = acknowledger
-        self._stats = stats
-        self._advertised_host = advertised_host
-        self._busy_reason = busy_reason
+    def __init__(self, broker: BrokerParts, sends: SendParts) -> None:
+        super().__init__(broker)
+        self._sends = sends
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of extensions; pulls of chunks are pulls like others."""
-        return {
-            RequestCode.EXTENSIONS: self.extensions,
-            RequestCode.APPEND_CHUNK: negotiated(Extension.APPEND_CHUNK, self.append_chunk),
-        }
-
+    @handles(RequestCode.EXTENSIONS)
     def extensions(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Agree on the extensions that both sides support."""
         header: ExtensionsHeader = header_of(request)
@@ -66,29 +42,30 @@ class ExtensionsProcessor:
         found = ExtensionsHeader.of(
             agreed,
             born_host=str(connection.remote_host),
-            store_host=str(self._advertised_host(connection)),
+            store_host=str(self._broker.advertised_host(connection)),
         )
         if Extension.READ_FILES in agreed and header.nonce is not None and is_nonce(header.nonce):
             ends = connection.local_host, connection.remote_host
-            place = self._store.proof_files.write(connection, header.nonce, *ends)
+            place = self._broker.store.proof_files.write(connection, header.nonce, *ends)
             if place is not None:
                 found = found.with_log_location(place)
         return success_response(request, found)
 
     def connection_closed(self, connection: Channel) -> None:
         """Delete the proof file of a client that is gone."""
-        self._store.proof_files.discard(connection)
+        self._broker.store.proof_files.discard(connection)
 
+    @handles(RequestCode.APPEND_CHUNK, extension=Extension.APPEND_CHUNK)
     def append_chunk(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Append records of one queue, each checked as if sent alone."""
-        busy = self._busy_reason()
+        busy = self._broker.busy_reason()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
         header: AppendChunkRequestHeader = header_of(request)
         return self._put(connection, request, header, self._admit(header, header.queue_id))
 
     def _admit(self, header: AppendChunkRequestHeader, queue_id: int) -> int:
-        return self._admission.admit(
+        return self._sends.admission.admit(
             header.topic, queue_id, header.default_topic, header.default_topic_queue_nums
         )
 
@@ -105,7 +82,7 @@ class ExtensionsProcessor:
         sizes, records = decode_sized_chunk(request.body)
         check_same_queue(header.topic, queue_id, records)
         admit = partial(self._admit, header, queue_id)
-        result = yield from self._store.put_chunk_in_steps(records, sizes, admit)
+        result = yield from self._broker.store.put_chunk_in_steps(records, sizes, admit)
         tell = partial(
             self._answer,
             connection,
@@ -114,7 +91,7 @@ class ExtensionsProcessor:
             queue_id,
             len(request.body),
         )
-        self._acknowledger.when_stored(result, tell)
+        self._sends.acknowledger.when_stored(result, tell)
         return None
 
     def _answer(
@@ -129,7 +106,7 @@ class ExtensionsProcessor:
         if result.status is not PutMessageStatus.PUT_OK:
             reply(connection, request, request.respond(CODES[result.status], result.remark))
             return
-        self._stats.record_put(topic, result.message_count, body_bytes)
+        self._broker.stats.record_put(topic, result.message_count, body_bytes)
         sent = AppendChunkResponseHeader(
             queue_id, result.queue_offset, result.message_count, result.store_timestamp
         )

@@ -5,7 +5,6 @@ A commit continues when its client is gone: a client that asks again gets its re
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
@@ -33,69 +32,33 @@ from rmq_spark.wire.message_queue import QueueKey
 from ...common.channel import BackgroundSteps, Channel, ResponseSteps
 from ...store.bulk import bulk_tools
 from ...store.errors import BatchRefused
-from ...store.message_store import MessageStore
 from ...store.staging.staging_area import StagedName, StagingFull
-from ...store.steps import JobExecutor
-from ..request import (
-    Handlers,
-    RequestRejected,
-    body_in_steps,
-    header_of,
-    negotiated,
-    reply,
-    success_response,
-)
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, body_in_steps, header_of, reply, success_response
 from ..sends.admission import TopicAdmission
 from .negotiation import check_same_queue
 
 _RETRY_SECONDS: Final = 1.0
 
 
-class StagedBatchesProcessor:
+class StagedBatchesProcessor(Processor):
     """The responses to sinks, and to FORGET_SINK and ALL_SINKS of operators."""
 
     def __init__(
         self,
-        store: MessageStore,
+        broker: BrokerParts,
         admission: TopicAdmission,
-        executor: JobExecutor,
-        run_steps: Callable[[BackgroundSteps], None],
-        loop: asyncio.AbstractEventLoop,
-        busy_reason: Callable[[], str | None],
         wrap_errors: Callable[[Channel, RemotingCommand, ResponseSteps], ResponseSteps],
     ) -> None:
-        """Take the store, and what work beside the turns needs.
-
-        ``wrap_errors`` has steps end with an answer, whatever they raise; ``busy_reason`` returns
-        why no sends are taken now, or None.
-        """
-        self._store = store
-        self._batches = store.staged_batches
+        """Take ``wrap_errors``, which has steps end with a response, whatever they raise."""
+        super().__init__(broker)
         self._admission = admission
-        self._executor = executor
-        self._run_steps = run_steps
-        self._loop = loop
-        self._busy_reason = busy_reason
         self._wrap_errors = wrap_errors
 
-    def handlers(self) -> Handlers:
-        """Return the handlers by request code."""
-        handlers: Handlers = {
-            RequestCode.STAGE_CHUNK: self.stage,
-            RequestCode.COMMIT_BATCH: self.commit,
-            RequestCode.ABORT_BATCH: self.abort,
-            RequestCode.LAST_BATCH: self.last,
-            RequestCode.FORGET_SINK: self.forget,
-            RequestCode.ALL_SINKS: self.sinks,
-        }
-        return {
-            code: negotiated(Extension.STAGED_BATCHES, handler)
-            for code, handler in handlers.items()
-        }
-
+    @handles(RequestCode.STAGE_CHUNK, extension=Extension.STAGED_BATCHES)
     def stage(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Stage records of one queue, unless their batch is committed already."""
-        busy = self._busy_reason()
+        busy = self._broker.busy_reason()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
         header: StageChunkRequestHeader = header_of(request)
@@ -106,36 +69,46 @@ class StagedBatchesProcessor:
         )
         return self._map_refusals(request, self._stage(request, header))
 
+    @handles(RequestCode.COMMIT_BATCH, extension=Extension.STAGED_BATCHES)
     def commit(self, connection: Channel, request: RemotingCommand) -> None:
         """Make all rows of a batch visible, or none; answer where they are."""
         header: BatchRequestHeader = header_of(request)
         self._run_in_background(connection, request, self._commit(request, header))
 
+    @handles(RequestCode.ABORT_BATCH, extension=Extension.STAGED_BATCHES)
     def abort(self, connection: Channel, request: RemotingCommand) -> None:
         """Discard what attempts have staged of an uncommitted batch; without any, all of it."""
         header: BatchRequestHeader = header_of(request)
         self._run_in_background(connection, request, self._abort(request, header))
 
+    @handles(RequestCode.LAST_BATCH, extension=Extension.STAGED_BATCHES)
     def last(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer which batch a sink has committed last."""
         header: LastBatchRequestHeader = header_of(request)
-        last = self._batches.table.last(header.sink)
+        last = self._broker.store.staged_batches.table.last(header.sink)
         if last is None:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(header.sink))
         return success_response(request, body=last)
 
+    @handles(RequestCode.FORGET_SINK, extension=Extension.STAGED_BATCHES)
     def forget(self, connection: Channel, request: RemotingCommand) -> None:
         """Forget which batch a sink has committed last, and what it has staged."""
         header: ForgetSinkRequestHeader = header_of(request)
         self._run_in_background(connection, request, self._forget(request, header.sink))
 
+    @handles(RequestCode.ALL_SINKS, extension=Extension.STAGED_BATCHES)
     def sinks(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Return the last batch that each sink has committed."""
-        sinks = {sink: _state_of(last) for sink, last in self._batches.table.sinks.items()}
+        sinks = {
+            sink: _state_of(last)
+            for sink, last in self._broker.store.staged_batches.table.sinks.items()
+        }
         return success_response(request, body=SinksBody(sinks=sinks))
 
     def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> ResponseSteps:
-        is_committed = self._batches.table.is_committed(header.sink, header.batch_id, header.owner)
+        is_committed = self._broker.store.staged_batches.table.is_committed(
+            header.sink, header.batch_id, header.owner
+        )
         if not is_committed:
             yield from bulk_tools.load_in_steps()
             from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
@@ -143,18 +116,20 @@ class StagedBatchesProcessor:
             sizes, records = decode_sized_chunk(request.body)
             check_same_queue(header.topic, header.queue_id, records)
             name = StagedName(header.sink, header.batch_id, header.attempt, header.number)
-            yield from self._batches.stage(name, request.body, sizes, records, self._executor)
+            yield from self._broker.store.staged_batches.stage(
+                name, request.body, sizes, records, self._broker.run_in_batch_thread
+            )
         return success_response(request, StageChunkResponseHeader(is_committed))
 
     def _commit(self, request: RemotingCommand, header: BatchRequestHeader) -> ResponseSteps:
         body = yield from body_in_steps(request, CommitBatchRequestBody)
-        committed = yield from self._batches.commit(
+        committed = yield from self._broker.store.staged_batches.commit(
             header.sink,
             header.batch_id,
             header.owner,
             body.attempts,
             self._admit,
-            self._executor,
+            self._broker.run_in_batch_thread,
             self._pause,
         )
         return success_response(request, body=committed)
@@ -163,13 +138,19 @@ class StagedBatchesProcessor:
         body = AbortBatchRequestBody()
         if request.body:
             body = yield from body_in_steps(request, AbortBatchRequestBody)
-        yield from self._batches.abort(
-            header.sink, header.batch_id, header.owner, self._executor, frozenset(body.attempts)
+        yield from self._broker.store.staged_batches.abort(
+            header.sink,
+            header.batch_id,
+            header.owner,
+            self._broker.run_in_batch_thread,
+            frozenset(body.attempts),
         )
         return success_response(request)
 
     def _forget(self, request: RemotingCommand, sink: str) -> ResponseSteps:
-        was_known = yield from self._batches.forget_sink(sink, self._executor)
+        was_known = yield from self._broker.store.staged_batches.forget_sink(
+            sink, self._broker.run_in_batch_thread
+        )
         if not was_known:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(sink))
         return success_response(request)
@@ -191,14 +172,14 @@ class StagedBatchesProcessor:
 
     def _pause(self) -> Future[None]:
         over: Future[None] = Future()
-        self._loop.call_later(_RETRY_SECONDS, over.set_result, None)
+        self._broker.loop.call_later(_RETRY_SECONDS, over.set_result, None)
         return over
 
     def _run_in_background(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
     ) -> None:
         answered = self._wrap_errors(connection, request, self._map_refusals(request, steps))
-        self._run_steps(self._reply_when_done(connection, request, answered))
+        self._broker.run_steps(self._reply_when_done(connection, request, answered))
 
     def _reply_when_done(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps

@@ -43,7 +43,6 @@ class PerClientCache(Generic[_Cached]):
     """The cached entries of all clients; its length is their number."""
 
     def __init__(self, count_max: int) -> None:
-        """Start with no clients; all together may have so many entries."""
         self._clients: dict[Channel, _Cached] = {}
         self._count_max = count_max
         self._count = 0

@@ -6,7 +6,7 @@ longer subscribes to is left out, because nobody will consume the rest of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -17,64 +17,28 @@ from rmq_spark.wire.bodies.stats import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetConsumeStatsRequestHeader
-from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
-from ...settings.config import BrokerConfig
-from ...state.members.consumers import ConsumerManager
-from ...state.stats.broker_stats import BrokerStats
-from ...state.tables.consumer_offset import ConsumerOffsetManager
-from ...state.tables.subscription_group import SubscriptionGroupManager
-from ...state.tables.topic_config import QUEUE_NUMS_MAX, TopicConfigManager
-from ...store.message_store import MessageStore
-from ..queues import require_topic
-from ..request import Handlers, RequestRejected, header_of, success_response_in_steps
-from ..store_times import earliest_timestamp, store_timestamp
+from ...state.tables.topic_config import QUEUE_NUMS_MAX
+from ..processor import Processor, handles
+from ..queues import earliest_timestamp, require_topic, store_timestamp
+from ..request import header_of, success_response_in_steps, system_error
 
 _TOPIC_SEPARATOR = ";"
 _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX
 """Queues of one answer, which is read by a client that takes no frame of more than 16 MiB."""
 
 
-class ConsumeStatsProcessor:
+class ConsumeStatsProcessor(Processor):
     """Reports on one group, one group in one topic, and all groups."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        consumers: ConsumerManager,
-        store: MessageStore,
-        stats: BrokerStats,
-        advertised_host: Callable[[Channel], Host],
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
-        self._store = store
-        self._stats = stats
-        self._advertised_host = advertised_host
-        self._now_ms = now_ms
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of the requests that are answered here."""
-        return {
-            RequestCode.GET_CONSUME_STATS: self.of_group,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.of_broker,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
-        }
 
     # ---- in messages
 
+    @handles(RequestCode.GET_CONSUME_STATS)
     def of_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_CONSUME_STATS, with an empty success if there is no such group."""
         header: GetConsumeStatsRequestHeader = header_of(request)
@@ -84,7 +48,9 @@ class ConsumeStatsProcessor:
                 filter(None, header.topic_list.split(_TOPIC_SEPARATOR))
             )
         else:
-            topics = [header.topic] if header.topic else sorted(self._offsets.topics_of(group))
+            topics = (
+                [header.topic] if header.topic else sorted(self._broker.offsets.topics_of(group))
+            )
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
         consumed = list(self._consumed(group, topics))
@@ -99,14 +65,15 @@ class ConsumeStatsProcessor:
             )
         )
 
+    @handles(RequestCode.GET_BROKER_CONSUME_STATS)
     def of_broker(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_BROKER_CONSUME_STATS for all groups, or for their ordered consumption only."""
         only_ordered = header_of(request).is_order
         consumed: dict[str, list[TopicConfig]] = {}
         queues = 0
-        for group in sorted(self._groups.groups):
+        for group in sorted(self._broker.groups.groups):
             yield None
-            configs = self._consumed(group, sorted(self._offsets.topics_of(group)))
+            configs = self._consumed(group, sorted(self._broker.offsets.topics_of(group)))
             consumed[group] = [config for config in configs if config.order or not only_ordered]
             queues += sum(config.write_queue_nums for config in consumed[group])
             _check_queue_count(queues)
@@ -122,16 +89,16 @@ class ConsumeStatsProcessor:
             reports.append({group: tuple(found)})
         body = ConsumeStatsList(
             consume_stats_list=tuple(reports),
-            broker_addr=str(self._advertised_host(connection)),
+            broker_addr=str(self._broker.advertised_host(connection)),
             total_diff=behind,
             total_inflight_diff=0,
         )
         return (yield from success_response_in_steps(request, body))
 
     def _consumed(self, group: str, topics: Iterable[str]) -> Iterator[TopicConfig]:
-        online = self._consumers.group(group)
+        online = self._broker.consumers.group(group)
         for topic in topics:
-            config = self._topics.get(topic)
+            config = self._broker.topics.get(topic)
             if config is not None and (
                 online is None or not online.subscriptions or topic in online.subscriptions
             ):
@@ -141,31 +108,34 @@ class ConsumeStatsProcessor:
         self, group: str, config: TopicConfig, queue_nums: int
     ) -> Generator[None, None, ConsumeStats]:
         topic = config.topic_name
-        known = self._offsets.queues(group, topic)
+        known = self._broker.offsets.queues(group, topic)
         table = {}
         for queue_id in range(queue_nums):
             yield
-            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            queue = MessageQueue(topic, self._broker.config.broker_name, queue_id)
             table[queue] = self._offset(topic, queue_id, max(known.get(queue_id, 0), 0))
         return ConsumeStats(
-            offset_table=table, consume_tps=self._stats.group_get_tps(group, [topic])
+            offset_table=table, consume_tps=self._broker.stats.group_get_tps(group, [topic])
         )
 
     def _offset(self, topic: str, queue_id: int, consumer_offset: int) -> OffsetWrapper:
         return OffsetWrapper(
-            broker_offset=self._store.queue_offsets(topic, queue_id).next,
+            broker_offset=self._broker.store.queue_offsets(topic, queue_id).next,
             consumer_offset=consumer_offset,
             pull_offset=consumer_offset,  # what is pulled and not yet consumed, only clients know
-            last_timestamp=store_timestamp(self._store, topic, queue_id, consumer_offset - 1),
+            last_timestamp=store_timestamp(
+                self._broker.store, topic, queue_id, consumer_offset - 1
+            ),
         )
 
     # ---- in time
 
+    @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
     def time_span(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_CONSUME_TIME_SPAN: the ages of queues, and of a group's next messages."""
         header = header_of(request)
-        config = require_topic(self._topics, header.topic)
-        known = self._offsets.queues(header.group, header.topic)
+        config = require_topic(self._broker.topics, header.topic)
+        known = self._broker.offsets.queues(header.group, header.topic)
         spans = []
         for queue_id in range(config.write_queue_nums):
             yield None
@@ -174,23 +144,22 @@ class ConsumeStatsProcessor:
         return (yield from success_response_in_steps(request, body))
 
     def _span(self, topic: str, queue_id: int, consumer_offset: int) -> QueueTimeSpan:
-        low, high = self._store.queue_offsets(topic, queue_id)
-        earliest = earliest_timestamp(self._store, topic, queue_id)
-        consumed = store_timestamp(self._store, topic, queue_id, consumer_offset - 1)
-        waiting = store_timestamp(self._store, topic, queue_id, max(consumer_offset, low))
+        low, high = self._broker.store.queue_offsets(topic, queue_id)
+        earliest = earliest_timestamp(self._broker.store, topic, queue_id)
+        consumed = store_timestamp(self._broker.store, topic, queue_id, consumer_offset - 1)
+        waiting = store_timestamp(self._broker.store, topic, queue_id, max(consumer_offset, low))
         return QueueTimeSpan(
-            message_queue=MessageQueue(topic, self._config.broker_name, queue_id),
+            message_queue=MessageQueue(topic, self._broker.config.broker_name, queue_id),
             min_time_stamp=earliest,
-            max_time_stamp=store_timestamp(self._store, topic, queue_id, high - 1),
+            max_time_stamp=store_timestamp(self._broker.store, topic, queue_id, high - 1),
             consume_time_stamp=consumed or earliest,
-            delay_time=max(self._now_ms() - waiting, 0) if waiting else 0,
+            delay_time=max(self._broker.now_ms() - waiting, 0) if waiting else 0,
         )
 
 
 def _check_queue_count(queues: int) -> None:
     if queues > _QUEUES_MAX:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"the answer would tell of {queues} queues, over {_QUEUES_MAX}: ask for one group, or "
-            "one topic, at a time",
+            "one topic, at a time"
         )

@@ -6,7 +6,7 @@ reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
 from rmq_spark.wire.bodies import client_info, clients
@@ -20,69 +20,32 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo, client_fault
-from ...state.members.consumers import ConsumerManager
-from ...state.members.producers import ProducerManager
-from ...state.members.queue_locks import QueueLocks
-from ...state.tables.consumer_offset import ConsumerOffsetManager
 from ...state.tables.subscription_group import group_fault
-from ...state.tables.topic_config import TopicConfigManager
+from ..processor import Processor, handles
 from ..request import (
-    Handlers,
     RequestRejected,
     body_in_steps,
     header_of,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 
-class ConsumerGroupProcessor:
+class ConsumerGroupProcessor(Processor):
     """The responses to requests about groups, and the locks of their queues."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        topics: TopicConfigManager,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        offsets: ConsumerOffsetManager,
-        locks: QueueLocks,
-        time_of_day: Callable[[int], int],
-    ) -> None:
-        """Take the tables; ``time_of_day`` converts from the clock of heartbeats."""
-        self._broker_name = broker_name
-        self._topics = topics
-        self._consumers = consumers
-        self._producers = producers
-        self._offsets = offsets
-        self._locks = locks
-        self._time_of_day = time_of_day
-
-    def handlers(self) -> Handlers:
-        """Return the handlers for members, their queues, their connections and subscriptions."""
-        return {
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.get_consumer_list_by_group,
-            RequestCode.QUERY_ASSIGNMENT: self.query_assignment,
-            RequestCode.LOCK_BATCH_MQ: self.lock_batch_mq,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch_mq,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.get_consumer_connection_list,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.get_producer_connection_list,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.get_all_producer_info,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.query_topics_by_consumer,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.query_subscription_by_consumer,
-        }
-
+    @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def get_consumer_list_by_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the ids of the members, each of which divides the queues in the same way."""
         header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
-        group = self._consumers.group(header.consumer_group)
+        group = self._broker.consumers.group(header.consumer_group)
         if group is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
-            )
+            raise system_error(f"no consumer for this group, {header.consumer_group}")
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
         return success_response_in_steps(request, body)
 
+    @handles(RequestCode.QUERY_ASSIGNMENT)
     def query_assignment(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the queues of a member that leaves dividing them to the broker (5.x).
 
@@ -95,7 +58,9 @@ class ConsumerGroupProcessor:
         assigned = clients.QueryAssignmentResponseBody(
             message_queue_assignments=tuple(
                 clients.MessageQueueAssignment(
-                    message_queue=MessageQueue(body.topic, self._broker_name, queue_id)
+                    message_queue=MessageQueue(
+                        body.topic, self._broker.config.broker_name, queue_id
+                    )
                 )
                 for queue_id in queues
             )
@@ -104,27 +69,27 @@ class ConsumerGroupProcessor:
 
     def _assign_queues(self, body: clients.QueryAssignmentRequestBody) -> Sequence[int] | None:
         """Return the ids of a member's queues, or None if the broker cannot know them."""
-        config = self._topics.get(body.topic)
+        config = self._broker.topics.get(body.topic)
         if config is None or not config.perm & TopicPermission.READ.value:
             return None
         all_queues = range(config.read_queue_nums)
         if body.message_model is clients.MessageModel.BROADCASTING:
             return all_queues
-        group = self._consumers.group(body.consumer_group)
+        group = self._broker.consumers.group(body.consumer_group)
         if body.message_model is clients.MessageModel.LITE_SELECTIVE or group is None:
             return None
         divide = _STRATEGIES.get(body.strategy_name or "")
         if divide is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"the broker divides queues by {' or '.join(_STRATEGIES)}, not by "
-                f"{body.strategy_name}: use one of these, or let the client divide them",
+                f"{body.strategy_name}: use one of these, or let the client divide them"
             )
         members = group.client_ids
         if body.client_id not in members:
             return ()
         return divide(all_queues, members.index(body.client_id), len(members))
 
+    @handles(RequestCode.LOCK_BATCH_MQ)
     def lock_batch_mq(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Lock queues for a client, and return which of them it holds now.
 
@@ -132,22 +97,25 @@ class ConsumerGroupProcessor:
         """
         body = yield from _lock_body_of(request)
         group, client_id = body.consumer_group, body.client_id
-        is_member = self._consumers.find(group, client_id) is not None
+        is_member = self._broker.consumers.find(group, client_id) is not None
         held: set[MessageQueue] = set()
         for wanted in sorted(body.mq_set):
             yield None
             queue = self._intern_queue(wanted)
             if queue is not None and not connection.is_closed:
-                held |= self._locks.lock(connection, group, client_id, [queue], is_member=is_member)
+                held |= self._broker.locks.lock(
+                    connection, group, client_id, [queue], is_member=is_member
+                )
         locked = clients.LockBatchResponseBody(lock_ok_mq_set=frozenset(held))
         return (yield from success_response_in_steps(request, locked))
 
+    @handles(RequestCode.UNLOCK_BATCH_MQ)
     def unlock_batch_mq(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Unlock queues that a client holds."""
         body = yield from _lock_body_of(request)
         for queue in sorted(body.mq_set):
             yield None
-            self._locks.unlock(body.consumer_group, body.client_id, [queue])
+            self._broker.locks.unlock(body.consumer_group, body.client_id, [queue])
         return success_response(request)
 
     def _intern_queue(self, queue: MessageQueue) -> MessageQueue | None:
@@ -155,17 +123,18 @@ class ConsumerGroupProcessor:
 
         None if the broker does not have it.
         """
-        config = self._topics.get(queue.topic)
-        if config is None or queue.broker_name != self._broker_name:
+        config = self._broker.topics.get(queue.topic)
+        if config is None or queue.broker_name != self._broker.config.broker_name:
             return None
         if not 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return None
-        return MessageQueue(config.topic_name, self._broker_name, queue.queue_id)
+        return MessageQueue(config.topic_name, self._broker.config.broker_name, queue.queue_id)
 
+    @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def get_consumer_connection_list(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Describe a group that is online, with all that its members have reported."""
         header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
-        group = self._consumers.group(header.consumer_group)
+        group = self._broker.consumers.group(header.consumer_group)
         if group is None:
             raise RequestRejected(
                 ResponseCode.CONSUMER_NOT_ONLINE,
@@ -181,14 +150,13 @@ class ConsumerGroupProcessor:
         )
         return (yield from success_response_in_steps(request, body))
 
+    @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def get_producer_connection_list(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the clients that produce under a group name."""
         header: operators.GetProducerConnectionListRequestHeader = header_of(request)
-        channels = self._producers.channels(header.producer_group)
+        channels = self._broker.producers.channels(header.producer_group)
         if not channels:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
-            )
+            raise system_error(f"the producer group[{header.producer_group}] not exist")
         connections = yield from _connections(channels)
         return (
             yield from success_response_in_steps(
@@ -196,12 +164,13 @@ class ConsumerGroupProcessor:
             )
         )
 
+    @handles(RequestCode.GET_ALL_PRODUCER_INFO)
     def get_all_producer_info(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List all producers, by group."""
         data = {}
-        for group in tuple(self._producers.groups):
+        for group in tuple(self._broker.producers.groups):
             infos = []
-            for channel in self._producers.channels(group):
+            for channel in self._broker.producers.channels(group):
                 yield None
                 infos.append(self._producer_info(channel))
             data[group] = tuple(infos)
@@ -210,28 +179,31 @@ class ConsumerGroupProcessor:
         )
 
     def _producer_info(self, channel: ClientChannelInfo) -> client_info.ProducerInfo:
+        since_ms = self._broker.monotonic_ms() - channel.last_heartbeat_ms
         return client_info.ProducerInfo(
             client_id=channel.client_id,
             remote_ip=str(channel.connection.remote_host),
             language=channel.language,
             version=channel.version,
-            last_update_timestamp=self._time_of_day(channel.last_heartbeat_ms),
+            last_update_timestamp=self._broker.now_ms() - since_ms,
         )
 
+    @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def query_topics_by_consumer(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the topics in which a group has stored offsets."""
         header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
         return success_response_in_steps(
-            request, TopicList(topic_list=self._offsets.topics_of(header.group))
+            request, TopicList(topic_list=self._broker.offsets.topics_of(header.group))
         )
 
+    @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def query_subscription_by_consumer(
         self, _: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         """Answer a group's subscription to a topic, empty if it is offline or has none."""
         header: operators.QuerySubscriptionByConsumerRequestHeader = header_of(request)
         body = client_info.QuerySubscriptionResponseBody(
-            subscription_data=self._consumers.subscription(header.group, header.topic),
+            subscription_data=self._broker.consumers.subscription(header.group, header.topic),
             group=header.group,
             topic=header.topic,
         )
@@ -258,7 +230,7 @@ def _lock_body_of(request: RemotingCommand) -> Generator[None, None, clients.Loc
     body = yield from body_in_steps(request, clients.LockBatchRequestBody)
     fault = group_fault(body.consumer_group) or client_fault(body.client_id)
     if fault is not None:
-        raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
+        raise system_error(fault)
     return body
 
 

@@ -6,20 +6,16 @@ It reports success only when the change is on the disk; a change that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
 from ...common.channel import Channel, ResponseSteps
-from ...state.stats.broker_stats import BrokerStats
-from ...state.tables.changes import Change
-from ...state.tables.consumer_offset import ConsumerOffsetManager
-from ...state.tables.subscription_group import SubscriptionGroupManager
-from ..reply_after_save import ReplyAfterSave
+from ...state.tables.table import Change
+from ..processor import Processor, handles
 from ..request import (
-    Handlers,
     RequestRejected,
     body_in_steps,
     body_of,
@@ -27,46 +23,24 @@ from ..request import (
     reply,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 
-class GroupAdminProcessor:
+class GroupAdminProcessor(Processor):
     """The responses to requests about the configuration of one group, or of all."""
 
-    def __init__(
-        self,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStats,
-        reply_after_save: ReplyAfterSave,
-        run_steps: Callable[[Iterator[None]], None],
-    ) -> None:
-        """Take the tables; ``run_steps`` takes all the steps it is given, at once or bit by bit."""
-        self._groups = groups
-        self._offsets = offsets
-        self._stats = stats
-        self._reply_after_save = reply_after_save
-        self._run_steps = run_steps
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of the requests that are answered here."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_all,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-        }
-
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an existing group is overwritten."""
         config = body_of(request, SubscriptionGroupConfig)
-        with self._groups.changes.begin() as change:
+        with self._broker.groups.changes.begin() as change:
             self._put(config, change)
-        self._reply_after_save.commit_change(
-            connection, request, self._groups.save, success_response(request), change
+        self._broker.reply_after_save.commit_change(
+            connection, request, self._broker.groups.save, success_response(request), change
         )
 
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
 
@@ -81,11 +55,11 @@ class GroupAdminProcessor:
             yield None
             self._refuse_if_deleting(config.group_name)
         try:
-            yield from self._groups.check_list(configs)
+            yield from self._broker.groups.check_list(configs)
         except ValueError as error:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            raise system_error(str(error)) from error
         settled = success_response(request)
-        with self._groups.changes.begin() as change:
+        with self._broker.groups.changes.begin() as change:
             for number, config in enumerate(configs):
                 yield None
                 try:
@@ -95,8 +69,8 @@ class GroupAdminProcessor:
                         error.code, f"{error.remark}; {number} before it were taken"
                     )
                     break
-        self._reply_after_save.commit_change(
-            connection, request, self._groups.save, settled, change
+        self._broker.reply_after_save.commit_change(
+            connection, request, self._broker.groups.save, settled, change
         )
         return None
 
@@ -105,21 +79,20 @@ class GroupAdminProcessor:
     ) -> None:
         self._refuse_if_deleting(config.group_name)
         try:
-            self._groups.put(config, change)
+            self._broker.groups.put(config, change)
         except ValueError as error:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            raise system_error(str(error)) from error
 
     def _refuse_if_deleting(self, group: str) -> None:
-        if group in self._groups.deleting:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the group {group} is being deleted; ask again when that is done",
-            )
+        if group in self._broker.groups.deleting:
+            raise system_error(f"the group {group} is being deleted; ask again when that is done")
 
+    @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is requested."""
-        return success_response_in_steps(request, self._groups.wrapper())
+        return success_response_in_steps(request, self._broker.groups.wrapper())
 
+    @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_SUBSCRIPTIONGROUP_CONFIG with one group's configuration.
 
@@ -127,13 +100,14 @@ class GroupAdminProcessor:
         before a consumer of a new group starts.
         """
         group = header_of(request).group
-        config = self._groups.find_or_create(group)
+        config = self._broker.groups.find_or_create(group)
         if config is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] not exist"
             )
         return success_response(request, body=config)
 
+    @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_SUBSCRIPTIONGROUP; delete offsets if either generation's field asks for it.
 
@@ -145,16 +119,16 @@ class GroupAdminProcessor:
         group = header.group_name
         without_offsets = header.remove_offset or header.clean_offset
         self._refuse_if_deleting(group)
-        self._groups.begin_deletion(group)
+        self._broker.groups.begin_deletion(group)
 
         def forget() -> None:
-            self._groups.delete(group)
+            self._broker.groups.delete(group)
             if without_offsets:
-                self._offsets.forget_group(group)
-            self._run_steps(finish())
+                self._broker.offsets.forget_group(group)
+            self._broker.run_steps(finish())
 
         def finish() -> Iterator[None]:
-            yield from self._stats.forget_group(group)
+            yield from self._broker.stats.forget_group(group)
             if not without_offsets:
                 reply(connection, request, success_response(request))
                 return
@@ -162,15 +136,15 @@ class GroupAdminProcessor:
                 f"the group {group} is deleted, but its offsets are still on the disk; it is tried "
                 "again"
             )
-            self._reply_after_save.reply(
-                connection, request, self._offsets.save, success_response(request), failure
+            self._broker.reply_after_save.reply(
+                connection, request, self._broker.offsets.save, success_response(request), failure
             )
 
-        self._reply_after_save.run(
+        self._broker.reply_after_save.run(
             connection,
             request,
-            self._groups.save,
+            self._broker.groups.save,
             forget,
-            lambda: self._groups.cancel_deletion(group),
-            overwrite=self._groups.save,
+            lambda: self._broker.groups.cancel_deletion(group),
+            overwrite=self._broker.groups.save,
         )

@@ -14,7 +14,7 @@ offline group the response is CONSUMER_NOT_ONLINE, and mqadmin then stores the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Final
 
 from rmq_spark.wire.bodies import encode_body_in_steps
@@ -32,19 +32,17 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
-from ...state.members.consumers import ConsumerGroup, ConsumerManager
-from ...state.tables.consumer_offset import ConsumerOffsetManager
-from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
-from ...state.tables.topic_config import TopicConfigManager
-from ...store.message_store import MessageStore
-from ..clients.broker_to_client import one_way_command
+from ...state.members.consumers import ConsumerGroup
+from ...state.tables.subscription_group import group_fault
+from ..processor import Processor, handles
 from ..queues import check_queue, require_topic
 from ..request import (
-    Handlers,
     RequestRejected,
     header_of,
+    one_way_command,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 RESET_VERSION_MIN: Final = 28
@@ -57,44 +55,18 @@ NO_CORRECTION_OFFSET: Final = (1 << 63) - 1
 _NOT_GIVEN: Final = -1
 
 
-class GroupOffsetsProcessor:
+class GroupOffsetsProcessor(Processor):
     """The responses to requests that move a group's offsets, or compare them."""
-
-    def __init__(
-        self,
-        broker_name: str,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        release: Callable[[str], Iterator[None]],
-    ) -> None:
-        """Take the tables; ``release`` answers, in steps, all pulls of a topic that wait."""
-        self._broker_name = broker_name
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._release = release
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of resets, clones and comparisons."""
-        return {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone_group_offset,
-            RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction_offset,
-        }
 
     # ---- to a time, or to an offset
 
+    @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Make the members of a group continue at other offsets."""
         header: headers.ResetOffsetRequestHeader = header_of(request)
-        config = require_topic(self._topics, header.topic)
+        config = require_topic(self._broker.topics, header.topic)
         targets = yield from self._targets(config, header)
-        group = self._consumers.group(header.group)
+        group = self._broker.consumers.group(header.group)
         if group is None:
             raise RequestRejected(
                 ResponseCode.CONSUMER_NOT_ONLINE,
@@ -120,20 +92,14 @@ class GroupOffsetsProcessor:
             _optional(header.offset),
         )
         if queue_id is not None:
-            check_queue(self._store, config, queue_id)
+            check_queue(self._broker.store, config, queue_id)
             if queue_offset is not None:
                 return {queue_id: self._check_offset(topic, queue_id, queue_offset)}
         elif queue_offset is not None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"offset {queue_offset} needs the queueId that it is meant for",
-            )
-        stored = self._offsets.queues(header.group, topic)
+            raise system_error(f"offset {queue_offset} needs the queueId that it is meant for")
+        stored = self._broker.offsets.queues(header.group, topic)
         if not stored:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"THe consumer group <{header.group}> not exist in topic <{topic}>",
-            )
+            raise system_error(f"THe consumer group <{header.group}> not exist in topic <{topic}>")
         all_queues = range(max(config.read_queue_nums, config.write_queue_nums))
         targets = {}
         for each in all_queues if queue_id is None else (queue_id,):
@@ -146,18 +112,17 @@ class GroupOffsetsProcessor:
     ) -> int:
         """Return the offset of a time, or the end; without force, never one ahead of the group."""
         if header.timestamp < 0:
-            target = self._store.queue_offsets(header.topic, queue_id).next
+            target = self._broker.store.queue_offsets(header.topic, queue_id).next
         else:
-            target = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+            target = self._broker.store.offset_by_time(header.topic, queue_id, header.timestamp)
         return target if header.is_force or stored is None else min(target, stored)
 
     def _check_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        low, high = self._store.queue_offsets(topic, queue_id)
+        low, high = self._broker.store.queue_offsets(topic, queue_id)
         if not low <= queue_offset <= high:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"offset {queue_offset} is not in queue {queue_id} of topic {topic}: {low} to "
-                f"{high}",
+                f"{high}"
             )
         return queue_offset
 
@@ -169,9 +134,9 @@ class GroupOffsetsProcessor:
     ) -> Generator[None, None, None]:
         """Store the offsets, and have the next pull of each queue answered with its own."""
         for queue_id, target in targets.items():
-            self._offsets.commit(header.group, header.topic, queue_id, target)
+            self._broker.offsets.commit(header.group, header.topic, queue_id, target)
             group.resets[header.topic, queue_id] = target
-        yield from self._release(header.topic)
+        yield from self._broker.hold_service.release(header.topic)
 
     def _notify(
         self,
@@ -183,9 +148,8 @@ class GroupOffsetsProcessor:
             each.client_id for each in group.clients.values() if each.version < RESET_VERSION_MIN
         ]
         if old:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the client [{old[0]}] is too old to reset its offsets; nobody's were changed",
+            raise system_error(
+                f"the client [{old[0]}] is too old to reset its offsets; nobody's were changed"
             )
         command = one_way_command(
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header._replace(queue_id=None, offset=None)
@@ -213,10 +177,11 @@ class GroupOffsetsProcessor:
             yield
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(topic, self._broker_name, queue_id)
+        return MessageQueue(topic, self._broker.config.broker_name, queue_id)
 
     # ---- to where another group is
 
+    @handles(RequestCode.CLONE_GROUP_OFFSET)
     def clone_group_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Copy the offsets of one group to another, in one topic or in all.
 
@@ -226,41 +191,41 @@ class GroupOffsetsProcessor:
         header: headers.CloneGroupOffsetRequestHeader = header_of(request)
         fault = group_fault(header.dest_group)
         if fault is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, fault)
-        known = self._offsets.topics_of(header.src_group)
+            raise system_error(fault)
+        known = self._broker.offsets.topics_of(header.src_group)
         topics = known & {header.topic} if header.topic else known
         if not topics:
             place = f"in topic {header.topic}" if header.topic else "anywhere"
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"the consumer group <{header.src_group}> has no offsets {place}",
-            )
-        if self._groups.find_or_create(header.dest_group) is None:
+            raise system_error(f"the consumer group <{header.src_group}> has no offsets {place}")
+        if self._broker.groups.find_or_create(header.dest_group) is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{header.dest_group}] does not exist",
             )
-        source = None if header.offline else self._consumers.group(header.src_group)
+        source = None if header.offline else self._broker.consumers.group(header.src_group)
         for topic in sorted(topics):
             yield None
             is_dropped = source is not None and topic not in source.subscriptions
-            if self._topics.get(topic) is not None and not is_dropped:
-                self._offsets.clone(header.src_group, header.dest_group, topic)
+            if self._broker.topics.get(topic) is not None and not is_dropped:
+                self._broker.offsets.clone(header.src_group, header.dest_group, topic)
         return success_response(request)
 
     # ---- beside other groups
 
+    @handles(RequestCode.QUERY_CORRECTION_OFFSET)
     def query_correction_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer the smallest offsets among a topic's groups, where the compared group is ahead."""
         header: headers.QueryCorrectionOffsetRequestHeader = header_of(request)
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
         smallest: dict[int, int] = {}
-        for group in sorted(self._offsets.groups_of(header.topic) - left_out):
-            for queue_id, queue_offset in tuple(self._offsets.queues(group, header.topic).items()):
+        for group in sorted(self._broker.offsets.groups_of(header.topic) - left_out):
+            for queue_id, queue_offset in tuple(
+                self._broker.offsets.queues(group, header.topic).items()
+            ):
                 yield None
-                if queue_offset >= self._store.queue_offsets(header.topic, queue_id).first:
+                if queue_offset >= self._broker.store.queue_offsets(header.topic, queue_id).first:
                     smallest[queue_id] = min(queue_offset, smallest.get(queue_id, queue_offset))
-        compared = self._offsets.queues(header.compare_group, header.topic)
+        compared = self._broker.offsets.queues(header.compare_group, header.topic)
         corrections = {
             queue_id: NO_CORRECTION_OFFSET
             if queue_offset > compared.get(queue_id, queue_offset)

@@ -25,20 +25,14 @@ from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
 from ...common.channel import Channel, ResponseSteps
 from ...longpolling.pull_request import PullRequest
-from ...settings.config import BrokerConfig
-from ...state.members.consumers import ConsumerManager
-from ...state.stats.broker_stats import BrokerStats
-from ...state.tables.consumer_offset import ConsumerOffsetManager
-from ...state.tables.subscription_group import SubscriptionGroupManager
-from ...state.tables.topic_config import TopicConfigManager
 from ...store.bulk import bulk_tools
 from ...store.config import BrokerRole
-from ...store.message_store import MessageStore
 from ...store.read.entry_selection import DEFAULT_LIMITS
 from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueOffset
-from ..fast_path.response_template import ResponseTemplate
+from ..fast_path.templates import ResponseTemplate
+from ..processor import BrokerParts, Processor, handles
 from ..queues import topic_not_exist
-from ..request import Handlers, RequestRejected, header_of, negotiated
+from ..request import RequestRejected, header_of, system_error
 from .subscription_filters import SubscriptionFilter, SubscriptionFilters
 
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
@@ -65,51 +59,29 @@ _CODES: Final = {
 }
 
 
-class PullMessageProcessor:
+class PullMessageProcessor(Processor):
     """The responses to pulls, immediate and held ones."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStats,
-        filters: SubscriptionFilters,
-        now_ms: Callable[[], int],
-        suspend: Callable[[PullRequest], bool],
-    ) -> None:
-        """Take the tables and the store.
-
-        ``now_ms`` is a clock that never jumps; ``suspend`` returns whether a pull will be answered
-        later.
-        """
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._stats = stats
+    def __init__(self, broker: BrokerParts, filters: SubscriptionFilters) -> None:
+        super().__init__(broker)
+        self._config = broker.config
+        self._store = broker.store
+        self._topics = broker.topics
+        self._groups = broker.groups
+        self._consumers = broker.consumers
+        self._offsets = broker.offsets
+        self._stats = broker.stats
         self._filters = filters
-        self._now_ms = now_ms
-        self._suspend = suspend
+        self._now_ms = broker.monotonic_ms
+        self._suspend = broker.suspend
         self._found_response = ResponseTemplate(
             _VARYING_FIELDS, _CONSTANT_FIELDS, GetMessageStatus.FOUND.name
         )
-        self._commits = config.store.broker_role is not BrokerRole.SLAVE
+        self._commits = broker.config.store.broker_role is not BrokerRole.SLAVE
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of ordinary pulls, of 5.x's lite pulls, and of pulls of chunks."""
-        return {
-            RequestCode.PULL_MESSAGE: self.pull_message,
-            RequestCode.LITE_PULL_MESSAGE: self.pull_message,
-            RequestCode.PULL_CHUNK: negotiated(Extension.PULL_CHUNK, self.pull_message),
-            RequestCode.PULL_PLACES: negotiated(Extension.READ_FILES, self.pull_message),
-        }
-
+    @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+    @handles(RequestCode.PULL_CHUNK, extension=Extension.PULL_CHUNK)
+    @handles(RequestCode.PULL_PLACES, extension=Extension.READ_FILES)
     def pull_message(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | ResponseSteps | None:
@@ -270,10 +242,9 @@ class PullMessageProcessor:
                 ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] may not be read"
             )
         if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has readQueueNums "
-                f"[{topic.read_queue_nums}]",
+                f"[{topic.read_queue_nums}]"
             )
 
     def message_filter(self, header: PullMessageRequestHeader) -> SubscriptionFilter:

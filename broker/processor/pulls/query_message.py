@@ -1,22 +1,35 @@
-"""QueryMessageProcessor: finds messages by key, by unique id, and by their offset in the log.
+"""Queries: messages by key, by unique id and by their offset in the log; entries of a queue.
 
-It sends the records as they lie in the log; clients compare keys and topics again.
+Messages are sent as their records lie in the log; clients compare keys and topics again. Entries
+come with whether a group would get them; an offset without a message is the blank entry of the
+queue's file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from typing import Final
 
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
+from rmq_spark.wire.bodies.clients import SubscriptionData
+from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.operators import QueryMessageRequestHeader, QueryMessageResponseHeader
+from rmq_spark.wire.headers.operators import (
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+)
+from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.tags import tags_code
 
 from ...common.channel import Channel, ResponseSteps
-from ...settings.config import BrokerConfig
-from ...store.message_store import MessageStore
-from ..request import Handlers, RequestRejected, header_of, success_response
+from ...store.read.entry_selection import MessageFilter
+from ...store.results import QueueOffset
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, header_of, success_response, system_error
 
 MESSAGES_MAX: Final = 64
 """The maximum number of messages in one answer, whatever is asked for."""
@@ -28,23 +41,10 @@ ANSWER_BYTES_MAX: Final = 8 << 20
 _INDEX_TYPES: Final = ("", "K", "U")
 
 
-class QueryMessageProcessor:
+class QueryMessageProcessor(Processor):
     """The responses to people and tools that look messages up."""
 
-    def __init__(
-        self, config: BrokerConfig, store: MessageStore, now_ms: Callable[[], int]
-    ) -> None:
-        self._has_index = config.store.message_index_enable
-        self._store = store
-        self._now_ms = now_ms
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of the requests that are answered here."""
-        return {
-            RequestCode.QUERY_MESSAGE: self.query,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
-        }
-
+    @handles(RequestCode.QUERY_MESSAGE)
     def query(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_MESSAGE with the newest messages with a key, the oldest of them first."""
         header: QueryMessageRequestHeader = header_of(request)
@@ -54,7 +54,7 @@ class QueryMessageProcessor:
         )
         records: list[Buffer] = []
         left = ANSWER_BYTES_MAX
-        for record in self._store.query_message_in_steps(
+        for record in self._broker.store.query_message_in_steps(
             header.topic, header.key, max(wanted, 0), header.begin_timestamp, header.end_timestamp
         ):
             yield None
@@ -64,32 +64,144 @@ class QueryMessageProcessor:
                     break
                 records.append(record)
         if not records:
-            why = "maybe time range not correct" if self._has_index else "messageIndexEnable=false"
+            why = (
+                "maybe time range not correct"
+                if self._broker.config.store.message_index_enable
+                else "messageIndexEnable=false"
+            )
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"can not find message, {why}")
         # A query lets the index catch up first: it knows all that is visible, as of now.
-        indexed = QueryMessageResponseHeader(self._now_ms(), self._store.state().reput_from_offset)
+        indexed = QueryMessageResponseHeader(
+            self._broker.now_ms(), self._broker.store.state().reput_from_offset
+        )
         return success_response(request, indexed)._replace(body=b"".join(reversed(records)))
 
+    @handles(RequestCode.VIEW_MESSAGE_BY_ID)
     def view(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer VIEW_MESSAGE_BY_ID with the record that starts at a log offset."""
         physical_offset = header_of(request).offset
-        record = self._store.record_at(physical_offset)
+        record = self._broker.store.record_at(physical_offset)
         if record is None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}"
-            )
+            raise system_error(f"can not find message by the offset, {physical_offset}")
         return request.respond(ResponseCode.SUCCESS, body=record)
 
 
 def _check(header: QueryMessageRequestHeader) -> None:
     """Refuse what 5.5 can ask of an index of another kind."""
     if (header.index_type or "") not in _INDEX_TYPES:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"indexType must be K (keys) or U (unique keys), not {header.index_type!r}: tags are "
-            "not indexed",
+            "not indexed"
         )
     if header.last_key:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR, "lastKey: this index has no pages, leave it out"
+        raise system_error("lastKey: this index has no pages, leave it out")
+
+
+ENTRIES_MAX: Final = 256
+SCAN_BYTES_MAX: Final = 8 << 20
+"""Bytes of messages that one answer looks at; entries beyond are left out."""
+
+
+class QueryConsumeQueueProcessor(Processor):
+    """The responses that list entries with their messages, and whether the filter accepts them."""
+
+    def __init__(
+        self, broker: BrokerParts, filter_for: Callable[[SubscriptionData], MessageFilter | None]
+    ) -> None:
+        super().__init__(broker)
+        self._filter_for = filter_for
+
+    @handles(RequestCode.QUERY_CONSUME_QUEUE)
+    def query(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer QUERY_CONSUME_QUEUE with entries from an index on."""
+        header: QueryConsumeQueueRequestHeader = header_of(request)
+        topic, queue_id = header.topic or "", header.queue_id
+        low, high = self._broker.store.queue_offsets(topic, queue_id)
+        if not high:
+            raise system_error(f"{queue_id}@{topic} is not exist!")
+        group = header.consumer_group
+        subscription = self._broker.consumers.subscription(group, topic) if group else None
+        message_filter = self._filter_for(subscription) if subscription else None
+        count = min(max(header.entry_count, 0), ENTRIES_MAX)
+        start = QueueOffset(max(header.from_index, 0))
+        taken_back = self._broker.store.staged_batches.rolled_back_offsets(
+            topic, queue_id, start, count
         )
+        if start not in taken_back:
+            start = max(start, low)
+        end = min(start + count, high)
+        matching = set()
+        for message, _size in self._messages(topic, queue_id, start, end, message_filter):
+            if isinstance(message, StoredMessage):
+                matching.add(message.queue_offset)
+            yield None
+        entries: list[ConsumeQueueData] = []
+        for message, size in self._messages(topic, queue_id, start, end, None):
+            if isinstance(message, StoredMessage):
+                gap = range(start + len(entries), min(message.queue_offset, end))
+                entries += [_blank_entry(is_rolled_back=each in taken_back) for each in gap]
+            while start + len(entries) in taken_back:  # a damaged one does not say where it stands
+                entries.append(_blank_entry(is_rolled_back=True))
+            entries.append(_entry(message, size, matching))
+            yield None
+        while start + len(entries) in taken_back:
+            entries.append(_blank_entry(is_rolled_back=True))
+        body = QueryConsumeQueueResponseBody(
+            subscription_data=subscription,
+            filter_data=f"{group}@{topic} is not online!"
+            if group and subscription is None
+            else None,
+            queue_data=tuple(entries),
+            max_queue_index=high,
+            min_queue_index=low,
+        )
+        return success_response(request, body=body)
+
+    def _messages(
+        self, topic: str, queue_id: int, start: int, end: int, message_filter: MessageFilter | None
+    ) -> Iterator[tuple[StoredMessage | RecordError, int]]:
+        """Yield each message between two offsets, or its fault, with the size of its record."""
+        left = SCAN_BYTES_MAX
+        while start < end and left > 0:
+            count = end - start
+            found = self._broker.store.get_message(
+                topic,
+                queue_id,
+                QueueOffset(start),
+                count_max=count,
+                scan_max=count,
+                message_filter=message_filter,
+            )
+            data = memoryview(b"".join(found.buffers))
+            left -= len(data)
+            position = 0
+            for size in map(int, found.sizes):
+                yield _decoded(data[position : position + size]), size
+                position += size
+            if found.next_begin_offset <= start:
+                return
+            start = found.next_begin_offset
+
+
+def _decoded(record: Buffer) -> StoredMessage | RecordError:
+    try:
+        return decode_record(record, check_crc=False)
+    except RecordError as error:
+        return error
+
+
+def _blank_entry(*, is_rolled_back: bool) -> ConsumeQueueData:
+    return ConsumeQueueData(physic_size=BLANK_SIZE, tags_code=ROLLED_BACK if is_rolled_back else 0)
+
+
+def _entry(
+    message: StoredMessage | RecordError, size: int, matching: Container[int]
+) -> ConsumeQueueData:
+    if isinstance(message, RecordError):  # the operator who asks may be looking for just this one
+        return ConsumeQueueData(physic_size=size, msg=str(message))
+    return ConsumeQueueData(
+        physic_offset=message.physical_offset,
+        physic_size=size,
+        tags_code=tags_code(message.tags),
+        eval=message.queue_offset in matching,
+    )

@@ -18,7 +18,7 @@ from ...filter.subscription import build_subscription_data, message_filter
 from ...filter.tags_filter import TagsFilter
 from ...settings.config import FilterLimits
 from ...state.members.membership_limits import subscription_bytes
-from ..request import RequestRejected
+from ..request import RequestRejected, system_error
 
 if TYPE_CHECKING:
     from ...filter.sql_filter import SqlFilter
@@ -97,10 +97,9 @@ class SubscriptionFilters:
     def _build_filter(self, subscription: SubscriptionData) -> SubscriptionFilter:
         kind = subscription.expression_type or TAG_EXPRESSION
         if kind != TAG_EXPRESSION and not self._is_sql_enabled:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"The broker does not support consumer to filter message by {kind}: "
-                "enablePropertyFilter is false",
+                "enablePropertyFilter is false"
             )
         try:
             return message_filter(subscription, self._limits)

@@ -18,10 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...store.config import FlushDiskType
 from ...store.errors import StoreError
-from ...store.message_store import MessageStore
 from ...store.results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus
-from ..admin.runtime_info import SendQueue
+from ..admin.broker_admin import SendQueue
+from ..processor import BrokerParts
 
 _log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK
@@ -45,35 +46,16 @@ class _FlushBatch:
 class Acknowledger:
     """Answers sends once their messages are stored; one for each store."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        *,
-        is_sync: bool,
-        loop: asyncio.AbstractEventLoop,
-        timeout_ms: int,
-        capacity: int,
-        wait_max_ms: int,
-        record_wait: Callable[[int, int], None],
-        run_steps: Callable[[Iterator[None]], None],
-    ) -> None:
-        """Begin with no waiting sends.
-
-        ``run_steps`` takes all the steps that it is given, at once or bit by bit. ``capacity`` and
-        ``wait_max_ms`` limit the sends that wait for the disk, and their time; beyond, it is too
-        slow for more.
-
-        ``record_wait`` gets the time that stored sends have waited for the disk, 0 if they have
-        not, and how many they are.
-        """
-        self.is_sync = is_sync
-        self._store = store
-        self._loop = loop
-        self._timeout_seconds = timeout_ms / 1000
-        self._capacity = capacity
-        self._wait_max_seconds = wait_max_ms / 1000
-        self._record_wait = record_wait
-        self._run_steps = run_steps
+    def __init__(self, broker: BrokerParts) -> None:
+        config = broker.config
+        self.is_sync = config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._store = broker.store
+        self._loop = broker.loop
+        self._timeout_seconds = config.sync_flush_timeout_ms / 1000
+        self._capacity = config.send_queue_capacity
+        self._wait_max_seconds = config.send_wait_max_ms / 1000
+        self._record_wait = broker.stats.put_latency.add
+        self._run_steps = broker.run_steps
         self._results: deque[tuple[PutMessageResult, StoredCallback, int, int]] = deque()
         """Results of sends that are yet to be answered, their number, and how long they waited."""
         self._is_acknowledging = False

@@ -47,11 +47,7 @@ class BatchPuts:
     """The batches of all clients of a broker; few long ones are split at a time."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        cache: SendCache,
-        properties: PropertyRewriter,
-        bytes_max: int,
+        self, store: MessageStore, cache: SendCache, properties: PropertyRewriter, bytes_max: int
     ) -> None:
         """Prepare with what a put needs; a batch of over ``bytes_max`` is not even split."""
         self._store = store
@@ -70,8 +66,7 @@ class BatchPuts:
             raise RequestRejected(_ILLEGAL, _NO_BATCH)
         if len(body) > self._bytes_max:
             raise RequestRejected(
-                _ILLEGAL,
-                f"a batch of {len(body)} bytes is over {self._bytes_max} (maxMessageSize)",
+                _ILLEGAL, f"a batch of {len(body)} bytes is over {self._bytes_max} (maxMessageSize)"
             )
         if not body:
             raise RequestRejected(_ILLEGAL, "the batch is empty")

@@ -29,16 +29,12 @@ from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
 from ...common.channel import Channel
 from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
-from ...settings.config import BrokerConfig
-from ...state.stats.broker_stats import BrokerStats
 from ...state.tables.topic_config import retry_topic
-from ...store.message_store import MessageStore
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
-from ..request import Handlers, RequestRejected, header_of, reply, success_response
-from .acknowledger import Acknowledger
-from .admission import TopicAdmission
-from .retry_rules import RetryRules, redirect_to_dlq
-from .send_message import CODES
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, header_of, reply, success_response, system_error
+from .admission import redirect_to_dlq
+from .send_message import CODES, SendParts
 
 _log = logging.getLogger(__name__)
 RETRY_TOPIC: Final = "RETRY_TOPIC"
@@ -60,41 +56,20 @@ _KEPT_FLAGS = ~(_STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 must not stay hidden."""
 
 
-class MessageBackProcessor:
+class MessageBackProcessor(Processor):
     """The response to consumers that send messages back."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        admission: TopicAdmission,
-        retries: RetryRules,
-        acknowledger: Acknowledger,
-        stats: BrokerStats,
-        advertised_host: Callable[[Channel], Host],
-        busy_reason: Callable[[], str | None],
-        choose_queue: Callable[[int], int] = randrange,
+        self, broker: BrokerParts, sends: SendParts, choose_queue: Callable[[int], int] = randrange
     ) -> None:
-        """Prepare with what a put needs.
-
-        ``busy_reason`` returns why no messages are accepted now, or None; ``choose_queue`` picks
-        one of so many queues.
-        """
-        self._may_write = bool(config.broker_permission & _WRITE)
-        self._delay_levels = len(config.store.message_delay_level_ms)
-        self._store = store
-        self._admission = admission
-        self._retries = retries
-        self._acknowledger = acknowledger
-        self._stats = stats
-        self._advertised_host = advertised_host
-        self._busy_reason = busy_reason
+        """Take ``choose_queue``, which picks one of so many queues."""
+        super().__init__(broker)
+        self._sends = sends
         self._choose_queue = choose_queue
+        self._may_write = bool(broker.config.broker_permission & _WRITE)
+        self._delay_levels = len(broker.config.store.message_delay_level_ms)
 
-    def handlers(self) -> Handlers:
-        """Return the handler of CONSUMER_SEND_MSG_BACK."""
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.consumer_send_msg_back}
-
+    @handles(RequestCode.CONSUMER_SEND_MSG_BACK)
     def consumer_send_msg_back(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
@@ -104,11 +79,11 @@ class MessageBackProcessor:
         that does not even fit as a dead letter, because another broker has stored it, stays where
         it is: the broker logs that, and its group goes on.
         """
-        busy = self._busy_reason()
+        busy = self._broker.busy_reason()
         if busy is not None:
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
         header: ConsumerSendMsgBackRequestHeader = header_of(request)
-        group = self._retries.group(header.group)
+        group = self._sends.retries.group(header.group)
         if not self._may_write:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending message is forbidden"
@@ -117,14 +92,14 @@ class MessageBackProcessor:
             return success_response(request)  # the group does not want its messages again
         message = self._find(header)
         back = self._retry_message(
-            message, group, header, request.version, self._advertised_host(connection)
+            message, group, header, request.version, self._broker.advertised_host(connection)
         )
-        result = self._store.put_message(back)
+        result = self._broker.store.put_message(back)
         origin = back.properties[RETRY_TOPIC]
         if result.status in _PERMANENT_FAILURES:
-            dead_letters = self._retries.dead_letter_topic(group.group_name)
+            dead_letters = self._sends.retries.dead_letter_topic(group.group_name)
             _check_writable(dead_letters)
-            result = self._store.put_message(
+            result = self._broker.store.put_message(
                 redirect_to_dlq(_with_reconsume_time(message, back.store_host), dead_letters)
             )
             if result.status in _PERMANENT_FAILURES:
@@ -139,20 +114,18 @@ class MessageBackProcessor:
                 )
                 return success_response(request)
         asked, name = request.without_content(), group.group_name
-        self._acknowledger.when_stored(
+        self._sends.acknowledger.when_stored(
             result,
             lambda known: reply(connection, asked, self._response(asked, name, origin, known)),
         )
         return None
 
     def _find(self, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
-        record = self._store.record_at(PhysicalOffset(header.offset))
+        record = self._broker.store.record_at(PhysicalOffset(header.offset))
         message = decode_record(record) if record is not None else None
         if message is None or not _is_same_message(message, header):
             other = "" if message is None else ": another message is there"
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}{other}"
-            )
+            raise system_error(f"look message by offset failed, {header.offset}{other}")
         return message
 
     def _retry_message(
@@ -165,14 +138,14 @@ class MessageBackProcessor:
     ) -> StoredMessage:
         """Build the message to store, for the topic where it is to be put now."""
         renewed = _with_origin(message, store_host)
-        is_exhausted = self._retries.is_exhausted(
+        is_exhausted = self._sends.retries.is_exhausted(
             group, message.reconsume_times, header.max_reconsume_times, client_version
         )
         if is_exhausted or header.delay_level < 0:
-            dead_letters = self._retries.dead_letter_topic(group.group_name)
+            dead_letters = self._sends.retries.dead_letter_topic(group.group_name)
             _check_writable(dead_letters)
             return redirect_to_dlq(renewed, dead_letters)
-        config = self._admission.admit_send_back(
+        config = self._sends.admission.admit_send_back(
             retry_topic(group.group_name), group.retry_queue_nums
         )
         _check_writable(config)
@@ -191,8 +164,10 @@ class MessageBackProcessor:
         self, request: RemotingCommand, group: str, origin: str, result: PutMessageResult
     ) -> RemotingCommand:
         if result.status is PutMessageStatus.PUT_OK:
-            if self._admission.config_of(origin) is not None:  # its sender may have named anything
-                self._stats.record_send_back(origin, group)
+            if (
+                self._sends.admission.config_of(origin) is not None
+            ):  # its sender may have named anything
+                self._broker.stats.record_send_back(origin, group)
             return success_response(request)
         return request.respond(CODES[result.status], result.remark)
 

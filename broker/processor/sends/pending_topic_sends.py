@@ -23,8 +23,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
 from ...common.channel import BackgroundSteps, Channel
-from ...state.tables.topic_config import TopicConfigManager
-from ...store.steps import JobExecutor
+from ..processor import BrokerParts
 from ..request import reply, size_of
 
 BYTES_MAX: Final = 64 << 20
@@ -47,26 +46,21 @@ class PendingTopicSends:
 
     def __init__(
         self,
-        topics: TopicConfigManager,
+        broker: BrokerParts,
         dispatch: Callable[[Channel, RemotingCommand], BackgroundSteps | None],
         end_turn: Callable[[], None],
-        run_in_thread: JobExecutor,
-        run_steps: Callable[[BackgroundSteps], None],
-        *,
-        capacity: int,
     ) -> None:
         """Begin with no waiting sends.
 
         ``dispatch`` takes a request once more and answers it, or returns the steps that do.
-        ``end_turn`` is called after several; ``run_steps`` does the rest in turns that have time
-        for it. ``capacity`` is the maximum number of waiting sends.
+        ``end_turn`` is called after several.
         """
-        self._topics = topics
+        self._topics = broker.topics
         self._dispatch = dispatch
         self._end_turn = end_turn
-        self._run_in_thread = run_in_thread
-        self._run_steps = run_steps
-        self._capacity = capacity
+        self._run_in_thread = broker.run_in_thread
+        self._run_steps = broker.run_steps
+        self._capacity = broker.config.send_queue_capacity
         self._waiting: dict[str, deque[_SuspendedSend]] = {}
         self._count = self._bytes = 0
         self._is_saving = False

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -20,23 +20,19 @@ from typing import Final, TypeAlias
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.hosts import Host
 
 from ...common.channel import Channel, ResponseSteps
 from ...schedule.delayed_message import to_schedule_topic
-from ...settings.config import BrokerConfig
-from ...state.stats.broker_stats import BrokerStats
 from ...store.append.record_encoding import draft_of
-from ...store.message_store import MessageStore
 from ...store.results import PutMessageResult, PutMessageStatus
-from ..fast_path.response_template import ResponseTemplate
-from ..request import Handlers, RequestRejected, reply
+from ..fast_path.templates import ResponseTemplate
+from ..processor import BrokerParts, Processor, handles
+from ..request import RequestRejected, reply
 from .acknowledger import Acknowledger
-from .admission import TopicAdmission
+from .admission import RetryRules, TopicAdmission
 from .batch_messages import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
 from .fast_path.cached_send import CachedSend, SendCache
 from .fast_path.fast_send import FastSend
-from .retry_rules import RetryRules
 from .stored_properties import MSG_REGION, TRACE_ON, PropertyRewriter, StoredProperties
 
 _log = logging.getLogger(__name__)
@@ -63,26 +59,26 @@ The last element says whether the sender waits for the disk.
 """
 
 
-class SendMessageProcessor:
+@dataclass(frozen=True)
+class SendParts:
+    """The parts that all processors share that store messages."""
+
+    admission: TopicAdmission
+    retries: RetryRules
+    acknowledger: Acknowledger
+
+
+class SendMessageProcessor(Processor):
     """The responses to all kinds of sends."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        admission: TopicAdmission,
-        retries: RetryRules,
-        acknowledger: Acknowledger,
-        stats: BrokerStats,
-        advertised_host: Callable[[Channel], Host],
-        busy_reason: Callable[[], str | None],
-    ) -> None:
-        """Prepare; ``busy_reason`` returns why no sends are accepted now, or None."""
+    def __init__(self, broker: BrokerParts, sends: SendParts) -> None:
+        super().__init__(broker)
+        config, store = broker.config, broker.store
         self._store = store
-        self._retries = retries
-        self._acknowledger = acknowledger
-        self._stats = stats
-        self._busy_reason = busy_reason
+        self._retries = sends.retries
+        self._acknowledger = sends.acknowledger
+        self._stats = broker.stats
+        self._busy_reason = broker.busy_reason
         self._delay_levels = len(config.store.message_delay_level_ms)
         self._response_fields = {
             MSG_REGION: config.region_id,
@@ -92,35 +88,25 @@ class SendMessageProcessor:
         place = {"queueId": "%d", "queueOffset": "%d"}
         self._response = ResponseTemplate({"msgId": "%s%016X", **place}, self._response_fields)
         self._batch_response = ResponseTemplate({"msgId": "%s", **place}, self._response_fields)
-        self._cache = SendCache(admission, advertised_host)
+        self._cache = SendCache(sends.admission, broker.advertised_host)
         batch_bytes_max = config.store.max_message_size
         self._batches = BatchPuts(store, self._cache, self._properties, batch_bytes_max)
         self.fast_path = FastSend(
-            config,
-            store,
+            broker,
             self._cache,
             self._properties,
-            acknowledger,
-            stats,
-            busy_reason,
+            sends.acknowledger,
             self._response,
             self._acknowledge,
             self.put_one,
         )
         self._unacknowledged: list[_UnacknowledgedSend] = []
 
-    def handlers(self) -> Handlers:
-        """Return the handlers of all ways to send."""
-        return {
-            RequestCode.SEND_MESSAGE: self.send_message,
-            RequestCode.SEND_MESSAGE_V2: self.send_message,
-            RequestCode.SEND_BATCH_MESSAGE: self.send_message,
-        }
-
     def connection_closed(self, connection: Channel) -> None:
         """Discard the cached sends of a client that is gone."""
         self._cache.discard(connection)
 
+    @handles(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def send_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
         """Put a message, or a batch of them."""
         busy = self._busy_reason()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final
 
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList
+from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, KVTable, TopicList
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -19,105 +19,73 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import TopicPermission
 from rmq_spark.wire.headers.namesrv import (
     AddWritePermOfBrokerResponseHeader,
+    GetKVConfigResponseHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
 from rmq_spark.wire.headers.topics import QueryDataVersionResponseHeader
-from rmq_spark.wire.hosts import Host
 
 from ...common.channel import Channel, ResponseSteps
-from ...settings.config import BrokerConfig
-from ...state.tables.changes import Change
-from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVConfigs
-from ...state.tables.topic_config import SYSTEM_TOPICS, TopicConfigManager, is_system_topic
-from ..admin.configuration import properties_text, read_only_error, reserved_topics
-from ..reply_after_save import ReplyAfterSave
+from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVName
+from ...state.tables.table import Change
+from ...state.tables.topic_config import SYSTEM_TOPICS, is_system_topic
+from ..admin.broker_admin import properties_text, read_only_error, reserved_topics
+from ..processor import Processor, handles
 from ..request import (
-    Handlers,
     RequestRejected,
     body_of,
     header_of,
     success_response,
     success_response_in_steps,
+    system_error,
 )
 
 MASTER_ID: Final = 0
 
 _WRITE: Final = int(TopicPermission.WRITE)
 _READ_WRITE: Final = int(TopicPermission.READ | TopicPermission.WRITE)
-_UNIT: Final = 1
-_UNIT_SUB: Final = 2
+_UNIT, _UNIT_SUB = 1, 2
 """The bits of a topic's sysFlag, which mean nothing to this broker."""
+_UNIT_FLAGS: Final = {
+    RequestCode.GET_UNIT_TOPIC_LIST: (_UNIT, _UNIT),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (_UNIT_SUB, _UNIT_SUB),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (_UNIT | _UNIT_SUB, _UNIT_SUB),
+}
+"""By request, the bits that count, and what they have to be."""
 
 
-class RouteProcessor:
+class RouteProcessor(Processor):
     """The responses to requests for routes, lists of topics, and write permissions."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicConfigManager,
-        kv_configs: KVConfigs,
-        advertised_host: Callable[[Channel], Host],
-        reply_after_save: ReplyAfterSave,
-    ) -> None:
-        """Take the topics; ``advertised_host`` returns the address that a client can dial."""
-        self._config = config
-        self._topics = topics
-        self._kv_configs = kv_configs
-        self._advertised_host = advertised_host
-        self._reply_after_save = reply_after_save
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of the requests that are answered here."""
-        return {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.cluster_names,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_sub_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_sub_ununit_topics,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
-            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
-            RequestCode.REGISTER_BROKER: self.refuse_broker,
-            RequestCode.UNREGISTER_BROKER: self.refuse_broker,
-            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.refuse_broker,
-        }
 
     # ---- where topics live
 
+    @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     def route(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_ROUTEINFO_BY_TOPIC with the queues of a topic and the broker's address."""
         topic = header_of(request).topic
-        config = self._topics.get(topic)
+        config = self._broker.topics.get(topic)
         if config is None:
             raise RequestRejected(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}",
             )
         queues = QueueData(
-            broker_name=self._config.broker_name,
+            broker_name=self._broker.config.broker_name,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
-            perm=self._permission_of(config),
+            perm=config.perm & (self._broker.config.broker_permission | ~_READ_WRITE),
             topic_sys_flag=config.topic_sys_flag,
         )
         body = TopicRouteData(
-            order_topic_conf=self._kv_configs.get(ORDER_TOPIC_CONFIG, topic),
+            order_topic_conf=self._broker.kv_configs.get(ORDER_TOPIC_CONFIG, topic),
             queue_datas=(queues,),
             broker_datas=(self._broker_data(connection),),
         )
         return success_response(request, body=body)
 
+    @handles(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CLUSTER_INFO with one cluster of one broker."""
-        config = self._config
+        config = self._broker.config
         body = ClusterInfo(
             broker_addr_table={config.broker_name: self._broker_data(connection)},
             cluster_addr_table={config.broker_cluster_name: frozenset({config.broker_name})},
@@ -126,59 +94,56 @@ class RouteProcessor:
 
     def _broker_data(self, connection: Channel) -> BrokerData:
         return BrokerData(
-            cluster=self._config.broker_cluster_name,
-            broker_name=self._config.broker_name,
-            broker_addrs={MASTER_ID: str(self._advertised_host(connection))},
+            cluster=self._broker.config.broker_cluster_name,
+            broker_name=self._broker.config.broker_name,
+            broker_addrs={MASTER_ID: str(self._broker.advertised_host(connection))},
             enable_acting_master=False,  # 4.9 does not say, some clients of 5.x cannot do without
         )
 
-    def _permission_of(self, config: TopicConfig) -> int:
-        """Return a topic's permission, without what the broker as a whole may not do."""
-        return config.perm & (self._config.broker_permission | ~_READ_WRITE)
-
     # ---- lists of topics
 
+    @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def all_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics."""
         return success_response_in_steps(
-            request, TopicList(topic_list=frozenset(self._topics.topics))
+            request, TopicList(topic_list=frozenset(self._broker.topics.topics))
         )
 
+    @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
     def topics_of_cluster(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_TOPICS_BY_CLUSTER with all topics, or none for another cluster."""
-        is_here = header_of(request).cluster == self._config.broker_cluster_name
+        is_here = header_of(request).cluster == self._broker.config.broker_cluster_name
         return success_response_in_steps(
-            request, TopicList(topic_list=frozenset(self._topics.topics if is_here else ()))
+            request, TopicList(topic_list=frozenset(self._broker.topics.topics if is_here else ()))
         )
 
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def cluster_names(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS with the names that clusters and brokers reserve."""
-        names = frozenset({self._config.broker_cluster_name, self._config.broker_name})
-        address = str(self._advertised_host(connection))
+        names = frozenset(
+            {self._broker.config.broker_cluster_name, self._broker.config.broker_name}
+        )
+        address = str(self._broker.advertised_host(connection))
         return success_response(request, body=TopicList(topic_list=names, broker_addr=address))
 
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER: possible and existing system topics."""
         found = yield from self._matching_topics(lambda config: is_system_topic(config.topic_name))
-        topics = TopicList(topic_list=SYSTEM_TOPICS | reserved_topics(self._config) | found)
+        topics = TopicList(topic_list=SYSTEM_TOPICS | reserved_topics(self._broker.config) | found)
         return (yield from success_response_in_steps(request, topics))
 
+    @handles(
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    )
     def unit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_UNIT_TOPIC_LIST with the topics that have the unit flag."""
-        return self._flagged_topics(request, lambda flag: bool(flag & _UNIT))
-
-    def unit_sub_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_HAS_UNIT_SUB_TOPIC_LIST with the topics that have the unit-sub flag."""
-        return self._flagged_topics(request, lambda flag: bool(flag & _UNIT_SUB))
-
-    def unit_sub_ununit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: topics with the unit-sub flag alone."""
-        return self._flagged_topics(request, lambda flag: flag & (_UNIT | _UNIT_SUB) == _UNIT_SUB)
-
-    def _flagged_topics(
-        self, request: RemotingCommand, matches: Callable[[int], bool]
-    ) -> ResponseSteps:
-        names = yield from self._matching_topics(lambda config: matches(config.topic_sys_flag))
+        """Answer three requests with the topics whose unit flags are as each asks."""
+        mask, wanted = _UNIT_FLAGS[RequestCode(request.code)]
+        names = yield from self._matching_topics(
+            lambda topic: topic.topic_sys_flag & mask == wanted
+        )
         return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 
     def _matching_topics(
@@ -186,7 +151,7 @@ class RouteProcessor:
     ) -> Generator[None, None, frozenset[str]]:
         """Collect the names of the topics that match, in steps."""
         names = []
-        for config in tuple(self._topics.topics.values()):
+        for config in tuple(self._broker.topics.topics.values()):
             yield
             if matches(config):
                 names.append(config.topic_name)
@@ -194,80 +159,141 @@ class RouteProcessor:
 
     # ---- changes
 
+    @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
     def wipe_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer WIPE_WRITE_PERM_OF_BROKER: producers find no queue, consumers still do."""
-        with self._topics.changes.begin() as change:
-            count = yield from self._change_permissions(
-                request, lambda perm: perm & ~_WRITE, change
-            )
-        success = success_response(request, WipeWritePermOfBrokerResponseHeader(count))
-        self._reply_after_save.commit_change(
-            connection, request, self._topics.save, success, change
-        )
-        return None
+        header = WipeWritePermOfBrokerResponseHeader
+        return self._change_permissions(connection, request, lambda perm: perm & ~_WRITE, header)
 
+    @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
     def add_write_permission(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer ADD_WRITE_PERM_OF_BROKER: all topics become writable, even read-only ones."""
-        with self._topics.changes.begin() as change:
-            count = yield from self._change_permissions(request, lambda perm: perm | _WRITE, change)
-        success = success_response(request, AddWritePermOfBrokerResponseHeader(count))
-        self._reply_after_save.commit_change(
-            connection, request, self._topics.save, success, change
-        )
-        return None
+        header = AddWritePermOfBrokerResponseHeader
+        return self._change_permissions(connection, request, lambda perm: perm | _WRITE, header)
 
     def _change_permissions(
         self,
+        connection: Channel,
         request: RemotingCommand,
         changed: Callable[[int], int],
-        change: Change[str, TopicConfig],
-    ) -> Generator[None, None, int]:
+        response_header: Callable[[int], object],
+    ) -> ResponseSteps:
         """Change all topics and answer their number; 0 for a broker of another name."""
-        if header_of(request).broker_name != self._config.broker_name:
-            return 0
-        topics = tuple(self._topics.topics)
-        for topic in topics:
-            yield
-            config = self._topics.get(topic)  # which may have gone, or be another, by now
-            if config is not None and changed(config.perm) != config.perm:
-                self._topics.put(replace(config, perm=changed(config.perm)), change)
-        return len(topics)
+        topics = self._broker.topics
+        names = tuple(topics.topics) if self._is_own(request) else ()
+        with topics.changes.begin() as change:
+            for name in names:
+                yield None
+                config = topics.get(name)  # which may have gone, or be another, by now
+                if config is not None and changed(config.perm) != config.perm:
+                    topics.put(replace(config, perm=changed(config.perm)), change)
+        success = success_response(request, response_header(len(names)))
+        self._broker.reply_after_save.commit_change(
+            connection, request, topics.save, success, change
+        )
+        return None
 
+    def _is_own(self, request: RemotingCommand) -> bool:
+        """Return whether a request names this broker."""
+        name: str = header_of(request).broker_name
+        return name == self._broker.config.broker_name
+
+    @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker deleted it."""
         header = header_of(request)
-        is_here = header.cluster_name in (None, "", self._config.broker_cluster_name)
-        if is_here and self._topics.get(header.topic) is not None:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
+        is_here = header.cluster_name in (None, "", self._broker.config.broker_cluster_name)
+        if is_here and self._broker.topics.get(header.topic) is not None:
+            raise system_error(
                 f"the topic {header.topic} is still there: delete it in the broker first, "
-                "its route goes with it",
+                "its route goes with it"
             )
         return success_response(request)
 
     # ---- what brokers ask
 
+    @handles(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer QUERY_DATA_VERSION: whether a broker's topics differ from those routed."""
         theirs = body_of(request, DataVersion)
-        if header_of(request).broker_name != self._config.broker_name:
+        if not self._is_own(request):
             return success_response(request, QueryDataVersionResponseHeader(changed=True))
-        ours = self._topics.data_version
+        ours = self._broker.topics.data_version
         is_same = (ours.counter, ours.timestamp) == (theirs.counter, theirs.timestamp)
         return success_response(request, QueryDataVersionResponseHeader(changed=not is_same), ours)
 
+    @handles(
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+    )
     def refuse_broker(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Refuse REGISTER_BROKER and other requests of brokers."""
         raise RequestRejected(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f"{RequestCode(request.code).name}: this name server serves its own broker "
-            f"{self._config.broker_name} only; others need a name server of RocketMQ's",
+            f"{self._broker.config.broker_name} only; others need a name server of RocketMQ's",
         )
 
+    @handles(RequestCode.GET_NAMESRV_CONFIG)
     def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_NAMESRV_CONFIG with the broker's settings: both are one process."""
-        return request.respond(ResponseCode.SUCCESS, body=properties_text(self._config))
+        return request.respond(ResponseCode.SUCCESS, body=properties_text(self._broker.config))
 
+    @handles(RequestCode.UPDATE_NAMESRV_CONFIG)
     def update_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Refuse UPDATE_NAMESRV_CONFIG: settings cannot be changed remotely."""
         raise read_only_error(request)
+
+
+# ---- Key-value configurations, which tools use.
+
+
+class KVConfigProcessor(Processor):
+    """The responses to put, get, delete and list. Success means that the change is on the disk."""
+
+    @handles(RequestCode.PUT_KV_CONFIG)
+    def put(self, connection: Channel, request: RemotingCommand) -> None:
+        """Answer PUT_KV_CONFIG: set a value."""
+        header = header_of(request)
+        with self._broker.kv_configs.changes.begin() as change:
+            self._broker.kv_configs.put(header.namespace, header.key, header.value, change)
+        self._commit(connection, request, change)
+
+    @handles(RequestCode.GET_KV_CONFIG)
+    def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_KV_CONFIG with a value."""
+        header = header_of(request)
+        value = self._broker.kv_configs.get(header.namespace, header.key)
+        if value is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return success_response(request, GetKVConfigResponseHeader(value))
+
+    @handles(RequestCode.DELETE_KV_CONFIG)
+    def delete(self, connection: Channel, request: RemotingCommand) -> None:
+        """Answer DELETE_KV_CONFIG, with success even if there is no such key."""
+        header = header_of(request)
+        with self._broker.kv_configs.changes.begin() as change:
+            self._broker.kv_configs.delete(header.namespace, header.key, change)
+        self._commit(connection, request, change)
+
+    def _commit(
+        self, connection: Channel, request: RemotingCommand, change: Change[KVName, str]
+    ) -> None:
+        self._broker.reply_after_save.commit_change(
+            connection, request, self._broker.kv_configs.save, success_response(request), change
+        )
+
+    @handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
+    def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer GET_KVLIST_BY_NAMESPACE with all values of a namespace."""
+        namespace = header_of(request).namespace
+        table = self._broker.kv_configs.list(namespace)
+        if not table:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+            )
+        return success_response_in_steps(request, KVTable(table=dict(table)))

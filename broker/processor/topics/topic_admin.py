@@ -6,94 +6,113 @@ It reports success only when the change is on the disk; a change that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from rmq_spark.wire.bodies.cluster_lists import GroupList
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
-from ...settings.config import BrokerConfig
-from ...state.members.consumers import ConsumerManager
-from ...state.stats.broker_stats import BrokerStats
-from ...state.tables.changes import Change
-from ...state.tables.consumer_offset import ConsumerOffsetManager
-from ...state.tables.topic_config import TopicConfigManager, is_system_topic, topic_fault
-from ...store.message_store import MessageStore
-from ..admin.configuration import reserved_topics
-from ..queues import require_topic
-from ..reply_after_save import ReplyAfterSave
+from ...state.tables.table import Change
+from ...state.tables.topic_config import is_system_topic, topic_fault
+from ..admin.broker_admin import reserved_topics
+from ..processor import Processor, handles
+from ..queues import require_topic, store_timestamp
 from ..request import (
-    Handlers,
     RequestRejected,
     body_in_steps,
     header_of,
     success_response,
     success_response_in_steps,
+    system_error,
 )
-from ..store_times import store_timestamp
-from .topic_attributes import changed_attributes, with_changes
+
+# ---- Attributes of topics, as RocketMQ 5 has them.
+
+SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    "queue.type": frozenset({"SimpleCQ"}),
+    "cleanup.policy": frozenset({"DELETE"}),
+}
+"""The attributes with their possible values. A message's type is for clients to heed."""
 
 
-class TopicAdminProcessor:
+def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping[str, str] | None:
+    """Return the attributes after changes, which are separated by commas.
+
+    None if there are none.
+    """
+    signed = {}
+    for change in filter(None, (piece.strip() for piece in changes.split(","))):
+        name, equals, value = change.partition("=")
+        if (change[0] == "+") != bool(equals):
+            raise _malformed(change)
+        signed[name] = value
+    return with_changes(known, signed)
+
+
+def with_changes(
+    known: Mapping[str, str] | None, changes: Mapping[str, str] | None
+) -> Mapping[str, str] | None:
+    """Return the attributes after changes in the form of request bodies.
+
+    ``+name`` has a value, ``-name`` has none.
+
+    Raises:
+        RequestRejected: A change has another form, or an attribute is not supported with that
+            value.
+    """
+    attributes = dict(known or {})
+    for signed, value in (changes or {}).items():
+        sign, name = signed[:1], signed[1:]
+        if sign == "+" and value:
+            _check(name, value)
+            attributes[name] = value
+        elif sign == "-" and not value:
+            attributes.pop(name, None)
+        else:
+            raise _malformed(f"{signed}={value}")
+    return attributes or None
+
+
+def _check(name: str, value: str) -> None:
+    values = SUPPORTED.get(name)
+    if values is None:
+        raise system_error(
+            f"the attribute {name[:80]!r} is not supported; there are "
+            f"{', '.join(sorted(SUPPORTED))}"
+        )
+    if value not in values:
+        raise system_error(
+            f"the attribute {name} can be {', '.join(sorted(values))}, not {value[:80]!r}"
+        )
+
+
+def _malformed(change: str) -> RequestRejected:
+    return system_error(f"an attribute is changed by +name=value or -name, not by {change[:80]!r}")
+
+
+class TopicAdminProcessor(Processor):
     """The responses to requests about one topic, or all."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        consumers: ConsumerManager,
-        store: MessageStore,
-        stats: BrokerStats,
-        reply_after_save: ReplyAfterSave,
-        release_pulls: Callable[[str], Iterator[None]],
-        run_steps: Callable[[Iterator[None]], None],
-    ) -> None:
-        """Take the tables and the store.
-
-        ``release_pulls`` has the pulls that wait for a topic answered, in steps. ``run_steps``
-        takes all the steps that it is given, at once or bit by bit.
-        """
-        self._config = config
-        self._topics = topics
-        self._offsets = offsets
-        self._consumers = consumers
-        self._store = store
-        self._stats = stats
-        self._reply_after_save = reply_after_save
-        self._release_pulls = release_pulls
-        self._run_steps = run_steps
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of the requests that are answered here."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_all,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
-            RequestCode.GET_TOPIC_CONFIG: self.get,
-            RequestCode.GET_TOPIC_STATS_INFO: self.stats_info,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consume_by_who,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
-        }
 
     # ---- creating and changing
 
+    @handles(RequestCode.UPDATE_AND_CREATE_TOPIC)
     def update(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer UPDATE_AND_CREATE_TOPIC; an existing topic is overwritten."""
         header: CreateTopicRequestHeader = header_of(request)
         self._refuse_reserved(header.topic)
         if header.topic_filter_type not in TopicFilterType.__members__:
-            raise _rejected(
+            raise system_error(
                 f"topicFilterType must be SINGLE_TAG or MULTI_TAG, not {header.topic_filter_type!r}"
             )
-        known = self._topics.get(header.topic)
+        known = self._broker.topics.get(header.topic)
         attributes = changed_attributes(
             known.attributes if known else None, header.attributes or ""
         )
@@ -107,12 +126,13 @@ class TopicAdminProcessor:
             order=header.order,
             attributes=attributes,
         )
-        with self._topics.changes.begin() as change:
+        with self._broker.topics.changes.begin() as change:
             self._put(config, change)
-        self._reply_after_save.commit_change(
-            connection, request, self._topics.save, success_response(request), change
+        self._broker.reply_after_save.commit_change(
+            connection, request, self._broker.topics.save, success_response(request), change
         )
 
+    @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer UPDATE_AND_CREATE_TOPIC_LIST.
 
@@ -130,11 +150,11 @@ class TopicAdminProcessor:
             self._refuse_if_deleting(config.topic_name)
             self._with_changed_attributes(config)
         try:
-            yield from self._topics.check_list(configs)
+            yield from self._broker.topics.check_list(configs)
         except ValueError as error:
-            raise _rejected(str(error)) from error
+            raise system_error(str(error)) from error
         settled = success_response(request)
-        with self._topics.changes.begin() as change:
+        with self._broker.topics.changes.begin() as change:
             for number, config in enumerate(configs):
                 yield None
                 try:
@@ -144,69 +164,78 @@ class TopicAdminProcessor:
                         error.code, f"{error.remark}; {number} before it were taken"
                     )
                     break
-        self._reply_after_save.commit_change(
-            connection, request, self._topics.save, settled, change
+        self._broker.reply_after_save.commit_change(
+            connection, request, self._broker.topics.save, settled, change
         )
         return None
 
     def _with_changed_attributes(self, config: TopicConfig) -> TopicConfig:
-        known = self._topics.get(config.topic_name)
+        known = self._broker.topics.get(config.topic_name)
         attributes = with_changes(known.attributes if known else None, config.attributes)
         return replace(config, attributes=attributes)
 
     def _put(self, config: TopicConfig, change: Change[str, TopicConfig]) -> None:
         self._refuse_if_deleting(config.topic_name)
         try:
-            self._topics.put(config, change)
+            self._broker.topics.put(config, change)
         except ValueError as error:
-            raise _rejected(str(error)) from error
+            raise system_error(str(error)) from error
 
     def _refuse_if_deleting(self, topic: str) -> None:
-        if topic in self._topics.deleting:
-            raise _rejected(f"the topic {topic} is being deleted; ask again when that is done")
+        if topic in self._broker.topics.deleting:
+            raise system_error(f"the topic {topic} is being deleted; ask again when that is done")
 
     def _refuse_reserved(self, topic: str) -> None:
         fault = topic_fault(topic)
         if fault:
-            raise _rejected(fault)
-        if is_system_topic(topic) or topic in reserved_topics(self._config):
-            raise _rejected(f"The topic[{topic}] is conflict with system topic.")
+            raise system_error(fault)
+        if is_system_topic(topic) or topic in reserved_topics(self._broker.config):
+            raise system_error(f"The topic[{topic}] is conflict with system topic.")
 
     # ---- looking
 
+    @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
     def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is requested."""
-        return success_response_in_steps(request, self._topics.wrapper())
+        return success_response_in_steps(request, self._broker.topics.wrapper())
 
+    @handles(RequestCode.GET_TOPIC_CONFIG)
     def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_TOPIC_CONFIG with one topic's configuration."""
-        return success_response(request, body=require_topic(self._topics, header_of(request).topic))
+        return success_response(
+            request, body=require_topic(self._broker.topics, header_of(request).topic)
+        )
 
+    @handles(RequestCode.GET_TOPIC_STATS_INFO)
     def stats_info(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_TOPIC_STATS_INFO with what each queue holds."""
         topic = header_of(request).topic
-        config = require_topic(self._topics, topic)
+        config = require_topic(self._broker.topics, topic)
         table = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             yield None
-            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            queue = MessageQueue(topic, self._broker.config.broker_name, queue_id)
             table[queue] = self._offset(topic, queue_id)
-        body = TopicStatsTable(offset_table=table, topic_put_tps=self._stats.topic_put_tps(topic))
+        body = TopicStatsTable(
+            offset_table=table, topic_put_tps=self._broker.stats.topic_put_tps(topic)
+        )
         return (yield from success_response_in_steps(request, body))
 
     def _offset(self, topic: str, queue_id: int) -> TopicOffset:
-        low, high = self._store.queue_offsets(topic, queue_id)
-        last = store_timestamp(self._store, topic, queue_id, high - 1)
+        low, high = self._broker.store.queue_offsets(topic, queue_id)
+        last = store_timestamp(self._broker.store, topic, queue_id, high - 1)
         return TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last)
 
+    @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def consume_by_who(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups that are online, or have consumed before."""
         topic = header_of(request).topic
-        groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
+        groups = self._broker.consumers.groups_of(topic) | self._broker.offsets.groups_of(topic)
         return success_response_in_steps(request, GroupList(group_list=groups))
 
     # ---- deleting
 
+    @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
     def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_TOPIC_IN_BROKER: delete queues, then the consumers' offsets and the route.
 
@@ -216,28 +245,28 @@ class TopicAdminProcessor:
         """
         topic = header_of(request).topic
         self._refuse_reserved(topic)
-        if self._topics.get(topic) is None:
-            self._reply_after_save.reply(
-                connection, request, self._topics.save, success_response(request)
+        if self._broker.topics.get(topic) is None:
+            self._broker.reply_after_save.reply(
+                connection, request, self._broker.topics.save, success_response(request)
             )
             return
         self._refuse_if_deleting(topic)
-        self._topics.begin_deletion(topic)
+        self._broker.topics.begin_deletion(topic)
 
         def forget() -> None:
-            self._offsets.forget_topic(topic)
-            self._topics.delete(topic)
-            self._run_steps(finish())
+            self._broker.offsets.forget_topic(topic)
+            self._broker.topics.delete(topic)
+            self._broker.run_steps(finish())
 
         def finish() -> Iterator[None]:
-            yield from self._release_pulls(
+            yield from self._broker.hold_service.release(
                 topic
             )  # else they would get messages of the next topic of this name
-            yield from self._stats.forget_topic(topic)
-            self._reply_after_save.reply(
+            yield from self._broker.stats.forget_topic(topic)
+            self._broker.reply_after_save.reply(
                 connection,
                 request,
-                self._topics.save,
+                self._broker.topics.save,
                 success_response(request),
                 failure=(
                     f"the topic {topic} is deleted, but that could not be saved yet; it is tried "
@@ -245,14 +274,15 @@ class TopicAdminProcessor:
                 ),
             )
 
-        self._reply_after_save.run(
+        self._broker.reply_after_save.run(
             connection,
             request,
-            lambda: self._store.delete_topic(topic),
+            lambda: self._broker.store.delete_topic(topic),
             forget,
-            lambda: self._topics.cancel_deletion(topic),
+            lambda: self._broker.topics.cancel_deletion(topic),
         )
 
+    @handles(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_unused(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer CLEAN_UNUSED_TOPIC: there is never anything to clean.
 
@@ -260,7 +290,3 @@ class TopicAdminProcessor:
         topics was lost: once that is restored, their messages are found again.
         """
         return success_response(request)
-
-
-def _rejected(remark: str) -> RequestRejected:
-    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

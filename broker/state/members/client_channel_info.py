@@ -1,12 +1,21 @@
-"""ClientChannelInfo: one client of a group, as its last heartbeat described it."""
+"""ClientChannelInfo: one client of a group, as its last heartbeat described it.
+
+`ClientGroups` is what the tables of producers and of consumers have in common.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
 
 from ...common.channel import Channel
 
+_Entry = TypeVar("_Entry")
+_NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 CLIENT_ID_CHARACTERS_MAX: Final = 1_024
 """The maximum length of a client's id, for which RocketMQ has no limit."""
 
@@ -33,3 +42,46 @@ def client_fault(client_id: str) -> str | None:
     if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
         return f"the clientID has {len(client_id)} characters, over {CLIENT_ID_CHARACTERS_MAX}"
     return None
+
+
+class ClientGroups(ABC, Generic[_Entry]):
+    """The groups of all clients, from heartbeats; they are forgotten with the connections."""
+
+    def __init__(self) -> None:
+        self._groups_of: dict[Channel, dict[str, _Entry]] = defaultdict(dict)
+        """The groups of each client, with what is kept of it there."""
+
+    @abstractmethod
+    def unregister(self, group: str, connection: Channel) -> None:
+        """Remove a client from a group."""
+
+    @abstractmethod
+    def _clients_of(self, group: str) -> Mapping[Channel, ClientChannelInfo]:
+        """Return the clients of a group that has some."""
+
+    def connection_closed(self, connection: Channel) -> Iterator[None]:
+        """Remove a client from all its groups, one at each step."""
+        for group in tuple(self._groups_of.get(connection, ())):
+            self.unregister(group, connection)
+            yield
+
+    def expire(self, heartbeat_before_ms: int) -> Iterator[Channel | None]:
+        """Remove, in steps, clients without a heartbeat since a time, and yield each."""
+        for connection in tuple(self._groups_of):
+            is_silent = any(
+                self._clients_of(name)[connection].last_heartbeat_ms < heartbeat_before_ms
+                for name in self.groups_with(connection)
+            )
+            if is_silent:
+                yield from self.connection_closed(connection)
+            yield connection if is_silent else None
+
+    def groups_with(self, connection: Channel) -> Set[str]:
+        """Return the groups that a client is in."""
+        return self._groups_of.get(connection, _NO_GROUPS).keys()
+
+    def client_id_of(self, connection: Channel) -> str | None:
+        """Return the id of the client on a connection, or None if it is in no group."""
+        for name in self.groups_with(connection):
+            return self._clients_of(name)[connection].client_id
+        return None

@@ -6,18 +6,14 @@ configuration of groups.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
 
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 
 from ...common.channel import Channel
-from .client_channel_info import ClientChannelInfo
+from .client_channel_info import ClientChannelInfo, ClientGroups
 from .membership_limits import MembershipLimits, subscription_bytes
-
-_NO_GROUPS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class ConsumerGroup:
@@ -75,9 +71,11 @@ class ConsumerGroup:
         """
         wanted = {data.topic: data for data in subscriptions}
         for topic, data in wanted.items():
-            known = self._subscriptions.get(topic)
+            known, subscriber = self._subscriptions.get(topic), self._subscribers.get(topic)
             if known is not None and not (
-                data.sub_version > known.sub_version or self._may_replace(connection, topic)
+                data.sub_version > known.sub_version
+                or subscriber is connection
+                or subscriber not in self._clients
             ):
                 wanted[topic] = known
         return wanted
@@ -96,23 +94,18 @@ class ConsumerGroup:
         self.subscription_bytes = size
         return changed
 
-    def _may_replace(self, connection: Channel, topic: str) -> bool:
-        subscriber = self._subscribers[topic]
-        return subscriber is connection or subscriber not in self._clients
 
-
-class ConsumerManager:
-    """All consumer groups that have members."""
+class ConsumerManager(ClientGroups[int]):
+    """All consumer groups that have members, with the size of each client's subscriptions there."""
 
     def __init__(
         self, on_members_changed: Callable[[ConsumerGroup], None], limits: MembershipLimits
     ) -> None:
         """Begin empty; ``on_members_changed`` gets groups that must divide their queues again."""
+        super().__init__()
         self._limits = limits
         self._on_members_changed = on_members_changed
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Channel, dict[str, int]] = defaultdict(dict)
-        """By client and group, the size of the client's subscriptions there."""
 
     def register(
         self,
@@ -167,23 +160,6 @@ class ConsumerManager:
         else:
             del self._groups[group]
 
-    def connection_closed(self, connection: Channel) -> Iterator[None]:
-        """Remove a client from all its groups, one at each step."""
-        for group in tuple(self._groups_of.get(connection, ())):
-            self.unregister(group, connection)
-            yield
-
-    def expire(self, heartbeat_before_ms: int) -> Iterator[Channel | None]:
-        """Remove, in steps, members without a heartbeat since a time, and yield each."""
-        for connection in tuple(self._groups_of):
-            is_silent = any(
-                self._groups[name].clients[connection].last_heartbeat_ms < heartbeat_before_ms
-                for name in self.groups_with(connection)
-            )
-            if is_silent:
-                yield from self.connection_closed(connection)
-            yield connection if is_silent else None
-
     def skip_time(self, milliseconds: int) -> None:
         """Count a time that the clock has just jumped over as no silence of any member."""
         for group in self._groups.values():
@@ -208,15 +184,8 @@ class ConsumerManager:
         members = self._groups.get(group)
         return members is not None and (topic, queue_id) in members.resets
 
-    def groups_with(self, connection: Channel) -> Set[str]:
-        """Return the groups that a client is in."""
-        return self._groups_of.get(connection, _NO_GROUPS).keys()
-
-    def client_id_of(self, connection: Channel) -> str | None:
-        """Return the id of the client on a connection, or None if it is in no group."""
-        for name in self.groups_with(connection):
-            return self._groups[name].clients[connection].client_id
-        return None
+    def _clients_of(self, group: str) -> Mapping[Channel, ClientChannelInfo]:
+        return self._groups[group].clients
 
     def groups_of(self, topic: str) -> frozenset[str]:
         """Return the groups whose members subscribe to a topic."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 
-from ..tables.limits import TooMany, check_limit
+from ..tables.table import TooMany, check_limit
 
 if TYPE_CHECKING:
     from ...common.channel import Channel

@@ -6,25 +6,21 @@ comes from heartbeats and is forgotten with the connections.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
 
 from ...common.channel import Channel
-from .client_channel_info import ClientChannelInfo
+from .client_channel_info import ClientChannelInfo, ClientGroups
 from .membership_limits import MembershipLimits
 
-_NO_GROUPS: Final[Mapping[str, None]] = MappingProxyType({})
 
-
-class ProducerManager:
+class ProducerManager(ClientGroups[None]):
     """All producer groups that have clients."""
 
     def __init__(self, limits: MembershipLimits) -> None:
+        super().__init__()
         self._limits = limits
         self._groups: dict[str, dict[Channel, ClientChannelInfo]] = {}
-        self._groups_of: dict[Channel, dict[str, None]] = defaultdict(dict)
         self._by_client_id: dict[str, ClientChannelInfo] = {}
         self.groups: Mapping[str, Mapping[Channel, ClientChannelInfo]] = MappingProxyType(
             self._groups
@@ -61,38 +57,14 @@ class ProducerManager:
             del self._groups[group]
         self._forget_client_id(channel)
 
-    def connection_closed(self, connection: Channel) -> Iterator[None]:
-        """Remove a client from all its groups, one at each step."""
-        for group in tuple(self._groups_of.get(connection, ())):
-            self.unregister(group, connection)
-            yield
-
-    def expire(self, heartbeat_before_ms: int) -> Iterator[Channel | None]:
-        """Remove, in steps, clients without a heartbeat since a time, and yield each."""
-        for connection in tuple(self._groups_of):
-            is_silent = any(
-                self._groups[name][connection].last_heartbeat_ms < heartbeat_before_ms
-                for name in self.groups_with(connection)
-            )
-            if is_silent:
-                yield from self.connection_closed(connection)
-            yield connection if is_silent else None
-
     def skip_time(self, milliseconds: int) -> None:
         """Count a time that the clock has just jumped over as no silence of any client."""
         for channels in self._groups.values():
             for connection, channel in channels.items():
                 channels[connection] = channel.with_later_heartbeat(milliseconds)
 
-    def groups_with(self, connection: Channel) -> Set[str]:
-        """Return the groups that a client is in."""
-        return self._groups_of.get(connection, _NO_GROUPS).keys()
-
-    def client_id_of(self, connection: Channel) -> str | None:
-        """Return the id of the client on a connection, or None if it is in no group."""
-        for name in self.groups_with(connection):
-            return self._groups[name][connection].client_id
-        return None
+    def _clients_of(self, group: str) -> Mapping[Channel, ClientChannelInfo]:
+        return self._groups[group]
 
     def channels(self, group: str) -> tuple[ClientChannelInfo, ...]:
         """Return the clients of a group, in the order in which they came."""

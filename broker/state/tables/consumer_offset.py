@@ -14,8 +14,7 @@ from typing import Final, Protocol
 
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 
-from .limits import check_limit
-from .table import Table, TableSaver
+from .table import SavedTable, Table, check_limit
 
 _log = logging.getLogger(__name__)
 _SEPARATOR: Final = "@"
@@ -43,7 +42,7 @@ class QueueRange(Protocol):
         """The offset after the last message."""
 
 
-class ConsumerOffsetManager:
+class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
     """All committed offsets: the next to be consumed. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[ConsumerOffsetSerializeWrapper], *, max_offsets: int) -> None:
@@ -53,7 +52,7 @@ class ConsumerOffsetManager:
         """
         self.max_offsets = max_offsets
         self._count = 0
-        self._saver = TableSaver(table, self.wrapper)
+        super().__init__(table, self.wrapper)
         loaded = table.load(ConsumerOffsetSerializeWrapper())
         self._data_version = loaded.data_version
         self._groups: dict[str, dict[str, dict[int, int]]] = defaultdict(dict)
@@ -98,7 +97,7 @@ class ConsumerOffsetManager:
             if stored is None:
                 self._reserve(1)
             self._groups[group].setdefault(topic, {})[queue_id] = queue_offset
-            self._saver.is_dirty = True
+            self.is_dirty = True
 
     def advance(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Store an offset that came with a pull, unless a later one is there, as pulls overtake.
@@ -148,14 +147,14 @@ class ConsumerOffsetManager:
         if source and source != own:
             self._reserve(len(source) - len(own))
             self._groups[group][topic] = dict(source)
-            self._saver.is_dirty = True
+            self.is_dirty = True
 
     def forget_group(self, group: str) -> None:
         """Remove all offsets of a group."""
         topics = self._groups.pop(group, None)
         if topics:
             self._count -= sum(map(len, topics.values()))
-            self._saver.is_dirty = True
+            self.is_dirty = True
 
     def forget_topic(self, topic: str) -> None:
         """Remove all offsets of a topic: if it is recreated, it begins with offset 0 again."""
@@ -163,7 +162,7 @@ class ConsumerOffsetManager:
             self._count -= len(self._groups[group].pop(topic))
             if not self._groups[group]:
                 del self._groups[group]
-            self._saver.is_dirty = True
+            self.is_dirty = True
 
     def clamp(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
         """Move offsets past the ends of their queues back to these; return their number by topic.
@@ -179,7 +178,7 @@ class ConsumerOffsetManager:
                     if queue_offset > end_offset:
                         queues[queue_id] = end_offset
                         taken_back[topic] = taken_back.get(topic, 0) + 1
-                        self._saver.is_dirty = True
+                        self.is_dirty = True
         return taken_back
 
     def _reserve(self, more: int) -> None:
@@ -210,12 +209,3 @@ class ConsumerOffsetManager:
 
     def _wrapper(self, table: Mapping[str, Mapping[int, int]]) -> ConsumerOffsetSerializeWrapper:
         return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self._data_version)
-
-    @property
-    def is_dirty(self) -> bool:
-        """True if anything has changed since the last save."""
-        return self._saver.is_dirty
-
-    def save(self) -> None:
-        """Make the changes since the last save durable, if there are any; in any thread."""
-        self._saver.save()

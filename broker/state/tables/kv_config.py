@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from .changes import Change, PendingChanges
-from .limits import TooMany, check_limit
-from .table import Table, TableSaver
+from .table import Change, PendingChanges, SavedTable, Table, TooMany, check_limit
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics, with values such as ``broker-a:4;broker-b:4`` by topic."""
@@ -33,11 +31,11 @@ KVName: TypeAlias = tuple[str, str]
 """A namespace and a key."""
 
 
-class KVConfigs:
+class KVConfigs(SavedTable[KVConfigSerializeWrapper]):
     """All key-value configurations. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[KVConfigSerializeWrapper]) -> None:
-        self._saver = TableSaver(table, self.wrapper)
+        super().__init__(table, self.wrapper)
         loaded = table.load(KVConfigSerializeWrapper())
         self._namespaces = {name: dict(values) for name, values in loaded.config_table.items()}
         self.changes = PendingChanges[KVName, str](self._restore)
@@ -80,7 +78,7 @@ class KVConfigs:
     def _set(self, namespace: str, key: str, value: str | None) -> None:
         if self.get(namespace, key) == value:
             return
-        self._saver.is_dirty = True
+        self.is_dirty = True
         if value is not None:
             self._namespaces.setdefault(namespace, {})[key] = value
             return
@@ -98,12 +96,3 @@ class KVConfigs:
         return KVConfigSerializeWrapper(
             config_table={name: dict(values) for name, values in tuple(self._namespaces.items())}
         )
-
-    @property
-    def is_dirty(self) -> bool:
-        """True if anything has changed since the last save."""
-        return self._saver.is_dirty
-
-    def save(self) -> None:
-        """Make the changes since the last save durable, if there are any; in any thread."""
-        self._saver.save()

@@ -15,9 +15,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
 
-from .changes import Change, PendingChanges
-from .limits import check_limit, int32_fault
-from .table import Table, TableSaver
+from .table import Change, PendingChanges, SavedTable, Table, check_limit, int32_fault
 from .topic_config import QUEUE_NUMS_MAX
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]
@@ -27,7 +25,7 @@ GROUP_BYTES_MAX: Final = 2_560
 """Of one group as JSON: all are written when one changes, and 5,000 of them fit into one answer."""
 
 
-class SubscriptionGroupManager:
+class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
     """All groups. A change is durable after the next `save`."""
 
     def __init__(
@@ -39,7 +37,7 @@ class SubscriptionGroupManager:
         now_ms: Callable[[], int],
     ) -> None:
         """Load the table; with ``auto_create``, a group is made when its first member comes."""
-        self._saver = TableSaver(table, self._wrapper_to_save)
+        super().__init__(table, self._wrapper_to_save)
         self._auto_create = auto_create
         self.max_groups = max_groups
         self._now_ms = now_ms
@@ -162,15 +160,6 @@ class SubscriptionGroupManager:
             data_version=self.data_version,
         )
 
-    @property
-    def is_dirty(self) -> bool:
-        """True if anything has changed since the last save."""
-        return self._saver.is_dirty
-
-    def save(self) -> None:
-        """Make the changes since the last save durable, if there are any; in any thread."""
-        self._saver.save()
-
     def _set(self, config: SubscriptionGroupConfig) -> None:
         if self._groups.get(config.group_name) != config:
             self._groups[config.group_name] = config
@@ -185,7 +174,7 @@ class SubscriptionGroupManager:
 
     def _mark_changed(self) -> None:
         self.data_version = self.data_version.next_version(self._now_ms())
-        self._saver.is_dirty = True
+        self.is_dirty = True
 
 
 def _check(config: SubscriptionGroupConfig) -> None:

@@ -3,8 +3,43 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
+
+from rmq_spark.errors import RocketPollError
+
+# ---- Limits.
+
+
+class TooMany(RocketPollError, ValueError, page="troubleshooting.md#refused-by-a-broker"):
+    """A limit is reached: nothing more is created, and what exists goes on as before.
+
+    What a broker creates for itself, as a group's retry topic, is never refused: there are as many
+    as groups.
+    """
+
+
+def int32_fault(what: str, value: int | None) -> str | None:
+    """Return why a number does not fit where a broker in Java has an int.
+
+    Such a broker may open the tables.
+    """
+    if value is None or -(1 << 31) <= value < 1 << 31:
+        return None
+    return f"{what} must be an integer of 32 bits, not {value}"
+
+
+def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: int = 1) -> None:
+    """Check that more may be made, by a setting or by a fixed limit.
+
+    Raises:
+        TooMany: The limit is reached.
+    """
+    if more > 0 and count + more > limit:
+        why = f" ({setting}={limit})" if setting else ""
+        raise TooMany(f"there are {count} {what} already, and no more are made{why}")
+
 
 Body = TypeVar("Body")
 
@@ -19,24 +54,25 @@ class Table(Protocol[Body]):
         """Replace the table; it is durable when this returns."""
 
 
-class TableSaver(Generic[Body]):
-    """Saves a table if it has changed, in any thread, while the broker's thread may change it."""
+class SavedTable(Generic[Body]):
+    """A table that any thread may save if it has changed, while the broker's thread changes it."""
 
     def __init__(
         self,
         table: Table[Body],
-        wrapper: Callable[[], Body],
+        copy: Callable[[], Body],
         on_saved: Callable[[Body], object] = lambda _: None,
     ) -> None:
         """Store the functions, both called in the thread that saves.
 
-        ``wrapper`` copies the whole table, and ``on_saved`` gets what is on the disk now.
+        ``copy`` copies the whole table, and ``on_saved`` gets what is on the disk now.
         """
         self._table = table
-        self._wrapper = wrapper
+        self._copy = copy
         self._on_saved = on_saved
         self._lock = threading.Lock()
         self.is_dirty = False
+        """True if anything has changed since the last save."""
 
     def save(self) -> None:
         """Make the changes since the last save durable, if there are any."""
@@ -47,9 +83,113 @@ class TableSaver(Generic[Body]):
                 False  # before the copy is made: what changes from here on is saved the next time
             )
             try:
-                saved = self._wrapper()
+                saved = self._copy()
                 self._table.save(saved)
             except BaseException:
                 self.is_dirty = True
                 raise
             self._on_saved(saved)
+
+
+# ---- Changes that are in force but not on the disk yet, and their undo.
+
+Name = TypeVar("Name", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class _PendingValue(Generic[Name, Value]):
+    """All changes of one name that are not decided."""
+
+    def __init__(self, settled: Value | None) -> None:
+        self.committed = settled
+        """The value that no refusal takes away; None if the name does not exist."""
+        self.values: dict[Change[Name, Value], Value | None] = {}
+        """The value that each change has given the name, the latest at the end."""
+
+    @property
+    def value(self) -> Value | None:
+        return next(reversed(self.values.values())) if self.values else self.committed
+
+
+class Change(Generic[Name, Value]):
+    """All that one request changes, under one name or several, saved or refused as a whole."""
+
+    def __init__(self, changes: PendingChanges[Name, Value]) -> None:
+        self._changes = changes
+        self._names: dict[Name, None] = {}
+
+    def record(self, name: Name, before: Value | None, value: Value | None) -> None:
+        """Record the new value of a name; None if the name was removed."""
+        self._names[name] = None
+        self._changes.record(self, name, before, value)
+
+    def commit(self) -> None:
+        """Keep the change, even if others are refused."""
+        for name in self._names:
+            self._changes.commit(self, name)
+
+    def rollback(self) -> None:
+        """Undo the change, but nothing that others have made of these names since."""
+        for name in self._names:
+            self._changes.rollback(self, name)
+
+
+class PendingChanges(Generic[Name, Value]):
+    """The undecided changes of one table.
+
+    Several may be pending for one name at a time, and may succeed or be refused in any order. A
+    name always has the value of its last pending change, else the last that was saved, or its value
+    before all of them.
+    """
+
+    def __init__(self, restore: Callable[[Name, Value | None], None]) -> None:
+        """Begin with none; ``restore`` gives a name a former value, or removes it for None."""
+        self._restore = restore
+        self._names: dict[Name, _PendingValue[Name, Value]] = {}
+
+    @contextmanager
+    def begin(self) -> Iterator[Change[Name, Value]]:
+        """Begin a change; if this block raises, its changes stay, because nobody decides them."""
+        change = Change(self)
+        try:
+            yield change
+        except BaseException:
+            change.commit()
+            raise
+
+    def forget(self, name: Name) -> None:
+        """Let no refusal bring a name back that is gone for good."""
+        self._names.pop(name, None)
+
+    def record(
+        self, change: Change[Name, Value], name: Name, before: Value | None, value: Value | None
+    ) -> None:
+        """Record the value that a change gives a name, as the latest of its changes."""
+        under_way = self._names.setdefault(name, _PendingValue(before))
+        under_way.values.pop(change, None)
+        under_way.values[change] = value
+
+    def commit(self, change: Change[Name, Value], name: Name) -> None:
+        """Settle the value that a change gives a name; earlier values are overwritten."""
+        under_way = self._names.get(name)
+        if under_way is None or change not in under_way.values:
+            return
+        under_way.committed = under_way.values[change]
+        for earlier in tuple(under_way.values):
+            del under_way.values[earlier]
+            if earlier is change:
+                break
+        self._discard_if_decided(name, under_way)
+
+    def rollback(self, change: Change[Name, Value], name: Name) -> None:
+        """Give a name the value that it has without a change."""
+        under_way = self._names.get(name)
+        if under_way is None or change not in under_way.values:
+            return
+        del under_way.values[change]
+        self._discard_if_decided(name, under_way)
+        self._restore(name, under_way.value)
+
+    def _discard_if_decided(self, name: Name, under_way: _PendingValue[Name, Value]) -> None:
+        if not under_way.values:
+            del self._names[name]

@@ -31,9 +31,7 @@ from rmq_spark.wire.names import (
     topic_fault,
 )
 
-from .changes import Change, PendingChanges
-from .limits import check_limit, int32_fault
-from .table import Table, TableSaver
+from .table import Change, PendingChanges, SavedTable, Table, check_limit, int32_fault
 
 __all__ = [
     "DLQ_PREFIX",
@@ -58,7 +56,7 @@ _BENCHMARK_QUEUES = 1_024
 _CLUSTER_QUEUES = 16
 
 
-class TopicConfigManager:
+class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
     """All topics. A change is durable after the next `save`."""
 
     def __init__(
@@ -75,7 +73,7 @@ class TopicConfigManager:
         now_ms: Callable[[], int],
     ) -> None:
         """Load the table; with ``auto_create``, a message to an unknown topic makes the topic."""
-        self._saver = TableSaver(table, self.wrapper, self._record_saved)
+        super().__init__(table, self.wrapper, self._record_saved)
         self._auto_create = auto_create
         self.max_topics = max_topics
         self.max_queues = max_queues
@@ -262,15 +260,6 @@ class TopicConfigManager:
             topic_config_table=dict(self._topics), data_version=self.data_version
         )
 
-    @property
-    def is_dirty(self) -> bool:
-        """True if anything has changed since the last save."""
-        return self._saver.is_dirty
-
-    def save(self) -> None:
-        """Make the changes since the last save durable, if there are any; in any thread."""
-        self._saver.save()
-
     def is_saved(self, config: TopicConfig) -> bool:
         """Return whether the disk has a topic as it is configured here, and it is to stay."""
         topic = config.topic_name
@@ -301,7 +290,7 @@ class TopicConfigManager:
 
     def _mark_changed(self) -> None:
         self.data_version = self.data_version.next_version(self._now_ms())
-        self._saver.is_dirty = True
+        self.is_dirty = True
 
 
 def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ...]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_spark.client.admin.topic_sizes import TopicSize
+from rmq_spark.client.admin.admin import TopicSize
 from rmq_spark.client.errors import ClientError, RouteNotFound
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topi
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
-    from rmq_spark.client.admin.cluster_lookups import QueueReport
     from rmq_spark.client.admin.lag import Lag
+    from rmq_spark.client.admin.lookups import QueueReport
 
 
 class QueueState(NamedTuple):

@@ -18,9 +18,8 @@ from rmq_spark.cli.shell.output import local_time, output_option, show_rows, wri
 from rmq_spark.client.errors import RouteNotFound
 
 if TYPE_CHECKING:
-    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.admin import Admin, BrokerSink
     from rmq_spark.client.admin.reads.committed_reads import SinkBatch
-    from rmq_spark.client.admin.sinks import BrokerSink
     from rmq_spark.client.manifest import ManifestId
 
 _BATCHES_SHOWN: Final = 20
@@ -140,7 +139,7 @@ def forget(name: str, *, yes: bool, access: ClusterAccess) -> None:
     Do so when the sink writes no more. One that goes on may commit any batch: those that it has
     committed before can come twice.
     """
-    from rmq_spark.client.admin.sinks import broker_sinks, remove_sink  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.admin import broker_sinks, remove_sink  # noqa: PLC0415  # not for help
 
     with access.admin() as admin:
         known = [each for each in broker_sinks(admin) if each.name == name]
@@ -158,7 +157,7 @@ def _nothing_committed(topic: str) -> str:
 
 
 def _staged_sinks(topic: str | None, admin: Admin) -> list[BrokerSink]:
-    from rmq_spark.client.admin.sinks import broker_sinks  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.admin import broker_sinks  # noqa: PLC0415  # not for help
 
     return broker_sinks(admin, topic)
 

@@ -1,21 +1,20 @@
 """Admin: an operator's view of a whole cluster, with names instead of addresses.
 
 This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
-`group_offsets`, brokers and routes in `cluster_lookups`, single messages in `message_lookups`.
+`group_offsets`; lookups of brokers, routes and messages in `lookups`.
 `Admin` asks every broker that has the topic, or that belongs to the cluster, and merges the
 answers. If one broker does not answer, the call fails: half an answer would look complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from types import NoneType, TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.group_offsets import GroupOffsets
-from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
-from rmq_spark.client.admin.topic_sizes import TopicSize, estimate_topic_size
+from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS, DEFAULT_CLUSTER
 from rmq_spark.client.arguments import (
     INT32_MAX,
     INT64_MAX,
@@ -30,90 +29,131 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import BrokerNotFound, MessageRejected, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.reading.read_bounds import READER_GROUP
+from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
+from rmq_spark.wire.bodies.staged_batches import SinkState
 from rmq_spark.wire.bodies.stats import TopicOffset
+from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic
+from rmq_spark.wire.record import record_size
+
+# ---- Topic sizes: no request of RocketMQ returns the bytes of a topic, because the messages of all
+# topics share one log. So the first and the last messages of each queue are sampled, and their mean
+# size is taken for all messages.
+
+_SAMPLED: Final = 32
+"""Messages looked at, at each end of a queue."""
+
+
+class TopicSize(NamedTuple):
+    """The number of messages in a topic, and their estimated size."""
+
+    messages: int
+    stored_bytes: int  # estimate of what they take in the commit log
+    last_timestamp: int  # ms since the epoch at which the last one was stored; 0 without any
+
+
+def estimate_topic_size(
+    instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]
+) -> TopicSize:
+    """Estimate the size of a topic from some messages of each queue, whose ends are given."""
+    messages = stored_bytes = last = 0
+    for queue, held in offsets.items():
+        count = max(held.max_offset - held.min_offset, 0)
+        if not count:
+            continue
+        means = list(_mean_record_sizes(instance, queue, held))
+        messages += count
+        stored_bytes += round(count * sum(means) / len(means)) if means else 0
+        last = max(last, held.last_update_timestamp)
+    return TopicSize(messages, stored_bytes, last)
+
+
+def _mean_record_sizes(
+    instance: ClientInstance, queue: MessageQueue, offsets: TopicOffset
+) -> Iterator[float]:
+    """Yield the mean length of the first records of a queue, and of its last ones.
+
+    Apart, as a broker gives fewer at once where they are long.
+    """
+    address = instance.routes.address_for_read(queue.broker_name)
+    behind_first = offsets.min_offset + _SAMPLED
+    starts = [offsets.min_offset]
+    if offsets.max_offset > behind_first:
+        starts.append(max(offsets.max_offset - _SAMPLED, behind_first))
+    for start in starts:
+        pulled = instance.api.peek(address, READER_GROUP, queue, start, _SAMPLED)
+        if pulled.pull_status is PullStatus.FOUND:
+            sizes = list(_record_sizes(memoryview(pulled.records)))
+            if sizes:
+                yield sum(sizes) / len(sizes)
+
+
+def _record_sizes(records: memoryview) -> Iterator[int]:
+    at = 0
+    try:
+        while at < len(records):
+            size = record_size(records, at)
+            yield size
+            at += size
+    except RecordError:  # one that cannot be read is for whoever reads the queue
+        return
+
 
 # ---- Config checks: settings of topics and groups, checked before they are sent to a broker.
 
-_NONE_TYPE: Final = "None"
-_BOOL_TYPE: Final = "bool"
-_INT_TYPE: Final = "int"
 _INT64_FIELDS: Final = frozenset({"broker_id", "which_broker_when_consume_slowly"})
+_OTHER_FIELDS: Final[Mapping[str, tuple[type | tuple[type, ...], str, str]]] = {
+    "topic_filter_type": (TopicFilterType, "a TopicFilterType", "TopicFilterType.SINGLE_TAG"),
+    "group_retry_policy": (Mapping, "a mapping, as in RocketMQ's JSON", '{"type": "CUSTOMIZED"}'),
+    "subscription_data_set": ((list, tuple), "a list of mappings", '[{"topic": "orders"}]'),
+    "attributes": (Mapping, "a mapping of texts", '{"message.type": "NORMAL"}'),
+}
+"""Settings that are neither numbers nor true or false: types, what is needed, and an example."""
 
 
 def check_topic_config(config: TopicConfig | None) -> None:
-    """Raise an error if a setting of a topic has a value that it cannot have.
-
-    Raises:
-        MessageRejected: A number is too large for its field.
-        TypeError: A setting has the wrong type; the error names it.
-    """
-    if config is None:
-        return
-    check_kind(
-        "config", config, TopicConfig, "a TopicConfig", 'TopicConfig(topic_name="orders", perm=6)'
-    )
-    _check_settings(config)
-    kind, example = config.topic_filter_type, "TopicFilterType.SINGLE_TAG"
-    check_kind("topic_filter_type of config", kind, TopicFilterType, "a TopicFilterType", example)
-    _check_attributes(config.attributes)
+    """Raise an error if a setting of a topic has a value that it cannot have."""
+    if config is not None:
+        example = 'TopicConfig(topic_name="orders", perm=6)'
+        check_kind("config", config, TopicConfig, "a TopicConfig", example)
+        _check_settings(config)
 
 
 def check_group_config(config: SubscriptionGroupConfig | None) -> None:
-    """Raise an error if a setting of a group has a value that it cannot have.
-
-    Raises:
-        MessageRejected: A number is too large for its field.
-        TypeError: A setting has the wrong type; the error names it.
-    """
-    if config is None:
-        return
-    example = 'SubscriptionGroupConfig(group_name="billing", retry_max_times=3)'
-    check_kind("config", config, SubscriptionGroupConfig, "a SubscriptionGroupConfig", example)
-    _check_settings(config)
-    policy, needed, example = (
-        config.group_retry_policy,
-        "a mapping, as in RocketMQ's JSON",
-        '{"type": "CUSTOMIZED"}',
-    )
-    check_kind("group_retry_policy of config", policy, (Mapping, NoneType), needed, example)
-    data, needed, example = (
-        config.subscription_data_set,
-        "a list of mappings",
-        '[{"topic": "orders"}]',
-    )
-    check_kind("subscription_data_set of config", data, (list, tuple, NoneType), needed, example)
-    for each in data or ():
-        check_kind("one of subscription_data_set of config", each, Mapping, needed, example)
-    _check_attributes(config.attributes)
+    """Raise an error if a setting of a group has a value that it cannot have."""
+    if config is not None:
+        example = 'SubscriptionGroupConfig(group_name="billing", retry_max_times=3)'
+        check_kind("config", config, SubscriptionGroupConfig, "a SubscriptionGroupConfig", example)
+        _check_settings(config)
 
 
 def _check_settings(config: TopicConfig | SubscriptionGroupConfig) -> None:
-    """Raise an error if a setting has not its kind: a number, or true or false."""
     for each in fields(config):
         name, value = f"{each.name} of config", getattr(config, each.name)
-        kinds = str(each.type).split(" | ")
-        if value is None and _NONE_TYPE in kinds:
+        types = str(each.type).split(" | ")
+        if value is None and ("None" in types or "Any" in types):
             continue
-        if _BOOL_TYPE in kinds:
+        if "bool" in types:
             check_flag(name, value)
-        elif _INT_TYPE in kinds:
+        elif "int" in types:
             most = INT64_MAX if each.name in _INT64_FIELDS else INT32_MAX
             check_range(name, value, -most - 1, most)
-
-
-def _check_attributes(attributes: Mapping[str, str] | None) -> None:
-    needed, example = "a mapping of texts", '{"message.type": "NORMAL"}'
-    check_kind("attributes of config", attributes, (Mapping, NoneType), needed, example)
-    for each in (*(attributes or {}), *(attributes or {}).values()):
-        check_kind("one of attributes of config", each, str, needed, example)
-
-
-_CLUSTER: Final = "DefaultCluster"
+        elif each.name in _OTHER_FIELDS:
+            kinds, needed, example = _OTHER_FIELDS[each.name]
+            check_kind(name, value, kinds, needed, example)
+            parts: Iterable[object] = ()
+            kind: type = Mapping
+            if each.name == "subscription_data_set":
+                parts = value
+            elif each.name == "attributes":
+                parts, kind = (*value, *value.values()), str
+            for part in parts:
+                check_kind(f"one of {name}", part, kind, needed, example)
 
 
 class Admin(GroupOffsets):
@@ -121,8 +161,10 @@ class Admin(GroupOffsets):
 
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
     that they list, they raise a `ClientError` if a name server or a broker that has to be asked
-    does not answer, or refuses. Changes are made on one broker after the other, in the order of
-    their names. After such an error, the brokers before the failed one have the change, and the
+    does not answer, or refuses: `RouteNotFound` if no name server knows a topic, or none of its
+    brokers has a master, `BrokerNotFound` if there is no master, or none of a cluster. An argument
+    of the wrong type is a TypeError. Changes are made on one broker after the other, in the order
+    of their names. After an error, the brokers before the failed one have the change, and the
     others do not. Any call may be repeated: it changes nothing twice.
 
     Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `all_topic_configs`,
@@ -148,9 +190,6 @@ class Admin(GroupOffsets):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         instance: A `ClientInstance` to share with producers and consumers; ``name_servers`` is then
             ignored. Without it, this object has an instance of its own.
-
-    Raises:
-        TypeError: An argument has the wrong type.
     """
 
     def __init__(
@@ -184,12 +223,8 @@ class Admin(GroupOffsets):
 
         Args:
             cluster: Name of the cluster; None for all clusters. An unknown cluster has no topics.
-
-        Raises:
-            NoNameServer: No name server answers.
-            TypeError: The cluster's name is no text.
         """
-        cluster = check_name("cluster", cluster, _CLUSTER)
+        cluster = check_name("cluster", cluster, DEFAULT_CLUSTER)
         return self.instance.name_servers.admin.topics(cluster)
 
     def create_topic(
@@ -213,9 +248,6 @@ class Admin(GroupOffsets):
         Raises:
             MessageRejected: The name is not valid, or ``queue_nums`` is less than 1.
             BrokerNotFound: There are no masters, or none of that name.
-            ClientError: A broker or name server does not answer, or refuses. The masters
-                before it have the topic.
-            TypeError: An argument has the wrong type.
         """
         topic = check_topic(topic)
         broker_name = check_name("broker_name", broker_name, "broker-a")
@@ -240,12 +272,6 @@ class Admin(GroupOffsets):
         Args:
             topic: Name of the topic.
             cluster: Name of the cluster; None for all clusters.
-
-        Raises:
-            BrokerNotFound: The name servers know no master, or none of that cluster.
-            ClientError: A broker or name server does not answer, or refuses. The brokers
-                before it have deleted the topic.
-            TypeError: An argument has the wrong type.
         """
         topic = check_text("topic", topic, "orders")
         for address in self.masters(cluster).values():
@@ -254,11 +280,7 @@ class Admin(GroupOffsets):
         self.instance.routes.discard(topic)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
-        """Return the first and last offset of each queue of a topic, and when it was last written.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
+        """Return the ends of each queue of a ``topic``, and when it was last written."""
         topic = check_text("topic", topic, "orders")
         return dict(
             pair
@@ -267,11 +289,7 @@ class Admin(GroupOffsets):
         )
 
     def topic_size(self, topic: str) -> TopicSize:
-        """Return the number of messages in a topic, and an estimate of their bytes in the log.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
+        """Return the number of messages in a topic, and an estimate of their bytes in the log."""
         return estimate_topic_size(self.instance, self.topic_offsets(topic))
 
     # ---- groups
@@ -292,10 +310,6 @@ class Admin(GroupOffsets):
 
         Raises:
             MessageRejected: The name is not valid.
-            BrokerNotFound: The name servers know no master, or none of that cluster.
-            ClientError: A broker or name server does not answer, or refuses. The masters
-                before it have the group.
-            TypeError: An argument has the wrong type.
         """
         group = check_group(group)
         check_group_config(config)
@@ -314,12 +328,6 @@ class Admin(GroupOffsets):
             group: Name of the group.
             cluster: Name of the cluster; None for the masters of all clusters.
             with_offsets: Whether to delete its committed offsets as well.
-
-        Raises:
-            BrokerNotFound: The name servers know no master, or none of that cluster.
-            ClientError: A broker or name server does not answer, or refuses. The brokers
-                before it have deleted the group.
-            TypeError: An argument has the wrong type.
         """
         group = check_text("group", group, "billing")
         check_flag("with_offsets", with_offsets)
@@ -331,12 +339,7 @@ class Admin(GroupOffsets):
                 self.delete_topic(topic, cluster)
 
     def groups(self) -> frozenset[str]:
-        """Return the names of all consumer groups.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-        """
+        """Return the names of all consumer groups."""
         return frozenset(
             group
             for address in self.masters().values()
@@ -344,11 +347,7 @@ class Admin(GroupOffsets):
         )
 
     def groups_of_topic(self, topic: str) -> frozenset[str]:
-        """Return the names of the groups that consume a topic, or have consumed it.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-        """
+        """Return the names of the groups that consume a topic, or have consumed it."""
         topic = check_text("topic", topic, "orders")
         return frozenset(
             group
@@ -382,7 +381,7 @@ class Admin(GroupOffsets):
         if is_unique_id(offset_message_id):
             raise MessageRejected(
                 "message id",
-                "one of a broker, as SendResult.offset_message_id; this is its producer's: ask for "
+                "one of a broker, as SendResult.offset_message_id; this is its producer's: call "
                 "messages_by_unique_id(topic, message_id)",
                 offset_message_id,
             )
@@ -391,5 +390,42 @@ class Admin(GroupOffsets):
         names = {each: name for name, each in self.masters().items()}
         found = self._messages(address, record, names.get(address, ""))
         if not found:
-            raise ProtocolError(address, "its answer has no message")
+            raise ProtocolError(address, "its response contains no message")
         return found[0]
+
+
+# ---- Sinks that stage their batches on our brokers; RocketMQ's have none and are skipped.
+
+
+class BrokerSink(NamedTuple):
+    """A sink, with its state at one broker: the last batch that it has committed."""
+
+    name: str
+    broker_name: str
+    state: SinkState
+
+
+def broker_sinks(admin: Admin, topic: str | None = None) -> list[BrokerSink]:
+    """Return the sinks that have committed staged batches on our brokers."""
+    return [
+        BrokerSink(name, broker_name, state)
+        for broker_name, address in _staging_brokers(admin)
+        for name, state in sorted(admin.instance.api.admin.sinks(address).items())
+        if topic is None or topic in state.topics
+    ]
+
+
+def remove_sink(admin: Admin, name: str) -> list[str]:
+    """Remove a sink and its staged rows from all brokers; return the names of those that had it."""
+    return [
+        broker_name
+        for broker_name, address in _staging_brokers(admin)
+        if admin.instance.api.admin.forget_sink(address, name)
+    ]
+
+
+def _staging_brokers(admin: Admin) -> Iterator[tuple[str, str]]:
+    """Yield the names and addresses of the masters on which batches can be staged."""
+    for name, address in admin.masters().items():
+        if Extension.STAGED_BATCHES in admin.instance.api.agreement(address).extensions:
+            yield name, address

@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import messages_behind
-from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
 from rmq_spark.wire.bodies.client_info import ConsumerConnection
-from rmq_spark.wire.bodies.configs import TopicConfig
 
 ROWS_MAX: Final = 65_536
 """The most rows that are asked for in one look, for the times of groups that are behind."""
@@ -27,60 +26,38 @@ _SEPARATOR = "@"
 
 
 class TopicReport(NamedTuple):
-    """The offsets of a topic on one broker, of all its queues together.
-
-    Attributes:
-        topic: Name of the topic.
-        message_type: Type that the topic was declared with, such as NORMAL.
-        begin: Sum of the offsets of the first messages.
-        end: Sum of the end offsets of the queues: the number of messages that were ever sent.
-        last_update_ms: Milliseconds since the epoch at which the newest message was stored, or 0.
-    """
+    """The offsets of a topic on one broker, of all its queues together."""
 
     topic: str
-    message_type: str
-    begin: int
-    end: int
-    last_update_ms: int
+    message_type: str  # with which it was declared, such as NORMAL
+    begin: int  # sum of the offsets of the first messages
+    end: int  # sum of the end offsets: the number of messages that were ever sent
+    last_update_ms: int  # since the epoch, when the newest message was stored; or 0
 
 
 class GroupReport(NamedTuple):
-    """The progress of a group in a topic on one broker, in all queues together.
-
-    Attributes:
-        group: Name of the group.
-        topic: Name of the topic.
-        messages: Number of messages past the group's offsets.
-        consumed: Sum of the group's offsets.
-        last_timestamp_ms: Milliseconds since the epoch at which the last consumed message was
-            stored, of the queue that is furthest behind and has messages left; 0 without any, or if
-            it was not requested.
-    """
+    """The progress of a group in a topic on one broker, in all queues together."""
 
     group: str
     topic: str
-    messages: int
-    consumed: int
+    messages: int  # past the group's offsets
+    consumed: int  # sum of the group's offsets
     last_timestamp_ms: int
+    """Milliseconds since the epoch at which the last consumed message was stored, of the queue that
+    is furthest behind and has messages left; 0 without any, or if it was not requested."""
 
 
 class BrokerReport(NamedTuple):
-    """One broker, with its topics and groups.
-
-    Attributes:
-        runtime: Figures that the broker reports on itself, by RocketMQ's names; none in the first
-            seconds of a RocketMQ broker.
-        topics: Its topics, by name.
-        group_names: Names of its groups, in order, including those that have consumed nothing.
-        groups: Its groups in their topics, by name.
-        members: Members of those groups that are online, by group.
-    """
+    """One broker, with its topics and groups."""
 
     runtime: Mapping[str, str]
+    """Figures that the broker reports on itself, by RocketMQ's names; none in the first seconds of
+    a RocketMQ broker."""
+
     topics: tuple[TopicReport, ...]
-    group_names: tuple[str, ...]
+    group_names: tuple[str, ...]  # including those that have consumed nothing
     groups: tuple[GroupReport, ...]
-    members: Mapping[str, ConsumerConnection]
+    members: Mapping[str, ConsumerConnection]  # those that are online, by group
 
 
 class _TopicOffsets(NamedTuple):
@@ -98,28 +75,25 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
         address: Address of the broker, as ``host:port``.
         with_times: Whether to ask for times of groups, too: of those with the fewest queues first,
             while all together need no more than `ROWS_MAX` rows.
-
-    Raises:
-        ClientError: The broker does not answer.
     """
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     names = tuple(sorted(api.admin.group_configs(address)))
     topics = {each.report.topic: each for each in _topic_offsets(api, address)}
-    members = dict(_members(api, address, names))
-    groups = _group_reports(_committed_offsets(api, address), topics, names, members)
+    members: dict[str, ConsumerConnection] = {}
+    for group in names:
+        with suppress(ConsumerNotOnline, BrokerRefused):  # as some brokers say of one offline
+            members[group] = api.admin.consumer_connection(address, group)
+    groups = _group_reports(api, address, topics, names, members)
+    runtime: Mapping[str, str] = {}
+    with suppress(BrokerRefused):  # as RocketMQ does before it has any
+        runtime = api.admin.runtime_info(address)
     return BrokerReport(
-        _runtime_info(api, address),
+        runtime,
         tuple(each.report for each in topics.values()),
         names,
         tuple(_with_times(api, address, topics, groups) if with_times else groups),
         members,
     )
-
-
-def _runtime_info(api: BrokerApi, address: str) -> Mapping[str, str]:
-    with suppress(BrokerRefused):  # as RocketMQ does before it has any
-        return api.admin.runtime_info(address)
-    return {}
 
 
 def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
@@ -129,7 +103,7 @@ def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
             offsets = table.values()
             report = TopicReport(
                 topic,
-                _message_type(config),
+                (config.attributes or {}).get("message.type", "UNSPECIFIED"),
                 sum(each.min_offset for each in offsets),
                 sum(each.max_offset for each in offsets),
                 max((each.last_update_timestamp for each in offsets), default=0),
@@ -142,56 +116,34 @@ def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
             yield _TopicOffsets(report, ends)
 
 
-def _message_type(config: TopicConfig) -> str:
-    return (config.attributes or {}).get("message.type", "UNSPECIFIED")
-
-
-def _members(
-    api: BrokerApi, address: str, names: Iterable[str]
-) -> Iterator[tuple[str, ConsumerConnection]]:
-    for group in names:
-        with suppress(ConsumerNotOnline, BrokerRefused):  # as some brokers say of one offline
-            yield group, api.admin.consumer_connection(address, group)
-
-
-def _committed_offsets(
-    api: BrokerApi, address: str
-) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
-    """Return what groups have committed, by group, topic and queue."""
-    found: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
-    with suppress(BrokerRefused):  # as some brokers do where there is nothing
-        for key, offsets in api.admin.all_offsets(address).items():
-            topic, _, group = key.partition(_SEPARATOR)
-            found[group][topic] = offsets
-    return found
-
-
 def _group_reports(
-    offsets_of: Mapping[str, Mapping[str, Mapping[int, int]]],
+    api: BrokerApi,
+    address: str,
     topics: Mapping[str, _TopicOffsets],
     group_names: Iterable[str],
     members: Mapping[str, ConsumerConnection],
 ) -> list[GroupReport]:
-    """Return how far groups are in their topics, but those that they subscribe to no longer."""
+    """Return how far groups are in their topics, but those that they subscribe to no longer.
+
+    Without a committed offset, a group has consumed nothing.
+    """
+    offsets_of: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
+    with suppress(BrokerRefused):  # as some brokers do where there is nothing
+        for key, offsets in api.admin.all_offsets(address).items():
+            topic, _, group = key.partition(_SEPARATOR)
+            offsets_of[group][topic] = offsets
     reports = []
     for group in group_names:
         online = members.get(group)
         subscribed = online.subscription_table if online is not None else None
         for topic, offsets in sorted(offsets_of.get(group, {}).items()):
-            found = topics.get(topic)
-            if found is not None and (not subscribed or topic in subscribed):
-                reports.append(_group_report(group, found, offsets))
+            if topic not in topics or (subscribed and topic not in subscribed):
+                continue
+            ends = topics[topic].ends
+            committed = {queue_id: max(offsets.get(queue_id, 0), 0) for queue_id in ends}
+            lag = sum(messages_behind(end, committed[queue_id]) for queue_id, end in ends.items())
+            reports.append(GroupReport(group, topic, lag, sum(committed.values()), 0))
     return reports
-
-
-def _group_report(group: str, topic: _TopicOffsets, offsets: Mapping[int, int]) -> GroupReport:
-    """Return the progress of a group; without a committed offset, it has consumed nothing."""
-    committed = {queue_id: max(offsets.get(queue_id, 0), 0) for queue_id in topic.ends}
-    consumed = sum(committed.values())
-    messages = sum(
-        messages_behind(end, committed[queue_id]) for queue_id, end in topic.ends.items()
-    )
-    return GroupReport(group, topic.report.topic, messages, consumed, 0)
 
 
 def _with_times(

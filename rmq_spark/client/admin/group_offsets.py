@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from rmq_spark.client.admin.cluster_lookups import ClusterLookups
 from rmq_spark.client.admin.lag import Lag
+from rmq_spark.client.admin.lookups import Lookups
 from rmq_spark.client.admin.reads.table_display import LagTable
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
@@ -56,18 +56,20 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
     A member that left may have stored its last offsets after the new ones were stored for it.
     However many members are silent, a round ends with the first of them, after the ten seconds for
     which the broker waits.
-
-    Raises:
-        ConsumerNotOnline: A member was notified and does not answer, or a member has left or
-            reconnected in each round.
     """
     asked: set[str] = set()
     left = silent = moved = frozenset[str]()
     places: Mapping[str, str] = {}
 
     def ask(client_id: str) -> None:
+        """Return if a member answers its broker, whatever it says; raise an error if not."""
         asked.add(client_id)
-        _ping_member(api, address, group, client_id)
+        try:
+            api.admin.consumer_running_info(address, group, client_id)
+        except (ConsumerNotOnline, SystemBusy):
+            raise
+        except (BrokerRefused, ProtocolError):  # its own words, or it is too old to be asked
+            return
 
     for _ in range(ROUNDS_MAX):
         if not left:
@@ -89,32 +91,16 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             return
         untold = any(isinstance(outcome, SystemBusy) for outcome in outcomes.values())
         left = frozenset() if moved or untold else silent
-    raise _unconfirmed_error(address, group, (silent & asked) | moved, len(silent - asked - moved))
-
-
-def _unconfirmed_error(
-    address: str, group: str, unconfirmed: frozenset[str], unasked_count: int
-) -> ConsumerNotOnline:
+    unconfirmed, unasked_count = (silent & asked) | moved, len(silent - asked - moved)
     more = f", and {unasked_count} more were not asked" if unasked_count else ""
     remark = (
-        f"the offsets of <{sanitize(group)}> are stored on this broker, and its members were told, "
-        f"but {', '.join(map(sanitize, sorted(unconfirmed)))} did not answer behind that, or left "
-        "or "
-        f"connected anew{more}: who has not heard may store the offsets that it had: stop it, or "
-        "do this again when it answers"
+        f"the offsets of <{sanitize(group)}> are stored on this broker, and its members were "
+        f"notified, but {', '.join(map(sanitize, sorted(unconfirmed)))} did not answer afterwards, "
+        f"or left or reconnected{more}. A member that was not notified may overwrite the offsets "
+        "with its own: stop it, or repeat this when it answers"
     )
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    return ConsumerNotOnline(ResponseCode.CONSUME_MSG_TIMEOUT, remark, address, code)
-
-
-def _ping_member(api: BrokerApi, address: str, group: str, client_id: str) -> None:
-    """Return if a member answers its broker, whatever it says; raise an error if it does not."""
-    try:
-        api.admin.consumer_running_info(address, group, client_id)
-    except (ConsumerNotOnline, SystemBusy):
-        raise
-    except (BrokerRefused, ProtocolError):  # its own words, or it is too old to be asked
-        return
+    raise ConsumerNotOnline(ResponseCode.CONSUME_MSG_TIMEOUT, remark, address, code)
 
 
 def _member_addresses(api: BrokerApi, address: str, group: str) -> Mapping[str, str]:
@@ -131,19 +117,13 @@ _RESET_THREADS_MAX: Final = 16
 """Most brokers, and most queues of a broker, that are reset at a time."""
 
 
-class GroupOffsets(ClusterLookups):
+class GroupOffsets(Lookups):
     """Looks up and changes the offsets of consumer groups."""
 
     # ---- offsets
 
     def lag(self, group: str, topic: str) -> LagTable:
-        """Return the progress of a group in each queue of a topic, whether it is online or not.
-
-        Raises:
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
-            ClientError: A broker or name server does not answer, or refuses.
-            TypeError: A name is no text.
-        """
+        """Return the progress of a group in each queue of a topic, whether it is online or not."""
         group = check_text("group", group, "billing")
         topic = check_text("topic", topic, "orders")
         found: list[Lag] = []
@@ -165,14 +145,6 @@ class GroupOffsets(ClusterLookups):
 
         Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not distinguish
         the two here, but `lag` does.
-
-        Args:
-            group: Name of the group.
-
-        Raises:
-            BrokerNotFound: The name servers know no master.
-            ClientError: A broker or name server does not answer, or refuses.
-            TypeError: The group's name is no text.
         """
         group = check_text("group", group, "billing")
         return LagTable(
@@ -204,7 +176,8 @@ class GroupOffsets(ClusterLookups):
         group = check_text("group", group, "billing")
         check_queue("queue", queue)
         check_number("queue_offset", queue_offset, 42)
-        address = self._address_of(queue)
+        self.instance.routes.refresh(queue.topic)
+        address = self.instance.routes.master_address(queue.broker_name)
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
         if not low <= queue_offset <= high:
             raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)
@@ -232,7 +205,6 @@ class GroupOffsets(ClusterLookups):
 
         Raises:
             MessageRejected: The time is before 1970, or must be seconds.
-            RouteNotFound: No name server knows the topic, or none of its brokers has a master.
             NotSupported: A member is a Java pull consumer, which ignores the notification.
             ConsumerNotOnline: A member does not answer: it may have missed the notification, and
                 may overwrite these offsets with its old ones. All else is done.
@@ -272,7 +244,9 @@ class GroupOffsets(ClusterLookups):
         stored = self._store_offsets(name, address, header)
         if not self._api.consumer_ids(address, header.group):
             return stored  # those that begin from now on go on there
-        told = self._notify_time(address, header)
+        told: Mapping[MessageQueue, int] = {}
+        with suppress(ConsumerNotOnline):  # the last has just left
+            told = self._api.admin.reset_offset(address, header)  # members store theirs themselves
         for queue in sorted(told.keys() - stored.keys()):  # the topic has it since just now
             self._api.update_consumer_offset(address, header.group, queue, told[queue])
         return {**stored, **told}
@@ -299,7 +273,12 @@ class GroupOffsets(ClusterLookups):
             places = [
                 (address, each)
                 for address in self.masters().values()
-                for each in sorted(self._consumed_topics(address, source))
+                for each in sorted(
+                    {
+                        queue.topic
+                        for queue in self._api.admin.consume_stats(address, source).offset_table
+                    }
+                )
             ]
         refusal: BrokerRefused = NotFound(
             22,
@@ -320,11 +299,6 @@ class GroupOffsets(ClusterLookups):
                 are_copied = True
         if not are_copied:
             raise refusal
-
-    def _consumed_topics(self, address: str, group: str) -> frozenset[str]:
-        """Return the topics of which a broker has offsets of a group."""
-        offsets = self._api.admin.consume_stats(address, group).offset_table
-        return frozenset(queue.topic for queue in offsets)
 
     def _store_offsets(
         self, broker_name: str, address: str, header: ResetOffsetRequestHeader
@@ -354,15 +328,6 @@ class GroupOffsets(ClusterLookups):
         raise_first(outcomes.values())
         return {queue: each for queue, each in outcomes.items() if isinstance(each, int)}
 
-    def _notify_time(
-        self, address: str, header: ResetOffsetRequestHeader
-    ) -> Mapping[MessageQueue, int]:
-        """Tell the members to go on at a time; they store their offsets themselves."""
-        try:
-            return self._api.admin.reset_offset(address, header)
-        except ConsumerNotOnline:  # the last has just left
-            return {}
-
     def _check_members_notifiable(self, address: str, group: str) -> None:
         """Raise an error if a member ignores what brokers tell it: Java's pull consumers do.
 
@@ -380,8 +345,8 @@ class GroupOffsets(ClusterLookups):
         if self._api.admin.broker_config(address).get("useServerSideResetOffset") == "true":
             return
         remark = (
-            "pull consumers of Java ignore where they are told to go on: stop "
-            f"{', '.join(map(sanitize, deaf))} first; nothing has changed on this broker"
+            "Java's pull consumers ignore resets, so nothing was changed on this broker: stop "
+            f"{', '.join(map(sanitize, deaf))} first"
         )
         raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
@@ -392,7 +357,9 @@ class GroupOffsets(ClusterLookups):
         """
         version = self.instance.connections.peer_version(address)
         if not self._api.agreement(address).extensions and version < _VERSION_5:
-            remark = "RocketMQ 4.9 can tell members only of times: stop the group's consumers first"
+            remark = (
+                "RocketMQ 4.9 can reset members only to times: stop the group's consumers first"
+            )
             raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
     def _notify_offset(
@@ -417,7 +384,3 @@ class GroupOffsets(ClusterLookups):
         route = self.instance.routes.route(topic)
         every = {*route.subscribe_queues, *route.publish_queues}
         return sorted(queue for queue in every if queue.broker_name == broker_name)
-
-    def _address_of(self, queue: MessageQueue) -> str:
-        self.instance.routes.refresh(queue.topic)
-        return self.instance.routes.master_address(queue.broker_name)

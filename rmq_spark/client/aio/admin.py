@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
-from rmq_spark.client.admin.reads.message_lookups import ADMIN_TIMEOUT_MS
+from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 

@@ -196,6 +196,9 @@ class Client(ForkAware):
             return
         names = ", ".join(str(each) for each in users)
         _log.warning("the event loop was closed before %s: stopping, and leaving the groups", names)
+        self._stop_users(users)
+
+    def _stop_users(self, users: Mapping[object, Callable[[], object]]) -> None:
         for user, leave in users.items():
             leave()
             self.unregister(user)
@@ -214,9 +217,7 @@ class Client(ForkAware):
         finally:
             with self._mutex:
                 users = dict(self._users)
-            for user, leave in users.items():
-                leave()
-                self.unregister(user)
+            self._stop_users(users)
             self.threads.stop(THREAD_STOP_MS)
 
     async def __aenter__(self) -> Client:
@@ -224,7 +225,7 @@ class Client(ForkAware):
         try:
             await self._call_queue.call(bridge, self._start)
         except asyncio.CancelledError:
-            self._call_queue.call(bridge, self._stop)  # behind the start, should that have begun
+            self._call_queue.call(bridge, self._stop)  # after the start, if it has begun
             raise
         return self
 

@@ -31,7 +31,7 @@ from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     LitePullConsumerImpl,
     MessageQueueListener,
 )
-from rmq_spark.client.consumer.offsets.commit import CommitRequest
+from rmq_spark.client.consumer.offsets.offset_manager import CommitRequest
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, Handout
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.health import ConsumerHealth
@@ -39,7 +39,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- LoopConsumer: the threaded consumer behind one of asyncio; it gives messages, and waits for
+# ---- LoopConsumer: the threaded consumer inside one of asyncio; it gives messages, and waits for
 # none.
 
 ListenerRunner = Callable[

@@ -99,7 +99,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
     Use it in an ``async with`` statement. Any number of tasks may send at once; what they send at
     the same time may be stored in any order. Batches and tables are sent by the eight threads that
     a process has for the blocking calls of its coroutines. A call that is cancelled before it has
-    one is not made; one that is cancelled later goes on, and its result is dropped.
+    one is not made; one that is cancelled later continues, and its result is dropped.
 
     Example:
         async with Producer("shop", "localhost:9876") as producer:
@@ -282,7 +282,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
             check_time_ms("timeout_ms", timeout_ms)
         prepared = producer.prepare_small(message)
         is_free = queue is None and message.sharding_key is None
-        if prepared is None or not is_free or line.waiters:  # who waits for room goes first
+        if prepared is None or not is_free or line.waiters:  # earlier sends wait for room
             return self._send(bridge, producer, message, prepared, queue, timeout_ms)
         promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
         if producer.send_nonblocking(prepared, None, timeout_ms, promise, bridge.loop.call_soon):

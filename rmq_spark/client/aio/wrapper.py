@@ -77,7 +77,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         """
         bridge = self._get_bridge()
         if self._is_running and not self._is_closing:
-            return  # nothing is awaited: who is cancelled here must not close what others use
+            return  # without awaiting: a cancelled start would close what others use
         try:
             await self._call_queue.call(bridge, self._start_wrapped)
         except asyncio.CancelledError:
@@ -85,7 +85,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
             raise
 
     async def close(self) -> None:
-        """Stop within two seconds; a cancelled close goes on in the background.
+        """Stop within two seconds; a cancelled close continues in the background.
 
         Closing again only waits for the first close.
         """
@@ -153,7 +153,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         return self._client.bridge(self)
 
     def _get_started(self) -> _Threaded:
-        """Return the threaded one for a call that waits for nobody."""
+        """Return the threaded one for a call that does not block."""
         self._get_bridge()
         if self._wrapped is None:
             raise ClientShutDown(f"{self} was not started yet")
@@ -163,11 +163,11 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         return ClientShutDown(f"{self} was closed. Make a new one")
 
     def _call(self, call: Callable[[_Threaded], _Result]) -> asyncio.Future[_Result]:
-        """Have a blocking call made in a thread, beside others."""
+        """Make a blocking call in a thread, concurrently with others."""
         return call_in_thread(self._get_bridge(), lambda: call(self._get_wrapped()))
 
     def _call_in_turn(self, call: Callable[[_Threaded], _Result]) -> asyncio.Future[_Result]:
-        """Have a blocking call made in a thread, behind those before."""
+        """Make a blocking call in a thread, after the earlier ones."""
         return self._call_queue.call(self._get_bridge(), lambda: call(self._get_wrapped()))
 
     def _after_fork(self) -> None:
@@ -181,7 +181,7 @@ def run_in_thread(
     """Return a method that awaits a blocking method of the threaded one, with its arguments.
 
     With ``is_ordered`` the calls of a member are made one at a time. A call that is cancelled
-    before it has begun is not made; one that has begun goes on, and its result is dropped.
+    before it has begun is not made; one that has begun continues, and its result is dropped.
     """
 
     @functools.wraps(method)

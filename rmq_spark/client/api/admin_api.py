@@ -141,8 +141,7 @@ class AdminApi:
 
     def sinks(self, address: str) -> Mapping[str, SinkState]:
         """Return the last batch of each sink at one of our brokers, by the sink's name."""
-        answer = self.requests.call(address, RequestCode.ALL_SINKS)
-        return response_body(address, SinksBody, answer).sinks
+        return self.requests.body(SinksBody, address, RequestCode.ALL_SINKS).sinks
 
     def forget_sink(self, address: str, sink: str) -> bool:
         """Remove a sink from one of our brokers; return whether the broker knew it."""
@@ -279,16 +278,19 @@ class AdminApi:
         """
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         header = GetConsumerRunningInfoRequestHeader(group, client_id)
-        calls = TypedRequests(self.requests.request, RELAY_TIMEOUT_MS)
-        return calls.body(ConsumerRunningInfo, address, code, header)
+        return self.requests.body(ConsumerRunningInfo, address, code, header, RELAY_TIMEOUT_MS)
 
     def consume_message_directly(
         self, address: str, header: ConsumeMessageDirectlyResultRequestHeader
     ) -> ConsumeMessageDirectlyResult:
         """Make a consumer consume one message now, by way of the broker."""
-        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-        calls = TypedRequests(self.requests.request, RELAY_TIMEOUT_MS)
-        return calls.body(ConsumeMessageDirectlyResult, address, code, header)
+        return self.requests.body(
+            ConsumeMessageDirectlyResult,
+            address,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            header,
+            RELAY_TIMEOUT_MS,
+        )
 
     # ---- the broker
 
@@ -402,9 +404,9 @@ class NameServerApi:
     def _ask_with_retry(self, call: Callable[[str], _Found]) -> _Found:
         """Return the answer of any name server; one that closes the connection is asked again.
 
-        It may have closed one that is kept open between questions, as whoever is started again
-        does, and that may be seen only when the next question has been sent. Operators have the
-        time for a second one; a send that looks for its route has not.
+        A name server that was restarted has closed a connection that was kept open between
+        requests, which may show only when the next request has been sent. Operators have the time
+        for a second one; a send that looks for its route has not.
         """
 
         def asked(address: str) -> _Found:

@@ -1,1 +1,1 @@
-"""Concurrency: the client's threads, scheduled tasks and locks, its shutdown, and forks."""
+"""Concurrency: the client's threads and scheduled tasks, its shutdown, and forks."""

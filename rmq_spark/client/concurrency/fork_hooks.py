@@ -46,7 +46,7 @@ def _notify_all() -> None:
     for bound in list(_instances.values()):
         try:
             bound._after_fork()  # its subclasses' alone, and no method for users
-        except Exception as error:  # noqa: BLE001, PERF203  # the others have to be told as well
+        except Exception as error:  # noqa: BLE001, PERF203  # the others are notified as well
             failure = failure or error
     if failure is not None:
         raise failure  # Python prints it

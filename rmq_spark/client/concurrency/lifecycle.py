@@ -1,8 +1,8 @@
-"""Lifecycle: stops a client once, whoever asks and when.
+"""Lifecycle: stops a client once, however many ask, and whenever.
 
 A signal handler may ask for the stop in the middle of a call that holds a lock which stopping
 needs. So `SafeStop` stops the client in a thread of its own, and the caller waits for it, up to its
-timeout. If the caller is interrupted, as by Ctrl-C, the stop goes on. A program that exits
+timeout. If the caller is interrupted, as by Ctrl-C, the stop continues. A program that exits
 meanwhile waits once more for as long, so that the last requests reach brokers.
 
 After that, ``__del__`` of remaining objects does nothing: a thread that Python has stopped may hold
@@ -85,7 +85,7 @@ class SafeStop:
 
     def _run(self) -> None:
         try:
-            self._token.pop()  # atomic: one thread alone goes on
+            self._token.pop()  # atomic: only one thread continues
         except IndexError:
             return
         self._thread = thread = threading.current_thread()

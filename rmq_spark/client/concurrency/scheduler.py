@@ -225,7 +225,7 @@ class _SchedulerView:
         """Run an action after a delay in milliseconds; a stopped view discards it."""
         return self._scheduler.schedule(lambda: self._is_stopped or action(), delay_ms)
 
-    def stop(self, wait_ms: int) -> bool:  # noqa: ARG002  # the threads go on for others
+    def stop(self, wait_ms: int) -> bool:  # noqa: ARG002  # the threads run for others
         """Begin no more tasks of this view; return True, as no thread has to end."""
         self._is_stopped = True
         return True

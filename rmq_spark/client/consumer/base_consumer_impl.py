@@ -12,7 +12,8 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
@@ -27,26 +28,26 @@ from rmq_spark.client.concurrency.scheduler import (
     WorkerThreads,
 )
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
-from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
-from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule
-from rmq_spark.client.consumer.offsets.offset_manager import OffsetManager
-from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
-from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
-from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, TopicAssignment
-from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
-from rmq_spark.client.consumer.service_state import (
-    ConsumerInstance,
-    ServiceState,
-    ServiceStateMachine,
+from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.pull.pull_task import PulledQueue
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
+from rmq_spark.client.consumer.rebalance.rebalance_service import (
+    Rebalance,
+    RebalanceService,
+    TopicAssignment,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
 from rmq_spark.client.health import ConsumerHealth
-from rmq_spark.client.instance.instance import SHUTDOWN_MS, THREAD_JOIN_MS_MAX, ClientInstance
-from rmq_spark.client.instance.topic_lookup import require_topics
+from rmq_spark.client.instance.instance import (
+    SHUTDOWN_MS,
+    THREAD_JOIN_MS_MAX,
+    ClientInstance,
+    require_topics,
+)
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     ALL,
@@ -71,6 +72,45 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class ServiceState(Enum):
+    """State of a consumer; the values are phrases for error messages.
+
+        CREATE_JUST ──start──▶ STARTING ──▶ RUNNING ──shutdown──▶ SHUTDOWN_ALREADY
+                                  └── start failed ──▶ START_FAILED
+
+    In a forked process, a consumer that was started before the fork is OF_THE_PARENT.
+    """
+
+    CREATE_JUST = "was not started yet"
+    STARTING = "is being started"
+    RUNNING = "is running"
+    START_FAILED = "could not be started: make a new one"
+    SHUTDOWN_ALREADY = "was shut down: make a new one"
+    OF_THE_PARENT = "was started before this process was forked: make a new one here"
+
+
+class ServiceStateMachine:
+    """The state of one consumer. Signal handlers may change it, even during a change."""
+
+    def __init__(self) -> None:
+        self.state = ServiceState.CREATE_JUST
+        self._state_lock = threading.RLock()
+
+    def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
+        """Change from one state to another; return False if the first is not the present one."""
+        with self._state_lock:
+            is_so = self.state is expected
+            if is_so:
+                self.state = new_state
+        return is_so
+
+    def after_fork(self) -> None:
+        """Become OF_THE_PARENT, if the consumer was started."""
+        self._state_lock = threading.RLock()
+        if self.state in {ServiceState.STARTING, ServiceState.RUNNING}:
+            self.state = ServiceState.OF_THE_PARENT
+
+
 class BaseConsumerImpl(ForkAware, ABC):
     """A member of a consumer group: the base class of both kinds.
 
@@ -80,7 +120,7 @@ class BaseConsumerImpl(ForkAware, ABC):
     consume_type: ConsumeType
 
     def __init__(
-        self, group: str, instance: ConsumerInstance | str | None, settings: ConsumerSettings
+        self, group: str, instance: ClientInstance | str | None, settings: ConsumerSettings
     ) -> None:
         """Check the settings, and make the parts of a consumer without starting it.
 
@@ -99,7 +139,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._private_instance: ClientInstance | None = None
         if instance is None or isinstance(instance, str):
             instance = self._private_instance = ClientInstance(instance)
-        self._instance: ConsumerInstance = instance
+        self._instance: ClientInstance = instance
         self._state_machine = ServiceStateMachine()
         self._safe_stop = self._new_safe_stop()
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
@@ -114,10 +154,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._broker_executor = threads.broker_executor
         first = InitialOffsetRule(settings.consume_from_where, settings.consume_timestamp_ms)
         self._offset_manager = OffsetManager(
-            self._offset_store,
-            self._brokers,
-            self._broker_executor,
-            first,
+            *(self._offset_store, self._brokers, self._broker_executor, first),
             self._fingerprints,
             self.message_at,
         )
@@ -127,12 +164,9 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._service_scheduler = threads.service_scheduler
         rebalance_ms = settings.rebalance_interval_ms
         self._is_heartbeat_due = False  # brokers have yet to hear of changed subscriptions
-        self._rebalance_task = RepeatedTask(
-            self._service_scheduler, self._do_rebalance, rebalance_ms
-        )
-        self._persist_task = RepeatedTask(
-            self._service_scheduler, self._persist, settings.persist_interval_ms
-        )
+        workers, persist_ms = self._service_scheduler, settings.persist_interval_ms
+        self._rebalance_task = RepeatedTask(workers, self._do_rebalance, rebalance_ms)
+        self._persist_task = RepeatedTask(workers, self._persist, persist_ms)
         self._started_ms = 0
         self._is_registered = self._has_joined = False
 
@@ -155,9 +189,7 @@ class BaseConsumerImpl(ForkAware, ABC):
                 if former is None
                 else lambda: offset_file(self._instance.lasting_id, former, directory),
             )
-        return RemoteBrokerOffsetStore(
-            self._brokers.consumer_offset, self._brokers.update_consumer_offset
-        )
+        return RemoteBrokerOffsetStore(self._brokers)
 
     # ---- life
 
@@ -176,13 +208,13 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, from memory, without waiting."""
-        queues, caches = sorted(self._queues()), self._process_queues()
+        queues, caches = sorted(self.assignment()), self._process_queues()
         return ConsumerHealth(
             is_running=self.is_running,
             queues=len(queues),
             unreachable_queues=tuple(each for each in queues if not self._brokers.is_ready(each)),
             cached_messages=sum(cache.message_count for cache in caches),
-            cached_bytes=sum(cache.body_bytes for cache in caches),
+            cached_bytes=self.cached_bytes,
             threads=sum(each.thread_count for each in self._schedulers()),
             instance_threads=self._instance.thread_count,
         )
@@ -226,10 +258,10 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._rebalance_task.start(0)
 
     def _join_group(self) -> None:
-        own = [s for s in self._subscriptions.values() if not s.topic.startswith(RETRY_PREFIX)]
-        require_topics(
-            self._instance, (s.topic for s in own)
-        )  # a heartbeat creates the retry topic
+        every = self._subscriptions.values()
+        own = [each for each in every if not each.topic.startswith(RETRY_PREFIX)]
+        # A heartbeat creates the retry topic.
+        require_topics(self._instance, (each.topic for each in own))
         for subscription in own:
             self._brokers.check_subscription(subscription)
         self._instance.register_consumer(self.group, self)
@@ -263,7 +295,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             self.group,
             self._stop_consuming,
             self._persist,
-            self._offset_manager.stop_overwriting,
+            self._offset_store.stop_overwriting,
             lambda: self._instance.unregister_consumer(self.group),
             self._stop_after_listeners,
         )
@@ -310,12 +342,13 @@ class BaseConsumerImpl(ForkAware, ABC):
             selector: Tags, as ``"red || blue"``, or what `by_sql` returns; by default all messages.
 
         Raises:
+            SubscriptionConflict: Queues were assigned to a lite pull consumer before.
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             RouteNotFound: The consumer is running, and there is no such topic. Nothing has changed.
             BrokerRefused: It is running, and brokers do not support the filter. Nothing has
                 changed.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
+        self._check_subscribable()
         self._check_startable_or_running()
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
@@ -332,18 +365,23 @@ class BaseConsumerImpl(ForkAware, ABC):
         if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
             self._restart_pulls(topic)
 
+    def _check_subscribable(self) -> None:
+        """Raise an error if topics cannot be subscribed to, because queues were assigned."""
+
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a ``topic`` and its assigned queues, after a busy listener has finished.
 
         Raises:
             MessageRejected: The topic's name is not valid, or is that of a retry topic.
-            TypeError: The name is no text.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_startable_or_running()
         topic = check_topic(topic)
         if topic.startswith(RETRY_PREFIX):
-            raise MessageRejected("topic", "no retry topic: what has failed comes by it", topic)
+            raise MessageRejected(
+                "topic",
+                "a topic that is no retry topic, because failed messages return through that",
+                topic,
+            )
         with self._subscriptions_lock:
             known = self._subscriptions.items()
             self._subscriptions = {name: each for name, each in known if name != topic}
@@ -387,12 +425,16 @@ class BaseConsumerImpl(ForkAware, ABC):
     def _persist(self) -> int:
         """Store the offsets; return the milliseconds until the next time, of the whole interval."""
         began_ms = monotonic_ms()
-        self._offset_manager.persist(self._queues())
+        self._offset_manager.persist(self.assignment())
         return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))
 
     def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset back to an offset of a queue that was recreated."""
         self._offset_manager.move_back(queue, offset)
+
+    def first_offset(self, queue: MessageQueue) -> StartPosition:
+        """Return the position at which to begin a ``queue``."""
+        return self._offset_manager.start_position(queue)
 
     def offset_since(self, queue: MessageQueue, store_ms: int) -> int:
         """Return the offset in a queue of the first message stored at ``store_ms`` or later."""
@@ -409,10 +451,10 @@ class BaseConsumerImpl(ForkAware, ABC):
         except OffsetMoved as error:
             moved = {queue: error.next_begin_offset}
             reset = partial(self.reset_offsets, queue.topic, moved)
-            # Of one that is leaving, the lane may end before.
-            self._broker_executor.for_broker(queue.broker_name).schedule(
-                reset
-            ) if self.is_running else reset()
+            if self.is_running:
+                self._broker_executor.for_broker(queue.broker_name).schedule(reset)
+            else:  # it is leaving: the lane may end before
+                reset()
             return None
 
     def assigned_topics(self) -> Iterable[str]:
@@ -431,16 +473,23 @@ class BaseConsumerImpl(ForkAware, ABC):
         """Pull the queues of a topic by the subscription that is now: give up pulls by another."""
 
     @abstractmethod
-    def _queues(self) -> frozenset[MessageQueue]:
-        """Return the queues that this consumer has."""
+    def _pulled_queues(self) -> Iterable[PulledQueue]:
+        """Return the state of each queue that this consumer has."""
 
-    @abstractmethod
+    def assignment(self) -> frozenset[MessageQueue]:
+        """Return the queues that this consumer has now."""
+        return frozenset(each.queue for each in self._pulled_queues())
+
     def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
-        """Return what is known of each queue that this consumer pulls."""
+        return {each.queue: each.fingerprint for each in self._pulled_queues()}
 
-    @abstractmethod
-    def _process_queues(self) -> Sequence[ProcessQueue[MessageExt]]:
-        """Return the cache of each queue that this consumer has."""
+    def _process_queues(self) -> list[ProcessQueue]:
+        return [each.process_queue for each in self._pulled_queues()]
+
+    @property
+    def cached_bytes(self) -> int:
+        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
+        return sum(each.process_queue.body_bytes for each in self._pulled_queues())
 
     @abstractmethod
     def _stop_consuming(self) -> None:
@@ -467,7 +516,12 @@ class BaseConsumerImpl(ForkAware, ABC):
                     _log.warning("%s: %s was reset to %d", self.group, queue, offset)
                     self._offset_manager.record_start(queue, offset)
             except ClientError as error:  # noqa: PERF203  # it is stored with the next offsets
-                _log.warning("%s: no offset is stored for %s yet: %s", self.group, queue, error)
+                _log.warning(
+                    "%s: storing the offset that %s was reset to failed, retrying: %s",
+                    self.group,
+                    queue,
+                    error,
+                )
 
     def _store_reset_offset(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> bool:
         if self._state_machine.state is ServiceState.SHUTDOWN_ALREADY:

@@ -10,8 +10,8 @@ from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     MessageQueueListener,
 )
 from rmq_spark.client.consumer.push_consumer import GroupConsumer, delegate
-from rmq_spark.client.consumer.service_state import ConsumerInstance
 from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.instance.instance import ClientInstance
 
 
 class LitePullConsumer(GroupConsumer):
@@ -20,6 +20,11 @@ class LitePullConsumer(GroupConsumer):
     Either `subscribe` to topics, and share their queues with the group, or `assign` queues. With
     ``auto_commit``, calling `poll` again confirms that the messages it returned before were
     processed; messages are delivered at least once. Methods may be called from any thread.
+
+    Besides the errors that they list, methods raise `ClientShutDown` if the consumer does not run
+    (before `start`, only if it has ended, or is the parent process's), `NotAssigned` for a queue
+    that is not this consumer's, a `ClientError` if a broker does not answer, or refuses, and
+    TypeError for an argument of the wrong type.
 
     Example:
         consumer = LitePullConsumer("billing", "localhost:9876")
@@ -48,16 +53,13 @@ class LitePullConsumer(GroupConsumer):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance | str | None = None,
+        instance: ClientInstance | str | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
         super().__init__(LitePullConsumerImpl(group, instance, settings, message_queue_listener))
 
-    start = delegate(LitePullConsumerImpl.start)
-    subscribe = delegate(LitePullConsumerImpl.subscribe)
     assign = delegate(LitePullConsumerImpl.assign)
-    assignment = delegate(LitePullConsumerImpl.assignment)
     fetch_message_queues = delegate(LitePullConsumerImpl.fetch_message_queues)
     register_topic_message_queue_change_listener = delegate(
         LitePullConsumerImpl.register_topic_message_queue_change_listener
@@ -71,11 +73,6 @@ class LitePullConsumer(GroupConsumer):
     def cached_messages(self) -> int:
         """Number of messages that `poll` may return without a pull."""
         return self._impl.cached_messages
-
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
-        return self._impl.cached_bytes
 
     commit = delegate(LitePullConsumerImpl.commit)
     committed = delegate(LitePullConsumerImpl.committed)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,22 +29,32 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, Scheduler
-from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
-from rmq_spark.client.consumer.brokers.broker_client import OutageLog, PullSpec
-from rmq_spark.client.consumer.clock import monotonic_ms
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
-from rmq_spark.client.consumer.offsets.commit import AutoCommit, CommitRequest, store_offsets
-from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
-from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback, PullTask
+from rmq_spark.client.consumer.offsets.offset_manager import (
+    AutoCommit,
+    CommitRequest,
+    store_offsets,
+)
+from rmq_spark.client.consumer.pull.pull_task import (
+    FAILED_MS,
+    FIRST_OFFSET_MS,
+    FLOW_CONTROL_MS,
+    PAUSED_MS,
+    AbandonFunction,
+    PullCallback,
+    PullLimits,
+    PullTask,
+)
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
     AssignedQueues,
     ConsumeRequest,
+    ConsumeRequestCache,
 )
-from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
-from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
-from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
+from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
+from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
     ClientError,
@@ -51,8 +62,9 @@ from rmq_spark.client.errors import (
     OffsetOutOfRange,
     SubscriptionConflict,
 )
-from rmq_spark.client.instance.topic_lookup import require_topics
+from rmq_spark.client.instance.instance import ClientInstance, require_topics
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
@@ -76,41 +88,40 @@ TopicMessageQueueChangeListener: TypeAlias = Callable[[str, frozenset[MessageQue
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class TopicChangeMonitor:
     """Watches topics for changes of their queues, for the listeners of one consumer."""
 
-    def __init__(
-        self,
-        workers: Scheduler,
-        queues_of: Callable[[str], frozenset[MessageQueue]],
-        refresh: Callable[[str], object],
-        interval_ms: int,
-    ) -> None:
-        """Take functions that return a topic's queues, and ask a name server for them again."""
-        self._workers = workers
-        self._queues_of = queues_of
-        self._refresh = refresh
-        self._interval_ms = interval_ms
-        self._checks: list[RepeatedTask] = []
-        self._is_started = False
+    workers: Scheduler
+    queues_of: Callable[[str], frozenset[MessageQueue]]
+    refresh: Callable[[str], object]
+    """Asks a name server for a topic's queues again."""
+    interval_ms: int
+    checks: list[RepeatedTask] = field(default_factory=list)
+    is_started: bool = False
 
     def add(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
         """Call a listener whenever a topic has other queues than it had before."""
-        known = self._queues_of(topic)
+        known = self.queues_of(topic)
         is_away = False
 
         def check() -> None:
             nonlocal known, is_away
             try:
-                self._refresh(topic)
-                found = self._queues_of(topic)
+                self.refresh(topic)
+                found = self.queues_of(topic)
             except ClientError as error:
                 level = logging.DEBUG if is_away else logging.WARNING
-                _log.log(level, "changes of %s cannot be looked for: %s", topic, error)
+                _log.log(
+                    level,
+                    "checking the queues of %s for changes failed, retrying: %s",
+                    topic,
+                    error,
+                )
                 is_away = True
                 return
             if is_away:
-                _log.warning("it is over that changes of %s cannot be looked for", topic)
+                _log.warning("checking the queues of %s for changes recovered", topic)
                 is_away = False
             if found != known:
                 known = found
@@ -119,20 +130,20 @@ class TopicChangeMonitor:
                 except BaseException:  # noqa: BLE001  # a listener's error must not stop others
                     _log.exception("the listener for changes of %s failed", topic)
 
-        repeated = RepeatedTask(self._workers, check, self._interval_ms)
-        self._checks.append(repeated)
-        if self._is_started:
-            repeated.start(self._interval_ms)
+        repeated = RepeatedTask(self.workers, check, self.interval_ms)
+        self.checks.append(repeated)
+        if self.is_started:
+            repeated.start(self.interval_ms)
 
     def start(self) -> None:
         """Begin to check for changes; no thread starts before the consumer does."""
-        self._is_started = True
-        for check in self._checks:
-            check.start(self._interval_ms)
+        self.is_started = True
+        for check in self.checks:
+            check.start(self.interval_ms)
 
     def stop(self) -> None:
         """Stop checking for changes."""
-        for check in self._checks:
+        for check in self.checks:
             check.stop()
 
 
@@ -155,7 +166,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance | str | None = None,
+        instance: ClientInstance | str | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
     ) -> None:
@@ -171,9 +182,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._is_manually_assigned = False
         self._assign_selector = by_tag()
         self._request_cache = ConsumeRequestCache()
-        self._tasks: dict[MessageQueue, PullTask] = {}
+        self._tasks: dict[MessageQueue, LitePullTask] = {}
         self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
-        self._outage_log = OutageLog("cannot be pulled")
+        self._outage_log = OutageLog("pulling")
         self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
         self._topic_monitor = TopicChangeMonitor(
@@ -185,11 +196,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         ForkAware.__init__(self)
 
     def _new_auto_commit(self) -> AutoCommit:
-        return AutoCommit(
-            lambda: self._assigned_queues.all(),  # noqa: PLW0108  # a fork replaces it
-            self._offset_store,
-            is_enabled=self._lite_settings.auto_commit,
-        )
+        is_enabled = self._lite_settings.auto_commit
+        return AutoCommit(self._assigned_queues, self._offset_store, is_enabled=is_enabled)
 
     def _persist(self) -> int:
         self._auto_commit.publish()
@@ -197,25 +205,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
     # ---- which queues
 
-    def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
-        """Consume a topic together with the group.
-
-        Args:
-            topic: Name of the topic.
-            selector: Tags, as ``"red || blue"``, or a selector, as `by_sql` returns. All messages
-                by default.
-
-        Raises:
-            SubscriptionConflict: Queues were assigned before.
-            TypeError: The topic is no text, or the selector none.
-            MessageRejected: The topic's name is not valid, or the selector makes no sense.
-            RouteNotFound: The consumer is running, and there is no such topic.
-            BrokerRefused: It is running, and the brokers do not support the filter.
-            ClientShutDown: The consumer has ended, or is the parent process's.
-        """
+    def _check_subscribable(self) -> None:
         if self._is_manually_assigned:
             raise SubscriptionConflict
-        super().subscribe(topic, selector)
 
     def assign(self, queues: Iterable[MessageQueue], selector: MessageSelector | str = ALL) -> None:
         """Consume these queues and no others; a later call replaces them.
@@ -227,11 +219,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
         Raises:
             SubscriptionConflict: The consumer has subscribed to topics.
-            TypeError: ``queues`` is not several queues, or the selector none.
             BrokerRefused: The consumer is running, and the brokers do not support the filter.
                 Nothing has changed.
             RouteNotFound: It is running, and the brokers to ask about a condition are not known.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_startable_or_running()
         wanted = check_queues("queues", queues)
@@ -254,21 +244,13 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         for topic in sorted({queue.topic for queue in queues}):
             self._brokers.check_subscription(subscription_data(topic, selector, 0))
 
-    def assignment(self) -> frozenset[MessageQueue]:
-        """Return the queues that this consumer has now."""
-        return self._assigned_queues.queues
-
     def fetch_message_queues(self, topic: str) -> frozenset[MessageQueue]:
-        """Return all readable queues of a topic, as the name servers know them.
-
-        Args:
-            topic: Name of the topic.
+        """Return all readable queues of a ``topic``, as the name servers know them.
 
         Raises:
             RouteNotFound: There is no such topic, or none of its queues can be read.
             MessageRejected: The topic's name is not valid.
             NoNameServer: No name server answers.
-            TypeError: The name is no text.
         """
         return frozenset(self._brokers.queues(check_topic(topic)))
 
@@ -286,21 +268,13 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
         Raises:
             MessageRejected: The topic's name is not valid.
-            TypeError: The name is no text, or the listener no such function.
-            ClientShutDown: The consumer has ended, or is the parent process's.
         """
         self._check_startable_or_running()
         check_listener("listener", listener, "topic", "queues")
         self._topic_monitor.add(topic, listener)
 
-    def _queues(self) -> frozenset[MessageQueue]:
-        return self._assigned_queues.queues
-
-    def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
-        return {queue: task.assigned.fingerprint for queue, task in list(self._tasks.items())}
-
-    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
-        return [assigned.process_queue for assigned in self._assigned_queues.all()]
+    def _pulled_queues(self) -> list[AssignedQueue]:
+        return self._assigned_queues.all()
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
         """Apply these queues of a ``topic``, and call the listener; revoked queues end now.
@@ -339,7 +313,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def _on_listener_done(
         self,
         topic: str,
-        new_tasks: Sequence[PullTask],
+        new_tasks: Sequence[LitePullTask],
         has_failed_before: bool,  # noqa: FBT001  # the first arguments of a `partial`
         error: BaseException | None,
     ) -> None:
@@ -391,9 +365,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         if task is not None:
             self._offset_manager.release(assigned.queue, assigned.fingerprint)
 
-    def _new_tasks(self, new: Sequence[AssignedQueue]) -> list[PullTask]:
+    def _new_tasks(self, new: Sequence[AssignedQueue]) -> list[LitePullTask]:
         tasks = [
-            PullTask(
+            LitePullTask(
                 assigned,
                 self,
                 self._broker_executor.for_broker(assigned.queue.broker_name),
@@ -406,7 +380,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._tasks.update((task.assigned.queue, task) for task in tasks)
         return tasks
 
-    def _start_tasks(self, tasks: Sequence[PullTask]) -> None:
+    def _start_tasks(self, tasks: Sequence[LitePullTask]) -> None:
         kept = [each for each in tasks if self._tasks.get(each.assigned.queue) is each]
         self._offset_manager.schedule_prefetch(
             [each.assigned.queue for each in kept if each.assigned.pull_position()[1] is None]
@@ -415,19 +389,17 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             task.start()
 
     def _join_group(self) -> None:
-        require_topics(
-            self._instance, sorted({queue.topic for queue in self._assigned_queues.queues})
-        )
-        self._check_filter(self._assigned_queues.queues, self._assign_selector)
+        queues = self._assigned_queues.queues
+        require_topics(self._instance, sorted({queue.topic for queue in queues}))
+        self._check_filter(queues, self._assign_selector)
         super()._join_group()
 
     def _start(self) -> None:
         super()._start()
         with self._tasks_lock:
             known = self._assigned_queues.all()
-            self._start_tasks(
-                self._new_tasks([each for each in known if each.queue not in self._tasks])
-            )
+            new = [each for each in known if each.queue not in self._tasks]
+            self._start_tasks(self._new_tasks(new))
         self._topic_monitor.start()
 
     def _stop_consuming(self) -> None:
@@ -453,10 +425,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._auto_commit = self._new_auto_commit()
 
     # ---- what pull tasks need
-
-    def first_offset(self, queue: MessageQueue) -> StartPosition:
-        """Return the position at which to begin a queue."""
-        return self._offset_manager.start_position(queue)
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether the queue's broker is connected, so that it can be asked at once."""
@@ -500,11 +468,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         """Number of messages that `poll` may return without a pull."""
         return self._assigned_queues.message_count
 
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of the messages that were pulled and not returned yet."""
-        return self._assigned_queues.body_bytes
-
     # ---- messages
 
     def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
@@ -521,10 +484,10 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._check_running()
         if timeout_ms is not None:
             check_time_ms("timeout_ms", timeout_ms)
+        else:
+            timeout_ms = self._lite_settings.poll_timeout_ms
         self._auto_commit.confirm_returned()
-        return self._poll_cache(
-            self._lite_settings.poll_timeout_ms if timeout_ms is None else timeout_ms
-        )
+        return self._poll_cache(timeout_ms)
 
     def _poll_cache(self, timeout_ms: int, messages_max: int | None = None) -> list[MessageExt]:
         try:  # Without the lock: another thread may have less time.
@@ -552,8 +515,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         for task in list(self._tasks.values()):
             limit = self._lite_settings.limits.pull_threshold_for_queue // 2
             if task.is_throttled and task.assigned.process_queue.message_count <= limit:
-                task.is_throttled = False
-                task.wake()
+                task.resume_throttled()
 
     # ---- offsets of the group, and positions
 
@@ -565,10 +527,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
                 returned.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             NotAssigned: One of the queues is not this consumer's.
             MessageRejected: An offset is negative.
-            TypeError: ``offsets`` is no mapping of queues to offsets.
             ClientError: A broker does not answer. It is told again later; the others have theirs.
         """
         self._store_commit(self._new_commit(offsets))
@@ -595,11 +555,11 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         def is_known(queue: MessageQueue) -> bool:
             return queue not in known or known[queue].is_same_queue(queue, self.message_at)
 
-        store_offsets(self._offset_store, commit, offsets, self._reset_count_of, is_known)
+        def reset_count_of(queue: MessageQueue) -> int:
+            assigned = self._assigned_queues.get(queue)
+            return 0 if assigned is None else assigned.reset_count
 
-    def _reset_count_of(self, queue: MessageQueue) -> int:
-        assigned = self._assigned_queues.get(queue)
-        return 0 if assigned is None else assigned.reset_count
+        store_offsets(self._offset_store, commit, offsets, reset_count_of, is_known)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that this group has stored for a queue, or None.
@@ -611,28 +571,17 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             queue: The queue, which may be another member's.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             RouteNotFound, BrokerNotFound: The queue's topic or its broker is not known.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`.
         """
         self._check_running()
         check_queue("queue", queue)
         return self._offset_store.stored_offset(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset of a queue; messages pulled from elsewhere are dropped.
-
-        Args:
-            queue: A queue of this consumer.
-            offset: Offset of the next message to return.
+        """Go on at an ``offset`` of a ``queue``; messages pulled from elsewhere are dropped.
 
         Raises:
-            ClientShutDown: The consumer is not running.
-            NotAssigned: The queue is not this consumer's.
             OffsetOutOfRange: The queue has no such offset.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`, or the offset no int.
         """
         self._get_assigned(queue)
         check_number("offset", offset, 42)
@@ -642,48 +591,24 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._seek(queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first offset that a queue still holds; what was pulled ahead is dropped.
-
-        Args:
-            queue: A queue of this consumer.
-
-        Raises:
-            ClientShutDown: The consumer is not running.
-            NotAssigned: The queue is not this consumer's.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`.
-        """
+        """Go on at the first offset that a ``queue`` still holds; drop what was pulled ahead."""
         self._get_assigned(queue)
         self._seek(queue, self._brokers.min_offset(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message of a queue; what was pulled ahead is dropped.
-
-        Args:
-            queue: A queue of this consumer.
-
-        Raises:
-            ClientShutDown: The consumer is not running.
-            NotAssigned: The queue is not this consumer's.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`.
-        """
+        """Go on past the last message of a ``queue``; drop what was pulled ahead."""
         self._get_assigned(queue)
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on in a queue at the first message stored at a time or later, else at the queue's end.
+        """Go on in a ``queue`` at the first message stored at a time or later, else at its end.
 
         Args:
-            queue: A queue of this consumer.
+            queue: The queue.
             timestamp_ms: The time, in milliseconds since 1970.
 
         Raises:
-            ClientShutDown: The consumer is not running.
-            NotAssigned: The queue is not this consumer's.
             MessageRejected: The time is before 1970, or must be seconds.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`, or the time no int.
         """
         self._get_assigned(queue)
         check_timestamp_ms("timestamp_ms", timestamp_ms)
@@ -697,12 +622,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             timestamp_ms: The time, in milliseconds since 1970.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             MessageRejected: The time is before 1970, or must be seconds.
             RouteNotFound: The queue's topic does not exist.
             BrokerNotFound: The topic is not on the queue's broker.
-            ClientError: The queue's broker does not answer, or refuses.
-            TypeError: The queue is no `MessageQueue`, or the time no int.
         """
         self._check_running()
         check_queue("queue", queue)
@@ -745,29 +667,19 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     # ---- suspended queues
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull no messages of these queues until `resume`.
-
-        Args:
-            queues: Queues of this consumer.
+        """Return and pull no messages of these ``queues`` until `resume`.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             NotAssigned: One of the queues is not this consumer's. None is paused.
-            TypeError: ``queues`` is not several queues.
         """
         for assigned in [self._get_assigned(queue) for queue in check_queues("queues", queues)]:
             assigned.is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull messages of paused queues again; of others, nothing changes.
-
-        Args:
-            queues: Queues of this consumer.
+        """Return and pull messages of paused ``queues`` again; of others, nothing changes.
 
         Raises:
-            ClientShutDown: The consumer is not running.
             NotAssigned: One of the queues is not this consumer's.
-            TypeError: ``queues`` is not several queues.
         """
         for queue in sorted(check_queues("queues", queues)):
             if (task := self._tasks.get(queue)) is not None:
@@ -784,3 +696,63 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             assigned.queue: assigned.process_queue.info(assigned.consume_offset, now_ms)
             for assigned in self._assigned_queues.all()
         }
+
+
+class LitePullTask(PullTask):
+    """Pulls one assigned queue of a lite pull consumer; a seek begins a new epoch of it."""
+
+    first_offset_delay_ms = FIRST_OFFSET_MS
+
+    def __init__(
+        self,
+        assigned: AssignedQueue,
+        consumer: LitePullConsumerImpl,
+        scheduler: Scheduler,
+        limits: PullLimits,
+        outage_log: OutageLog,
+        failure_delay_ms: int = FAILED_MS,
+    ) -> None:
+        super().__init__(assigned, consumer, scheduler, limits, outage_log, failure_delay_ms)
+        self.assigned = assigned
+        self._lite_consumer = consumer
+
+    def _wait_ms(self) -> int:
+        self.assigned.process_queue.touch_pull()
+        if self.assigned.is_paused:
+            self.assigned.fingerprint.record_pause()
+            return PAUSED_MS
+        is_full = self._lite_consumer.cached_messages >= self._limits.pull_threshold_for_all
+        self.is_throttled = is_full or self._is_cache_full()
+        return FLOW_CONTROL_MS if self.is_throttled else 0
+
+    def _restart_at(self, epoch: int, offset: int) -> int:
+        if self.assigned.restart_at(epoch, offset) != epoch:
+            self._lite_consumer.move_offset_back(self.assigned.queue, offset)
+        return 0
+
+    def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:
+        return self._lite_consumer.pull(self.assigned.queue, offset, callback)
+
+    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int:
+        last_known = self.assigned.fingerprint  # of this epoch, should it be sought in meanwhile
+        next_offset = answer.next_begin_offset
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            legal = last_known.legal_offset(self.assigned.queue, offset, answer)
+            if legal is None:
+                return 0
+            next_offset = legal
+        if not self.assigned.add_pulled(epoch, answer.messages, next_offset, answer.unreadable):
+            return 0
+        if next_offset < offset:
+            self._lite_consumer.move_offset_back(self.assigned.queue, next_offset)
+        last_known.observe(answer.messages)
+        for message in answer.unreadable:
+            self._lite_consumer.send_to_dlq(self.assigned, epoch, message)
+        if answer.messages:
+            self._lite_consumer.deliver(ConsumeRequest(self.assigned, epoch, answer.messages))
+        return 0
+
+    def _may_continue(self) -> bool:
+        last_known = self.assigned.fingerprint
+        is_settled = not (last_known.must_relocate or last_known.is_unverified)
+        return is_settled and self._lite_consumer.is_ready(self.assigned.queue)

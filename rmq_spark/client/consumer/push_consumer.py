@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rmq_spark.client.arguments import check_keywords
-from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
 from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerConcurrently,
     MessageListenerOrderly,
 )
 from rmq_spark.client.consumer.push_consumer_impl import PushConsumerImpl
-from rmq_spark.client.consumer.service_state import ConsumerInstance, ServiceState
 from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.instance.instance import ClientInstance
 
 # ---- GroupConsumer: what users see of both kinds of consumers.
 
@@ -80,11 +80,17 @@ class GroupConsumer:
         """The subscribed topics."""
         return self._impl.topics
 
+    @property
+    def cached_bytes(self) -> int:
+        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
+        return self._impl.cached_bytes
+
     start = delegate(BaseConsumerImpl.start)
     shutdown = delegate(BaseConsumerImpl.shutdown)
     subscribe = delegate(BaseConsumerImpl.subscribe)
     unsubscribe = delegate(BaseConsumerImpl.unsubscribe)
     health = delegate(BaseConsumerImpl.health)
+    assignment = delegate(BaseConsumerImpl.assignment)
 
     def __enter__(self: _Consumer) -> _Consumer:
         try:
@@ -110,7 +116,8 @@ class PushConsumer(GroupConsumer):
     16 times becomes a dead letter. ``orderly_listener`` gets each queue's messages one after the
     other; what fails is retried in place. A listener succeeds if it returns None, or the SUCCESS of
     its kind; anything else it returns or raises is a failure. Messages are delivered at least once.
-    Methods may be called from any thread.
+    Methods may be called from any thread. They raise `ClientShutDown` if the consumer has ended, or
+    is the parent process's.
 
     Example:
         def listen(messages, context):
@@ -140,7 +147,7 @@ class PushConsumer(GroupConsumer):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance | str | None = None,
+        instance: ClientInstance | str | None = None,
         *,
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,
@@ -158,14 +165,8 @@ class PushConsumer(GroupConsumer):
 
     suspend = delegate(PushConsumerImpl.suspend)
     resume = delegate(PushConsumerImpl.resume)
-    assignment = delegate(PushConsumerImpl.assignment)
 
     @property
     def is_paused(self) -> bool:
         """True while pulling is suspended."""
         return self._impl.is_paused
-
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
-        return self._impl.cached_bytes

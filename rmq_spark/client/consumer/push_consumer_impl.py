@@ -29,12 +29,11 @@ from rmq_spark.client.concurrency.scheduler import (
     ThreadScheduler,
 )
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
-from rmq_spark.client.consumer.brokers.broker_client import PullSpec
-from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.dispatch.consume_concurrently import (
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
+from rmq_spark.client.consumer.dispatch.consume_services import (
     ConsumeMessageConcurrentlyService,
+    ConsumeMessageOrderlyService,
 )
-from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
@@ -48,17 +47,23 @@ from rmq_spark.client.consumer.dispatch.redelivery import (
     ORDERLY_TIMES_MAX,
     Redelivery,
 )
-from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
-from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
-from rmq_spark.client.consumer.pull.pull_task import AbandonFunction, PullCallback
-from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
-from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
-from rmq_spark.client.consumer.queues.queue_ownership import OWNERSHIPS
-from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
-from rmq_spark.client.consumer.service_state import ConsumerInstance
+from rmq_spark.client.consumer.pull.pull_request import NOT_LOCKED_MS, OWNERSHIPS, PullRequest
+from rmq_spark.client.consumer.pull.pull_task import (
+    FLOW_CONTROL_MS,
+    PAUSED_MS,
+    AbandonFunction,
+    PullCallback,
+    PullLimits,
+    PullTask,
+)
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
+from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.observer import observe_listener
+from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import by_tag, subscription_data
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
@@ -106,19 +111,14 @@ class PushConsumerImpl(BaseConsumerImpl):
     def __init__(
         self,
         group: str,
-        instance: ConsumerInstance | str | None = None,
+        instance: ClientInstance | str | None = None,
         *,
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
     ) -> None:
-        check_kind(
-            "settings",
-            settings,
-            (PushSettings, NoneType),
-            "PushSettings",
-            "PushSettings(pull_batch_size=16)",
-        )
+        example = "PushSettings(pull_batch_size=16)"
+        check_kind("settings", settings, (PushSettings, NoneType), "PushSettings", example)
         self._push_settings = settings or PushSettings()
         super().__init__(group, instance, self._push_settings)
         self._is_clustering = self._push_settings.message_model is MessageModel.CLUSTERING
@@ -128,17 +128,11 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_scheduler = ThreadScheduler(
             f"{group} listener", self._push_settings.consume_thread_max
         )
-        self._pull_service = PullMessageService(
-            self,
-            self._broker_executor,
-            self._push_settings.limits,
-            self._push_settings.pull_interval_ms,
-            self._push_settings.pull_time_delay_ms_when_exception,
-        )
+        self._outage_log = OutageLog("pulling")
         self._locks = BrokerQueueLocks(
             self._brokers,
             self._broker_executor,
-            self._all_requests,
+            self._pulled_queues,
             self._offset_manager.persist_now,
             self._on_unlocked,
             self._offset_manager.prefetch,
@@ -167,7 +161,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                     self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                 ),
                 threads=self._listener_scheduler,
-                broker_schedulers=self._retry_executor,
+                retry_executor=self._retry_executor,
                 retries=self._new_redelivery(CONCURRENT_TIMES_MAX),
                 acknowledge=self._acknowledge,
                 batch_size=size,
@@ -181,13 +175,13 @@ class PushConsumerImpl(BaseConsumerImpl):
                 threads=self._listener_scheduler,
                 retries=self._new_redelivery(ORDERLY_TIMES_MAX),
                 acknowledge=self._acknowledge,
-                lock=self._locks.check_locked if self._is_clustering else None,
+                is_locked=self._locks.check_locked if self._is_clustering else None,
                 on_listener_done=self._on_listener_done,
                 batch_size=size,
                 suspend_ms=self._push_settings.suspend_current_queue_time_ms,
             )
         found = "neither" if listener is None else "both"
-        needed = "listener= or orderly_listener="
+        needed = "either listener= or orderly_listener="
         raise TypeError(f"a push consumer has one listener: needed {needed}, found {found}")
 
     def _new_redelivery(self, times_max: int) -> Redelivery | None:
@@ -221,7 +215,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._is_paused = True
         # Offsets of listeners that end in time count; what has not begun does not begin.
         self._listener_scheduler.stop(self._push_settings.await_termination_ms)
-        requests = self._all_requests()
+        requests = self._pulled_queues()
         self._listener_latch.add(*requests)
         through = [request for request in requests if self._try_retire(request)]
         if self._needs_locks:
@@ -236,7 +230,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_latch.count_down(self)
 
     def _abandon_listeners(self) -> None:
-        text = "%s has left %d ms ago, and is at a listener still: its locks are renewed no more"
+        text = "%s left %d ms ago, and a listener is still running: its locks are renewed no longer"
         _log.warning(text, self.group, self._push_settings.consume_timeout_ms)
         self._listener_latch.release()
 
@@ -261,7 +255,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def resume(self) -> None:
         """Pull again after `suspend`."""
         self._check_startable_or_running()
-        for request in self._all_requests():  # their lane may have noticed no pause
+        for request in self._pulled_queues():  # their lane may have noticed no pause
             request.fingerprint.record_pause()
         self._is_paused = False
 
@@ -272,50 +266,31 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     # ---- which queues
 
-    def _queues(self) -> frozenset[MessageQueue]:
-        with self._requests_lock:
-            return frozenset(self._requests)
-
-    def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
-        with self._requests_lock:
-            return {queue: request.fingerprint for queue, request in self._requests.items()}
-
-    def _process_queues(self) -> list[ProcessQueue[MessageExt]]:
-        return [request.process_queue for request in self._all_requests()]
-
-    def _all_requests(self) -> list[PullRequest]:
+    def _pulled_queues(self) -> list[PullRequest]:
         with self._requests_lock:
             return list(self._requests.values())
 
     def _schedulers(self) -> list[Scheduler | PerBrokerExecutor]:
         return [*super()._schedulers(), self._listener_scheduler]
 
-    def assignment(self) -> frozenset[MessageQueue]:
-        """Return the queues that this consumer has now."""
-        return self._queues()
-
     def assigned_topics(self) -> Iterable[str]:
         """Return the topics of this consumer's queues; a busy orderly listener may keep one."""
-        return [queue.topic for queue in self._queues()]
+        return [queue.topic for queue in self.assignment()]
 
     def _restart_pulls(self, topic: str) -> None:
-        for request in self._all_requests():
-            if request.queue.topic == topic:
-                self._pull_service.restart_pull(request)
+        for request in self._pulled_queues():
+            if request.queue.topic == topic and isinstance(request.task, PushPullTask):
+                request.task.restart()
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
         """Apply these queues of a ``topic``; return False if a busy listener keeps others."""
         mine = frozenset(share.own)
-        with self._requests_lock:
-            leaving = [
-                request
-                for queue, request in self._requests.items()
-                if queue.topic == topic
-                and (queue not in mine or _needs_restart(request.process_queue))
-            ]
         settled = True
-        for request in leaving:
-            settled &= self._release_queue(request)
+        for request in self._pulled_queues():
+            if request.queue.topic == topic:
+                cache = request.process_queue
+                if request.queue not in mine or cache.is_pull_expired or cache.is_retired:
+                    settled &= self._release_queue(request)
         with self._requests_lock:  # so that a broker's queues are locked together
             new = sorted(mine - self._requests.keys())
             if not self._needs_locks:  # else when they are: who has them locked may go on till then
@@ -338,11 +313,17 @@ class PushConsumerImpl(BaseConsumerImpl):
         )
         if offset is not None:
             request.process_queue.set_initial_offset(offset)
+        request.task = PushPullTask(
+            *(request, self, self._broker_executor.for_broker(queue.broker_name)),
+            *(self._push_settings.limits, self._outage_log),
+            self._push_settings.pull_time_delay_ms_when_exception,
+            self._push_settings.pull_interval_ms,
+        )
         with self._requests_lock:
             if not self.is_running or queue.topic not in self._subscriptions:
                 return
             self._requests[queue] = request
-        self._pull_service.execute_pull_request_immediately(request)
+        request.task.start()
 
     def _release_queue(self, request: PullRequest) -> bool:
         """Give a queue up; return False if an orderly listener is still busy with it."""
@@ -397,7 +378,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         if self._needs_locks:
             self._locks.invalidate(address)
 
-    # ---- what the pull message service needs
+    # ---- what pull tasks need
 
     def may_pull(self, request: PullRequest) -> bool:
         """Return whether a queue may be pulled; an orderly consumer must lock it first.
@@ -405,15 +386,6 @@ class PushConsumerImpl(BaseConsumerImpl):
         All queues of a broker are locked with one request.
         """
         return not self._needs_locks or self._locks.ensure_locked(request)
-
-    def first_offset(self, request: PullRequest) -> StartPosition:
-        """Return the position at which to begin the queue of a ``request``."""
-        return self._offset_manager.start_position(request.queue)
-
-    @property
-    def cached_bytes(self) -> int:
-        """Number of bytes in the bodies of all messages that were pulled and not yet consumed."""
-        return sum(cache.body_bytes for cache in self._process_queues())
 
     def pull(self, request: PullRequest, callback: PullCallback) -> AbandonFunction:
         """Ask the broker of a ``request`` for messages; ``callback`` gets its answer."""
@@ -423,9 +395,7 @@ class PushConsumerImpl(BaseConsumerImpl):
             return lambda: None
         committed = None
         if self._is_clustering and not request.fingerprint.may_be_recreated:
-            committed = self._offset_store.read_offset(
-                request.queue, ReadOffsetType.READ_FROM_MEMORY
-            )
+            committed = self._offset_store.known_offset(request.queue)
         return self._brokers.pull(
             PullSpec(
                 request.queue,
@@ -487,15 +457,16 @@ class PushConsumerImpl(BaseConsumerImpl):
 
         if not cache.acknowledge(messages, publish):
             return False
-        limit = self._push_settings.limits.pull_threshold_for_queue // 2
-        if request.is_throttled and cache.message_count <= limit:
-            self._pull_service.resume_throttled(request)
+        if (task := request.task) is not None and task.is_throttled:
+            limit = self._push_settings.limits.pull_threshold_for_queue // 2
+            if cache.message_count <= limit:
+                task.resume_throttled()
         return True
 
     def _clean_expired(self) -> None:
         if isinstance(self._service, ConsumeMessageConcurrentlyService):
             self._service.clean_expired(
-                self._all_requests(), self._push_settings.consume_timeout_ms
+                self._pulled_queues(), self._push_settings.consume_timeout_ms
             )
 
     # ---- what brokers ask
@@ -513,13 +484,85 @@ class PushConsumerImpl(BaseConsumerImpl):
         }
 
     def _queue_infos(self, now_ms: int) -> Mapping[MessageQueue, ProcessQueueInfo]:
-        read, memory = self._offset_store.read_offset, ReadOffsetType.READ_FROM_MEMORY
+        known_offset = self._offset_store.known_offset
         return {
-            request.queue: request.process_queue.info(read(request.queue, memory), now_ms)
-            for request in self._all_requests()
+            request.queue: request.process_queue.info(known_offset(request.queue), now_ms)
+            for request in self._pulled_queues()
         }
 
 
-def _needs_restart(queue: ProcessQueue[MessageExt]) -> bool:
-    """Return whether a queue has to begin again, if it is still this consumer's."""
-    return queue.is_pull_expired or queue.is_retired
+class PushPullTask(PullTask):
+    """Pulls one queue of a push consumer; another subscription begins a new epoch."""
+
+    def __init__(
+        self,
+        request: PullRequest,
+        consumer: PushConsumerImpl,
+        scheduler: Scheduler,
+        limits: PullLimits,
+        outage_log: OutageLog,
+        failure_delay_ms: int,
+        pull_interval_ms: int,
+    ) -> None:
+        super().__init__(request, consumer, scheduler, limits, outage_log, failure_delay_ms)
+        self._request = request
+        self._push_consumer = consumer
+        self._pull_interval_ms = pull_interval_ms
+
+    def restart(self) -> None:
+        """Abandon the pull that a broker holds, and pull with the present subscription."""
+        with self._mutex:
+            if self._pulling_epoch is None:
+                return  # the next one looks at the subscription
+            self._request.epoch += 1
+            abandon, self._abandon = self._abandon, None
+        self._schedule(0)
+        if abandon is not None:
+            abandon()
+
+    def _wait_ms(self) -> int | None:
+        queue = self._request.process_queue
+        if queue.is_dropped or queue.is_retired:
+            return None
+        queue.touch_pull()
+        self.is_throttled = self._is_cache_full()
+        if self.is_throttled:
+            return FLOW_CONTROL_MS
+        if self._push_consumer.is_paused:
+            self._request.fingerprint.record_pause()
+            return PAUSED_MS
+        return 0 if self._push_consumer.may_pull(self._request) else NOT_LOCKED_MS
+
+    def _restart_at(self, epoch: int, offset: int) -> None:  # noqa: ARG002  # this task ends
+        self._push_consumer.correct_illegal_offset(self._request, offset)
+
+    def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:  # noqa: ARG002  # the request has it
+        return self._push_consumer.pull(self._request, callback)
+
+    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int | None:
+        request, consumer = self._request, self._push_consumer
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            legal = request.fingerprint.legal_offset(request.queue, offset, answer)
+            if legal is None:
+                return 0
+            # It asks brokers, which the thread that reads their answers must not wait for.
+            self._scheduler.schedule(lambda: consumer.correct_illegal_offset(request, legal))
+            return None
+        with self._mutex:  # another subscription comes before, or continues after this answer
+            # In this order: with an empty process queue, the next offset counts as consumed.
+            if epoch != request.epoch or not request.process_queue.put_messages(
+                answer.messages, answer.unreadable
+            ):
+                return 0
+            request.next_offset = answer.next_begin_offset
+        request.fingerprint.observe(answer.messages)
+        for message in answer.unreadable:
+            consumer.send_to_dlq(request, message)
+        if answer.messages:
+            consumer.consume(request, answer.messages)
+            return self._pull_interval_ms
+        consumer.correct_tags_offset(request)
+        return 0
+
+    def _may_continue(self) -> bool:
+        return False  # it may have to lock the queue, and to find its first offset

@@ -67,12 +67,7 @@ class ConsumerSettings:
         return self.persist_consumer_offset_interval_ms
 
     def check(self) -> None:
-        """Raise an error for settings that cannot work.
-
-        Raises:
-            MessageRejected: A setting is out of range; the error names it.
-            TypeError: A setting has the wrong type; the error names it.
-        """
+        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
         for name, kinds, needed, example in _TYPE_CHECKS:
             check_kind(name, getattr(self, name), kinds, needed, example)
         allocate = getattr(self.allocate_message_queue_strategy, "allocate", None)
@@ -84,20 +79,14 @@ class ConsumerSettings:
                 "AllocateMessageQueueAveragely()",
             )
         check_timestamp_ms("consume_timestamp_ms", self.consume_timestamp_ms)
-        check_period_ms(
-            "persist_consumer_offset_interval_ms", self.persist_consumer_offset_interval_ms
-        )
-        check_period_ms("rebalance_interval_ms", self.rebalance_interval_ms)
-        check_period_ms(
-            "pull_time_delay_ms_when_exception", self.pull_time_delay_ms_when_exception, 0
-        )
-        check_range("pull_threshold_for_all", self.limits.pull_threshold_for_all)
-        check_range("pull_threshold_for_queue", self.limits.pull_threshold_for_queue)
-        check_range("pull_threshold_size_for_all_mib", self.limits.pull_threshold_size_for_all_mib)
-        check_range(
-            "pull_threshold_size_for_queue_mib", self.limits.pull_threshold_size_for_queue_mib
-        )
-        check_range("consume_max_span", self.limits.consume_max_span)
+        self._check_periods("persist_consumer_offset_interval_ms", "rebalance_interval_ms")
+        self._check_periods("pull_time_delay_ms_when_exception", minimum=0)
+        for name in PullLimits.__dataclass_fields__:
+            check_range(name, getattr(self.limits, name))
+
+    def _check_periods(self, *names: str, minimum: int = 1) -> None:
+        for name in names:
+            check_period_ms(name, getattr(self, name), minimum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,21 +157,13 @@ class LitePullSettings(ConsumerSettings):
         return min(self.auto_commit_interval_ms, self.persist_consumer_offset_interval_ms)
 
     def check(self) -> None:
-        """Raise an error for settings that cannot work; a consumer calls this when it is made.
-
-        Raises:
-            MessageRejected: A setting is out of range; the error names it.
-            TypeError: A setting has the wrong type; the error names it.
-        """
+        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
         ConsumerSettings.check(self)
-        check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
-        check_period_ms(
-            "auto_commit_interval_ms", self.auto_commit_interval_ms, AUTO_COMMIT_INTERVAL_MS_MIN
-        )
-        check_period_ms("topic_metadata_check_interval_ms", self.topic_metadata_check_interval_ms)
+        self._check_periods("auto_commit_interval_ms", minimum=AUTO_COMMIT_INTERVAL_MS_MIN)
+        self._check_periods("topic_metadata_check_interval_ms")
         check_time_ms("poll_timeout_ms", self.poll_timeout_ms)
         check_flag("auto_commit", self.auto_commit)
-        _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
+        _check_pulls(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,28 +233,23 @@ class PushSettings(ConsumerSettings):
     consumer_timeout_ms_when_suspend: int = 30_000
 
     def check(self) -> None:
-        """Raise an error for settings that cannot work; a consumer calls this when it is made.
-
-        Raises:
-            MessageRejected: A setting is out of range; the error names it.
-            TypeError: A setting has the wrong type; the error names it.
-        """
+        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
         ConsumerSettings.check(self)
-        check_range("pull_batch_size", self.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
-        check_period_ms("pull_interval_ms", self.pull_interval_ms, 0)
-        check_range("consume_thread_max", self.consume_thread_max, 1, 1_000)
-        check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
-        check_range("max_reconsume_times", self.max_reconsume_times, -1, INT32_MAX)
-        check_period_ms("consume_timeout_ms", self.consume_timeout_ms)
-        check_range("await_termination_ms", self.await_termination_ms, 0, AWAIT_TERMINATION_MS_MAX)
-        check_range(
-            "suspend_current_queue_time_ms",
-            self.suspend_current_queue_time_ms,
-            SUSPEND_MS_MIN,
-            30_000,
-        )
-        _check_suspension(self.broker_suspend_max_time_ms, self.consumer_timeout_ms_when_suspend)
+        self._check_periods("consume_timeout_ms")
+        self._check_periods("pull_interval_ms", minimum=0)
+        for name, minimum, maximum in _RANGES:
+            check_range(name, getattr(self, name), minimum, maximum)
+        _check_pulls(self)
 
+
+_RANGES = (
+    ("consume_thread_max", 1, 1_000),
+    ("consume_message_batch_max_size", 1, 1_024),
+    ("max_reconsume_times", -1, INT32_MAX),
+    ("await_termination_ms", 0, AWAIT_TERMINATION_MS_MAX),
+    ("suspend_current_queue_time_ms", SUSPEND_MS_MIN, 30_000),
+)
+"""Numbers of `PushSettings`: name, minimum and maximum."""
 
 _TYPE_CHECKS = (
     ("message_model", MessageModel, "a MessageModel", "MessageModel.CLUSTERING"),
@@ -289,7 +265,10 @@ _TYPE_CHECKS = (
 """Settings that are not numbers: name, types, what is needed in words, and an example."""
 
 
-def _check_suspension(suspend_ms: int, timeout_ms: int) -> None:
+def _check_pulls(settings: LitePullSettings | PushSettings) -> None:
+    suspend_ms = settings.broker_suspend_max_time_ms
+    check_range("pull_batch_size", settings.pull_batch_size, 1, PULL_BATCH_SIZE_MAX)
     check_period_ms("broker_suspend_max_time_ms", suspend_ms)
     # Otherwise each pull that finds nothing would count as a broker's failure.
+    timeout_ms = settings.consumer_timeout_ms_when_suspend
     check_period_ms("consumer_timeout_ms_when_suspend", timeout_ms, suspend_ms + 1)

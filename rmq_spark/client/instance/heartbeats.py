@@ -23,10 +23,10 @@ SEND_WAIT_MS: Final = 1_000
 """Milliseconds that brokers are waited for; the rest is done in the background."""
 
 RETRY_MS: Final = 1_000
-"""Milliseconds until a broker is told again that did not take a heartbeat."""
+"""Milliseconds until a heartbeat that failed is sent again."""
 
 RETRIES_MAX: Final = 30
-"""Times that it is told so, one after the other; from then on, with all others."""
+"""Times that it is sent again so soon; after that, with those to all other brokers."""
 
 _UNREGISTER_TIMEOUT_MS: Final = 500
 
@@ -38,13 +38,16 @@ class HeartbeatSender(ForkAware):
         """Make a sender; ``data`` returns this client's present id and groups."""
         self._api = api
         self._data = data
+        self._after_fork()
+        ForkAware.__init__(self)
+
+    def _after_fork(self) -> None:
+        """Know no broker: in a child process, they know the parent, and not this process."""
         self._executor = PerBrokerExecutor("rocketpoll heartbeat")
         self._failures: dict[str, int] = {}  # since each broker last took a heartbeat
         self._unaware_brokers: dict[str, None] = {}  # brokers that do not know of this client
         self.versions: dict[str, int] = {}
         """Version that each broker answered the last heartbeat with, by address."""
-
-        ForkAware.__init__(self)
 
     def send(self, addresses: Iterable[str]) -> None:
         """Send heartbeats to brokers; return when they have answered, or after a second.
@@ -86,7 +89,7 @@ class HeartbeatSender(ForkAware):
             self.versions[address] = self._api.heartbeat(address, self._data())
             self._failures.pop(address, None)
         except ClientError as error:
-            if self._executor.is_stopped:  # the client ends, of which brokers are told otherwise
+            if self._executor.is_stopped:  # the client is ending, and unregisters
                 return
             self._unaware_brokers[address] = None
             failures = self._failures[address] = self._failures.get(address, 0) + 1
@@ -131,10 +134,3 @@ class HeartbeatSender(ForkAware):
     def stop(self, wait_ms: int = 0) -> None:
         """Stop sending; wait at most so long for requests in flight."""
         self._executor.stop(wait_ms)
-
-    def _after_fork(self) -> None:
-        """Forget the brokers: they know the parent, and not this process."""
-        self._executor = PerBrokerExecutor("rocketpoll heartbeat")
-        self._failures = {}
-        self._unaware_brokers = {}
-        self.versions = {}

@@ -18,7 +18,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -37,7 +38,13 @@ from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
 from rmq_spark.client.concurrency.threads import start_thread
-from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected
+from rmq_spark.client.errors import (
+    ClientError,
+    ClientShutDown,
+    MessageRejected,
+    RouteNotFound,
+    TopicNotUsable,
+)
 from rmq_spark.client.instance.heartbeats import HeartbeatSender
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt, to_message
@@ -52,6 +59,7 @@ from rmq_spark.client.transport.remoting_client import (
     Credentials,
     RemotingClient,
 )
+from rmq_spark.errors import nearest_name
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -61,6 +69,7 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers import exchange_of
 from rmq_spark.wire.headers.send import CheckTransactionStateRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import is_system_topic
 from rmq_spark.wire.record import decode_record
 
 if TYPE_CHECKING:
@@ -369,7 +378,10 @@ class ClientInstance(ForkAware):
         ):
             check_period_ms(name, number)
         check_range("max_body_bytes", max_body_bytes, 1, PLAIN_BYTES_LIMIT_MAX)
-        _check_extensions(extensions)
+        needed, example = "a set of Extension", "frozenset(Extension)"
+        check_kind("extensions", extensions, frozenset, needed, example)
+        for each in extensions:
+            check_kind("one of extensions", each, Extension, needed, example)
         self._consumers: dict[str, RegisteredConsumer] = {}
         self._producers: dict[str, RegisteredProducer | None] = {}
         addresses = (
@@ -641,13 +653,6 @@ class ClientInstance(ForkAware):
         self._heartbeat_sender.unregister(self.connections.ready_addresses(), producers, consumers)
 
 
-def _check_extensions(found: Iterable[Extension]) -> None:
-    needed, example = "a set of Extension", "frozenset(Extension)"
-    check_kind("extensions", found, frozenset, needed, example)
-    for each in found:
-        check_kind("one of extensions", each, Extension, needed, example)
-
-
 def local_address(peers: Iterable[str]) -> str:
     """Return this machine's address on the way to the first reachable peer; nothing is sent."""
     for peer in peers:
@@ -660,3 +665,39 @@ def local_address(peers: Iterable[str]) -> str:
         except (OSError, ClientError):  # noqa: PERF203  # another peer may be reachable
             continue
     return _LOOPBACK_ADDRESS
+
+
+# ---- Topic lookup: an error of a topic that does not exist names the nearest one.
+
+
+def require_topics(instance: ClientInstance, topics: Iterable[str]) -> None:
+    """Fetch the routes of topics that are not known.
+
+    Raises:
+        RouteNotFound: The name servers do not know one of them; the error suggests a similar name.
+        NoNameServer: None of them answers.
+    """
+    with suggest_similar_topics(instance.name_servers):
+        instance.routes.require(topics)
+
+
+@contextmanager
+def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
+    """Enter a context that adds the nearest topic name to RouteNotFound errors.
+
+    Raises:
+        RouteNotFound: As raised within the context, with a suggested topic.
+    """
+    try:
+        yield
+    except TopicNotUsable:
+        raise
+    except RouteNotFound as error:
+        try:
+            topics = name_servers.admin.topics()
+        except ClientError:  # the first error tells more
+            topics = frozenset()
+        near = nearest_name(error.topic, sorted(t for t in topics if not is_system_topic(t)))
+        if near is None:
+            raise
+        raise RouteNotFound(error.topic, f"{error.why} (did you mean {near}?)") from error

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.threads import parallel_map, start_thread
+from rmq_spark.client.concurrency.threads import parallel_map, raise_first, start_thread
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
@@ -115,9 +115,7 @@ class Routes(ForkAware):
             NoNameServer: None of them answers.
         """
         unknown = [topic for topic in topics if topic not in self._table]
-        for outcome in self.refresh_each(unknown).values():
-            if isinstance(outcome, Exception):
-                raise outcome
+        raise_first(self.refresh_each(unknown).values())
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may be sent to.
@@ -248,7 +246,7 @@ class Routes(ForkAware):
             self._brokers = {
                 name: broker for route in table.values() for name, broker in route.brokers.items()
             }
-            self._table = table  # behind the brokers, which a route that is known leads to
+            self._table = table  # after the brokers, which a known route leads to
         if others := (others & table.keys()) - {topic}:
             self.refresh_each(sorted(others))  # a route that cannot be found out stays as it is
         return found
@@ -326,7 +324,7 @@ class Routes(ForkAware):
     def _after_fork(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = threading.Lock()
-        self._refresh_threads = {}  # whoever asked is a thread of the parent
+        self._refresh_threads = {}  # they are threads of the parent
 
     def _get_broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)

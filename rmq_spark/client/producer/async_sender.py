@@ -52,7 +52,7 @@ class SendPermits:
         self.bytes = 0
         self._sizes: dict[object, int] = {}  # by the future of each send
         self._mutex = threading.Lock()
-        self._wait_queue: deque[threading.Condition] = deque()  # of those who wait, one for each
+        self._wait_queue: deque[threading.Condition] = deque()  # one for each waiting thread
 
     @property
     def count(self) -> int:
@@ -310,7 +310,7 @@ class AsyncSender:
             if not self.permits.acquire(future, len(prepared.body), deadline - time.monotonic()):
                 raise TooManyPending(self.permits.count, self.permits.bytes)  # noqa: TRY301
             _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
-        except BaseException:  # Ctrl-C, for example: nobody gets the future
+        except BaseException:  # Ctrl-C, for example: no caller gets the future
             self.permits.release(future)
             raise
         return future
@@ -331,7 +331,9 @@ class AsyncSender:
         try:
             if not self.permits.acquire(promise, len(prepared.body), 0):
                 return False
-            _AsyncSend(self, prepared, fixed, timeout_ms, promise).start_nonblocking(call_soon)
+            send = _AsyncSend(self, prepared, fixed, timeout_ms, promise)
+            send.call_soon = call_soon
+            send.attempt(may_wait=False)
         except BaseException:
             self.permits.release(promise)
             raise
@@ -383,11 +385,6 @@ class _AsyncSend(PendingRequest):
             None  # the queue of a try that waits for a thread
         )
         self._turn: int | None = None  # the turn of one whose queues are not known yet
-
-    def start_nonblocking(self, call_soon: CallSoon) -> None:
-        """Send the message without waiting; ``call_soon`` or another thread writes it."""
-        self.call_soon = call_soon
-        self.attempt(may_wait=False)
 
     def attempt(self, *, may_wait: bool = True) -> None:
         """Send the message to a queue that has not failed; in a thread, if that may block."""

@@ -220,8 +220,8 @@ class SyncSender:
     def _refresh_route_after(self, error: ClientError, topic: str, attempt: _Attempt) -> None:
         """Refresh the topic's route, if the error of a try says that it may have changed.
 
-        Where there will be no other try, or one at another broker, nobody waits for the answer; a
-        broker that answers has told of its own queues alone, and not that others are well.
+        Without another try, or with one at another broker, the answer is not waited for. A broker
+        that answers has reported only on its own queues, not on other brokers.
         """
         if not is_route_stale(error):
             return

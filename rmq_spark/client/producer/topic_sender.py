@@ -117,18 +117,16 @@ class QueueSelector:
         """
         turn = self.next_turn() if turn is None else turn
         first: MessageQueue | None = None
-
-        def available_at(queue: MessageQueue) -> float:
-            return self._available_at.get(queue.broker_name, 0.0)
-
+        soonest = 0.0
         for step in range(len(queues)):
             queue = queues[(turn + step) % len(queues)]
             if queue.broker_name == failed_broker:
                 continue
             if self.is_available(queue.broker_name):
                 return queue
-            if first is None or available_at(queue) < available_at(first):
-                first = queue
+            available_at = self._available_at.get(queue.broker_name, 0.0)
+            if first is None or available_at < soonest:
+                first, soonest = queue, available_at
         return first or queues[turn % len(queues)]
 
     def record_latency(self, broker_name: str, latency_ms: float) -> None:

@@ -29,7 +29,6 @@ from rmq_spark.client.api.broker_api import HOLD_MARGIN_MS, BrokerApi
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
-    ClientError,
     OffsetMoved,
     ProtocolError,
     RequestTimeout,
@@ -212,8 +211,11 @@ class BulkPull(ForkAware):
             try:
                 self._fill_pipeline()
                 chunk = self._process_result(self._await_result(self._pending_pulls[0]))
-            except CONNECTION_FAULTS as error:
-                self._retry_all(error)
+            except CONNECTION_FAULTS:
+                self._fault_count += 1
+                if self._fault_count >= self._rules.tries:
+                    raise
+                self._restart_pipeline()
                 continue
             self._fault_count = 0
             if chunk is not None:
@@ -227,11 +229,11 @@ class BulkPull(ForkAware):
         if not self._messages_per_pull:
             self._messages_per_pull = self._rules.chunk_messages if is_chunk else FIRST_MESSAGES
             self._is_pull_size_known = not is_chunk
-        at_once = 1
-        if self._is_pull_size_known and not self._is_filtered:
-            at_once = (
-                min(self._rules.in_flight, CHUNKS_IN_FLIGHT) if is_chunk else self._rules.in_flight
-            )
+        at_once = (
+            min(self._rules.in_flight, CHUNKS_IN_FLIGHT) if is_chunk else self._rules.in_flight
+        )
+        if self._is_filtered or not self._is_pull_size_known:
+            at_once = 1
         while len(self._pending_pulls) < at_once and self._requested_end < self._end:
             end = min(self._requested_end + self._messages_per_pull, self._end)
             self._pending_pulls.append(self._pull(self._requested_end, end, is_chunk=is_chunk))
@@ -278,12 +280,6 @@ class BulkPull(ForkAware):
                 self._address, RequestCode.PULL_MESSAGE, self._rules.timeout_ms
             ) from error
 
-    def _retry_all(self, error: ClientError) -> None:
-        self._fault_count += 1
-        if self._fault_count >= self._rules.tries:
-            raise error
-        self._restart_pipeline()
-
     def _restart_pipeline(self) -> None:
         """Drop all pulls that are under way: they are repeated from the next offset to yield."""
         self._pending_pulls.clear()
@@ -303,13 +299,12 @@ class BulkPull(ForkAware):
             return None
         next_offset = result.next_begin_offset
         if next_offset <= span.start:
-            why = f"a pull at offset {span.start} of {self._queue} goes on at {next_offset}"
+            why = f"a pull at offset {span.start} of {self._queue} resumes at {next_offset}"
             raise ProtocolError(self._address, why)
         decoded = None
         if result.places is not None:
             decoded = self._read_log_files(span, result)
             if decoded is None:
-                self._disable_log_files()
                 return None
             result = result._replace(records=decoded.data.data, places=None)
         if not self._is_filtered and result.pull_status is PullStatus.FOUND:
@@ -327,18 +322,17 @@ class BulkPull(ForkAware):
         return RawChunk(records, sizes, self._next_offset, decoded) if len(records) else None
 
     def _read_log_files(self, pull: _PendingPull, result: PullResult) -> RecordChunk | None:
-        """Return the records that are at the places in an answer; None if they are not there."""
-        if pull.log is None:
-            return None
-        queue_offsets = range(pull.start, result.next_begin_offset)
-        return pull.log.files.read_records(self._queue, result.places, result.sizes, queue_offsets)
-
-    def _disable_log_files(self) -> None:
-        """Read no more files, and pull what they do not hold."""
-        if self._local_files is not None:
-            self._local_files.on_missing_records(self._address)
-        self._local_files = None
-        self._restart_pipeline()
+        """Return the records at the places in an answer; else read no more files, and pull."""
+        found = None
+        if pull.log is not None:
+            queue_offsets, at = range(pull.start, result.next_begin_offset), result.places
+            found = pull.log.files.read_records(self._queue, at, result.sizes, queue_offsets)
+        if found is None:
+            if self._local_files is not None:
+                self._local_files.on_missing_records(self._address)
+            self._local_files = None
+            self._restart_pipeline()
+        return found
 
     def _adapt_pull_size(self, received_count: int, pull: _PendingPull, result: PullResult) -> None:
         """Ask for no more at once than the broker gives.
@@ -351,11 +345,9 @@ class BulkPull(ForkAware):
         self._full_count += 1
         if received_count < wanted:
             self._full_count = 0
-            self._growth_threshold = (
-                min(2 * self._growth_threshold, FULL_ANSWERS_MAX)
-                if received_count == self._last_short_count
-                else 1
-            )
+            is_usual = received_count == self._last_short_count
+            slower = min(2 * self._growth_threshold, FULL_ANSWERS_MAX)
+            self._growth_threshold = slower if is_usual else 1
             self._last_short_count = self._messages_per_pull = max(received_count, 1)
         elif (
             received_count == self._messages_per_pull and self._full_count >= self._growth_threshold

@@ -24,11 +24,11 @@ import logging
 import os
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,32 +53,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 _log = logging.getLogger(__name__)
 
 
-class LogDirectory(Protocol):
+class LogDirectory:
     """A directory of this machine that is held open, and stays the same even if it is moved."""
-
-    def read_proof(self, name: str) -> tuple[bytes, int]:
-        """Return the first bytes of a file, and the user that it belongs to; or raise OSError."""
-
-    def open_subdirectory(self, name: str, owner: int) -> LogDirectory:
-        """Return a directory in this one, of which only this owner's files are read.
-
-        Raises:
-            OSError: There is none, or it belongs to another user.
-        """
-
-    def read(self, name: str, position: int, buffer: memoryview) -> None:
-        """Fill memory from a position in a file; raise OSError if it is gone, or too short."""
-
-
-class FileAccess(Protocol):
-    """The files of this machine."""
-
-    def open(self, path: str) -> LogDirectory:
-        """Return a directory; raise OSError or ValueError if there is none."""
-
-
-class SystemDirectory:
-    """A `LogDirectory` of the operating system."""
 
     def __init__(
         self, path: str, parent_descriptor: int | None = None, owner: int | None = None
@@ -101,9 +77,9 @@ class SystemDirectory:
         finally:
             os.close(descriptor)
 
-    def open_subdirectory(self, name: str, owner: int) -> SystemDirectory:
-        """Return a directory in this one."""
-        return SystemDirectory(name, self._descriptor, owner)
+    def open_subdirectory(self, name: str, owner: int) -> LogDirectory:
+        """Return a directory in this one, of which only this owner's files are read."""
+        return LogDirectory(name, self._descriptor, owner)
 
     def read(self, name: str, position: int, buffer: memoryview) -> None:
         """Fill memory from a position in a regular file."""
@@ -125,18 +101,7 @@ class SystemDirectory:
         if stat.S_ISREG(status.st_mode) and self._owner in (None, status.st_uid):
             return descriptor, status.st_uid
         os.close(descriptor)
-        raise OSError(f"{name} is no file of the broker's")
-
-
-class SystemFileAccess:
-    """The `FileAccess` of the operating system."""
-
-    def open(self, path: str) -> SystemDirectory:
-        """Return a directory."""
-        return SystemDirectory(path)
-
-
-SYSTEM_FILE_ACCESS: Final = SystemFileAccess()
+        raise OSError(f"{name} is not a regular file of the broker's user")
 
 
 class LogFiles:
@@ -161,12 +126,6 @@ class LogFiles:
 
         Return None if any of them is not there, or if they are more than a pull can return: then
         nothing that was read may be used.
-
-        Args:
-            queue: The queue that all records must belong to.
-            positions: The physical offset of each record.
-            sizes: The size of each record in bytes.
-            queue_offsets: Offsets that contain those of all records, each once and in order.
         """
         lengths = sizes.astype(np.int64)
         ends = np.cumsum(lengths)
@@ -182,19 +141,17 @@ class LogFiles:
             return None
         are_these = _match_queue(records, queue, queue_offsets)
         are_these = are_these and bool((records.head["physical_offset"] == positions).all())
-        return records if are_these and self._has_valid_proof() else None
+        with suppress(OSError):
+            if are_these and self._verify_proof() == self._owner:
+                return records
+        return None
 
     def _read(self, log_position: int, buffer: memoryview) -> None:
         if log_position < 0:
-            raise OSError(f"no log has a place {log_position}")
+            raise OSError(f"no log has a position {log_position}")
         position = log_position % self._place.file_bytes
         name = f"{log_position - position:0{layout.FILE_NAME_DIGITS}d}"
         self._log.read(name, position, buffer)
-
-    def _has_valid_proof(self) -> bool:
-        with suppress(OSError):
-            return self._verify_proof() == self._owner
-        return False
 
     def _verify_proof(self) -> int:
         """Return the user whose broker has written the proof; raise OSError if it is not there."""
@@ -239,22 +196,21 @@ class LocalLogFinder:
     """Finds the files of brokers that run on this machine.
 
     Args:
-        files: The files of this machine.
+        open_directory: Opens a directory; raises OSError or ValueError if there is none.
         is_requested: Whether a user has asked for them, so that the log says why there are none.
     """
 
     def __init__(
-        self, files: FileAccess = SYSTEM_FILE_ACCESS, *, is_requested: bool = False
+        self,
+        open_directory: Callable[[str], LogDirectory] = LogDirectory,
+        *,
+        is_requested: bool = False,
     ) -> None:
-        self._files = files
+        self._open_directory = open_directory
         self._is_requested = is_requested
 
     def find_log(self, connections: RemotingClient, address: str) -> ProvenLog | None:
-        """Return a broker's log if the broker has proven it on its connection; None to pull.
-
-        Raises:
-            ConnectionFailed, ConnectionClosed: The broker cannot be asked.
-        """
+        """Return a broker's log if the broker has proven it on its connection; None to pull."""
         connection, agreement = connections.get_or_connect(address)
         is_offered = agreement is not None and Extension.READ_FILES in agreement.extensions
         find = partial(self._find_log_files, connections, is_offered=is_offered)
@@ -266,15 +222,16 @@ class LocalLogFinder:
     ) -> LogFiles | None:
         """Have a broker prove on a new connection that this machine has its files."""
         try:
-            files = self._verify_broker(connections, connection, is_offered=is_offered)
+            return self._verify_broker(connections, connection, is_offered=is_offered)
         except _LogFilesUnavailable as error:
             self._log_once(connection.address, str(error))
             return None
-        return files
 
     def on_missing_records(self, address: str) -> None:
         """Note that files do not hold the records that their broker has named."""
-        self._log_once(address, "they do not hold what it has named, as after a deletion")
+        self._log_once(
+            address, "they do not hold the records that it named, which it may have deleted"
+        )
 
     def _log_once(self, address: str, why: str) -> None:
         """Log once why files are not read; as a warning where somebody has asked for that."""
@@ -304,7 +261,7 @@ class LocalLogFinder:
             raise _LogFilesUnavailable("it writes no proof (its log says why)")
         proof = proof_content(nonce, broker, client, machine_identity())
         try:
-            files = LogFiles(self._files.open(place.directory), place, proof)
+            files = LogFiles(self._open_directory(place.directory), place, proof)
         except (OSError, ValueError) as error:
             raise _LogFilesUnavailable(
                 f"the store {place.directory} is not its own here, or not readable ({error})"

@@ -20,9 +20,7 @@ from rmq_spark.client.arguments import (
     check_topic,
 )
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
-from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.topic_lookup import suggest_similar_topics
-from rmq_spark.client.reading.time_search import TimeSearch
+from rmq_spark.client.instance.instance import ClientInstance, suggest_similar_topics
 from rmq_spark.wire.message_queue import MessageQueue
 
 EARLIEST: Final = "earliest"
@@ -50,12 +48,7 @@ class ReadRange(NamedTuple):
 
 
 def normalize_bound(name: str, bound: Bound) -> Bound:
-    """Return a start or an end, times as milliseconds since 1970.
-
-    Raises:
-        MessageRejected: The bound is an unknown text, a time without a zone, seconds, or an offset.
-        TypeError: The bound has another type.
-    """
+    """Return a start or an end, times as milliseconds since 1970."""
     check_kind(name, bound, (str, int, datetime, Mapping), _NEEDED, _EXAMPLE)
     if isinstance(bound, str):
         if bound not in (EARLIEST, LATEST):
@@ -161,3 +154,53 @@ def _offset_at_time(instance: ClientInstance, available: ReadRange, timestamp_ms
         else:
             search.record_result(message.queue_offset, message.store_timestamp)
     return search.low
+
+
+class TimeSearch:
+    """Finds the first message of a queue that was stored at a time or later, by its store times.
+
+    A binary search that starts at a hint and is not misled by messages that are gone. The caller
+    looks at each offset to probe, and reports the message found there, or the next one if it is
+    gone.
+    """
+
+    def __init__(self, timestamp_ms: int, start: int, end: int, hint: int) -> None:
+        """Search the offsets from ``start`` to before ``end``; ``hint`` is the likely result."""
+        self.low = start
+        self._high = end
+        self._timestamp_ms = timestamp_ms
+        self._hint_offsets = [hint - 1, hint]
+        self._probe_start: int | None = None  # of the probes that have found nothing since
+        self._probe_offset = 0
+
+    def next_probe(self) -> int | None:
+        """Return the offset to probe; None when the search is over and ``low`` is its result."""
+        if self._probe_start is not None:
+            return self._probe_offset
+        while self.low < self._high:
+            middle = (
+                self._hint_offsets.pop(0) if self._hint_offsets else (self.low + self._high) // 2
+            )
+            if self.low <= middle < self._high:
+                self._probe_start = self._probe_offset = middle
+                return middle
+        return None
+
+    def record_result(self, queue_offset: int, timestamp_ms: int | None) -> None:
+        """Record the result of the last probe.
+
+        Args:
+            queue_offset: The offset of the message found at the probe's offset or after it; the
+                offset to resume at if none was found.
+            timestamp_ms: The store time of that message; None if none was found.
+        """
+        first_asked = self._probe_offset if self._probe_start is None else self._probe_start
+        if timestamp_ms is None and max(queue_offset, self._probe_offset + 1) < self._high:
+            self._probe_offset = max(queue_offset, self._probe_offset + 1)
+            return
+        self._probe_start = None
+        is_before = timestamp_ms is not None and timestamp_ms < self._timestamp_ms
+        if is_before and first_asked <= queue_offset < self._high:
+            self.low = queue_offset + 1
+        else:
+            self._high = first_asked

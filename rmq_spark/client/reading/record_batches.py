@@ -125,21 +125,15 @@ class RecordBatchConverter:
             return
         damaged = damaged_bodies(chunk) if self._checks_crc else np.zeros(0, np.int64)
         for first, bodies, problems in plain_bodies(chunk, SLICE_BYTES, self._max_body_bytes):
-            end = first + len(bodies)
-            wrong: dict[int, object] = {
-                **problems,
-                **dict.fromkeys(
-                    damaged[(damaged >= first) & (damaged < end)].tolist(), _CRC_MISMATCH
-                ),
-            }
+            rows = damaged[(damaged >= first) & (damaged < first + len(bodies))].tolist()
+            wrong: dict[int, object] = {**problems, **dict.fromkeys(rows, _CRC_MISMATCH)}
             part = {name: array.slice(first, len(bodies)) for name, array in arrays.items()}
             kept = None if is_wanted is None else is_wanted.slice(first, len(bodies))
+            part[_BODY] = bodies
             if wrong:
                 part[_BODY], kept = self._report_bad_bodies(
                     chunk, origin, first, bodies, kept, wrong
                 )
-            else:
-                part[_BODY] = bodies
             yield from self._build_batch(part, kept)
 
     def convert_unreadable(
@@ -183,7 +177,10 @@ class RecordBatchConverter:
         """Say which bodies cannot be read; return them as null, and which rows are kept."""
         for row in sorted(problems):
             if kept is None or kept[row - first].as_py():
-                queue = _read_queue(chunk, row, origin) if isinstance(origin, str) else origin
+                queue = origin
+                if isinstance(queue, str):
+                    topic = COLUMNS[_TOPIC].build(chunk)[row].as_py()
+                    queue = MessageQueue(topic, queue, int(chunk.head["queue_id"][row]))
                 self._bad_records.report(queue, int(chunk.head["queue_offset"][row]), problems[row])
         is_right = np.ones(len(bodies), bool)
         is_right[np.fromiter(problems, np.int64, len(problems)) - first] = False
@@ -195,9 +192,7 @@ class RecordBatchConverter:
     def _build_batch(
         self, arrays: dict[str, pa.Array], kept: pa.Array | None
     ) -> Iterator[pa.RecordBatch]:
-        columns = [
-            _cast(arrays[name], self._schema.field(name).type) for name in self._schema.names
-        ]
+        columns = [_cast(arrays[field.name], field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if kept is not None and not pc.all(kept).as_py():
             batch = batch.filter(kept)
@@ -229,11 +224,6 @@ def _repeat(value: str | int, count: int) -> pa.Array:
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text * count)]
     return pa.Array.from_buffers(pa.string(), count, buffers)
-
-
-def _read_queue(chunk: RecordChunk, row: int, broker_name: str) -> MessageQueue:
-    topic = COLUMNS[_TOPIC].build(chunk)[row].as_py()
-    return MessageQueue(topic, broker_name, int(chunk.head["queue_id"][row]))
 
 
 def _cast(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:

@@ -16,7 +16,7 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.damaged_records import (
     decode_damaged_record,
     read_queue_offset,
-    record_size_at,
+    record_positions,
 )
 from rmq_spark.client.message import MessageExt, WrongQueueRecord, decode_pulled, unreadable_message
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, RawChunk
@@ -31,11 +31,6 @@ def stored_messages(
     api: BrokerApi, read_range: ReadRange, rules: PullRules | None = None
 ) -> Iterator[MessageExt]:
     """Yield the messages of a range, in order; a message that cannot be read has a ``fault``.
-
-    Args:
-        api: Requests to brokers; compressed bodies may inflate to its ``max_body_bytes``.
-        read_range: The offsets to read.
-        rules: Settings of the pulls, including the filter.
 
     Raises:
         WrongQueueRecord: The broker returns a message of another queue.
@@ -85,7 +80,8 @@ def _undecodable_message(
 ) -> MessageExt:
     """Return a message for the record at which a chunk's decoding ended."""
     records = bytes(chunk.records)
-    rest = records[_decodable_length(records) :]
+    places, _ = record_positions(records)
+    rest = records[sum(places[-1]) if places else 0 :]
     offset = at
     if len(rest) >= layout.RECORD_BYTES_MIN:
         stated = read_queue_offset(rest, 0)
@@ -93,14 +89,3 @@ def _undecodable_message(
     stored = decode_damaged_record(rest.ljust(layout.RECORD_BYTES_MIN, b"\0"))
     message = unreadable_message(stored, queue.broker_name, str(error))
     return replace(message, topic=queue.topic, queue=queue, queue_offset=offset)
-
-
-def _decodable_length(records: bytes) -> int:
-    """Return how many bytes lead from one record to the next."""
-    at = 0
-    while at < len(records):
-        try:
-            at += record_size_at(records, at)
-        except RecordError:  # noqa: PERF203  # it ends the loop
-            break
-    return at

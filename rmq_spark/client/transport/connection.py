@@ -364,7 +364,7 @@ class RemotingConnection:
             if may_batch and not self._reads_itself:
                 pending.buffer = self._writer
                 self._writer.enqueue(command, pending.call_soon)
-                if not self._pending.is_pending(pending):  # given up meanwhile: nobody is waiting
+                if not self._pending.is_pending(pending):  # it has expired meanwhile
                     self._writer.cancel(pending.opaque)
             else:
                 self._writer.write(command, pending.deadline, pending.timeout_ms)
@@ -373,7 +373,7 @@ class RemotingConnection:
                 if isinstance(error, RequestTimeout):
                     self._close_if_silent(pending)
                 raise
-        except BaseException:  # Ctrl-C, for example: nobody waits any more
+        except BaseException:  # Ctrl-C, for example: no thread waits any more
             self.discard(pending)
             raise
 
@@ -463,11 +463,11 @@ class RemotingConnection:
                 self._read_once(None)
                 if self.clock() >= self._pending.next_deadline:
                     self._expire_overdue()
-        except Exception as error:  # noqa: BLE001  # a lack of memory, for example
+        except Exception as error:  # noqa: BLE001  # a shortage of memory, for example
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """End, as nobody knows what has been read: all that wait have to be told."""
+        """Close the connection and fail all requests, as it is unknown what was read."""
         why = f"what it sent could not be read: {type(error).__name__}: {error}"
         self._close(ConnectionClosed(self.address, why))
         _log.error("%s: reading failed", self.address, exc_info=error)

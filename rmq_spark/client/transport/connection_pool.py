@@ -134,7 +134,7 @@ class ConnectionPool(ForkAware, ABC):
     def connections(self) -> tuple[RemotingConnection, ...]:
         """Return all connections that there are."""
         with self._lock:
-            return tuple(line.connection for line in self._connections.values())
+            return tuple(entry.connection for entry in self._connections.values())
 
     @property
     def dialling_count(self) -> int:
@@ -153,12 +153,12 @@ class ConnectionPool(ForkAware, ABC):
                 other callers.
             ClientError: The negotiation has failed.
         """
-        line = self._connections.get(address)
-        if line is not None:
-            line.connection.detect_close()
-            line = self._get_usable(address, is_broker=is_broker)
-        if line is not None:
-            return line
+        entry = self._connections.get(address)
+        if entry is not None:
+            entry.connection.detect_close()
+            entry = self._get_usable(address, is_broker=is_broker)
+        if entry is not None:
+            return entry
         seconds = (
             self._wait_seconds_max if seconds is None else min(seconds, self._wait_seconds_max)
         )
@@ -169,13 +169,13 @@ class ConnectionPool(ForkAware, ABC):
             raise ConnectionFailed(address, why) from error
 
     def _get_usable(self, address: str, *, is_broker: bool) -> NegotiatedConnection | None:
-        line = self._connections.get(address)
-        if line is None or line.connection.is_closed or (is_broker and line.agreement is None):
+        entry = self._connections.get(address)
+        if entry is None or entry.connection.is_closed or (is_broker and entry.agreement is None):
             return None
-        return line
+        return entry
 
     def _start_dial(self, address: str, *, is_broker: bool) -> Future[NegotiatedConnection]:
-        """Return the future of a line; all who want it meanwhile get the same result or failure.
+        """Return the future of a connection; callers meanwhile get the same result or failure.
 
         A thread dials: callers may leave when their time is over, or when the program ends.
         """
@@ -183,12 +183,12 @@ class ConnectionPool(ForkAware, ABC):
         try:
             with self._lock:
                 if self._is_shut_down:
-                    raise ClientShutDown  # noqa: TRY301  # nobody waits for this one
+                    raise ClientShutDown  # noqa: TRY301  # no caller waits for this one
                 if (under_way := self._pending_dials.get(key)) is not None:
                     return under_way
-                line = self._get_usable(address, is_broker=is_broker)
-                if line is not None:  # dialled by another thread meanwhile
-                    dialled.set_result(line)
+                entry = self._get_usable(address, is_broker=is_broker)
+                if entry is not None:  # dialled by another thread meanwhile
+                    dialled.set_result(entry)
                     return dialled
                 self._pending_dials[key] = dialled
                 dial = self._dial_broker if is_broker else self._dial
@@ -207,44 +207,44 @@ class ConnectionPool(ForkAware, ABC):
     def _dial(self, address: str, future: Future[NegotiatedConnection]) -> None:
         try:
             if self._is_shut_down:
-                raise ClientShutDown  # noqa: TRY301  # it is told below
-            line: NegotiatedConnection | Exception = NegotiatedConnection(self._connect(address))
+                raise ClientShutDown  # noqa: TRY301  # it is passed on below
+            entry: NegotiatedConnection | Exception = NegotiatedConnection(self._connect(address))
         except Exception as error:  # noqa: BLE001  # any error must reach the future
-            line = error
-        if isinstance(line, NegotiatedConnection):
+            entry = error
+        if isinstance(entry, NegotiatedConnection):
             # Who was interrupted when a thread had just begun to dial has left that thread alone.
             with self._lock:
                 is_late = self._is_shut_down
                 other = self._get_usable(address, is_broker=False)
                 if other is None:
-                    self._connections[address] = line
+                    self._connections[address] = entry
             if is_late:
-                line.connection.close(_SHUT_DOWN)
-                line.connection.join(time.monotonic() + _CLOSE_WAIT_SECONDS)
+                entry.connection.close(_SHUT_DOWN)
+                entry.connection.join(time.monotonic() + _CLOSE_WAIT_SECONDS)
             elif other is not None:
-                line.connection.close(_DUPLICATE)
-                line = other
-        self._finish_dial((address, False), future, line)
+                entry.connection.close(_DUPLICATE)
+                entry = other
+        self._finish_dial((address, False), future, entry)
 
     def _dial_broker(self, address: str, future: Future[NegotiatedConnection]) -> None:
         began = time.monotonic()
         try:
             connection = self.get_or_connect(address, is_broker=False).connection
-            line: NegotiatedConnection | Exception = NegotiatedConnection(
+            entry: NegotiatedConnection | Exception = NegotiatedConnection(
                 connection, self._negotiate(connection)
             )
         except Exception as error:  # noqa: BLE001  # any error must reach the future
-            line = error
+            entry = error
         ended = time.monotonic()
-        if isinstance(line, NegotiatedConnection):
+        if isinstance(entry, NegotiatedConnection):
             self._silent.pop(address, None)
             with self._lock:
                 if self._connections.get(address) == NegotiatedConnection(connection):
-                    self._connections[address] = line
+                    self._connections[address] = entry
         elif ended - began >= SLOW_SECONDS:
             self._silent[address] = ended + REDIAL_SECONDS
-        self._finish_dial((address, True), future, line)
-        if self._on_ready is not None and isinstance(line, NegotiatedConnection):
+        self._finish_dial((address, True), future, entry)
+        if self._on_ready is not None and isinstance(entry, NegotiatedConnection):
             self._on_ready(address)
 
     def _finish_dial(
@@ -263,10 +263,10 @@ class ConnectionPool(ForkAware, ABC):
     def _discard(self, connection: RemotingConnection) -> None:
         address = connection.address
         with self._lock:
-            line = self._connections.get(address)
-            if line is not None and line.connection is connection:
+            entry = self._connections.get(address)
+            if entry is not None and entry.connection is connection:
                 del self._connections[address]
-                if connection.is_silent and line.agreement is not None:
+                if connection.is_silent and entry.agreement is not None:
                     self._silent[address] = time.monotonic()
         if self._on_closed is not None:
             self._on_closed(address)
@@ -278,28 +278,28 @@ class ConnectionPool(ForkAware, ABC):
         """
         with self._lock:
             self._is_shut_down = True
-            lines = list(self._connections.values())
+            entries = list(self._connections.values())
             dialled = list(self._pending_dials.values())
         for each in dialled:
             _resolve(each, ClientShutDown())
-        for line in lines:
-            line.connection.close(_SHUT_DOWN)
+        for entry in entries:
+            entry.connection.close(_SHUT_DOWN)
         deadline = time.monotonic() + wait_ms / 1000
         for dialer in self._dialers:
             if dialer.is_alive():  # one that is about to begin comes to its end at once
                 dialer.join(max(deadline - time.monotonic(), 0))
-        for line in lines if wait_ms else ():
-            line.connection.join(deadline)
+        for entry in entries if wait_ms else ():
+            entry.connection.join(deadline)
 
     def _after_fork(self) -> None:
         """Let go of the parent's connections without a word on them, and start without any."""
-        lines, self._connections = self._connections, {}
+        entries, self._connections = self._connections, {}
         self._lock = threading.Lock()
         self._pending_dials = {}
         self._silent = {}
         self._dialers = []
-        for line in lines.values():
-            line.connection.after_fork()
+        for entry in entries.values():
+            entry.connection.after_fork()
 
 
 def _resolve(

@@ -88,7 +88,7 @@ class FrameWriter:
         self._is_thread_watching = False  # the thread, whether a turn ends in time
         self._poll: select.poll | None = None
         self._is_nonblocking = isinstance(sock, socket.socket)  # under TLS a write may
-        self._on_released: list[Callable[[], object]] = []  # who wants to know when it is written
+        self._on_released: list[Callable[[], object]] = []  # called when a slice is written
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -139,7 +139,7 @@ class FrameWriter:
         """Write the gathered requests, as far as the socket accepts them without blocking."""
         if self._write_lock.acquire(blocking=False):
             try:
-                with suppress(ClientError):  # a failure is told to the waiters
+                with suppress(ClientError):  # the waiters get the failure
                     self._write_nonblocking()
             finally:
                 self._write_lock.release()
@@ -166,7 +166,7 @@ class FrameWriter:
             raise
 
     def _close_after(self, error: BaseException) -> None:
-        """Close the connection after Ctrl-C, for example: nobody knows how much was sent."""
+        """Close the connection after Ctrl-C, for example: it is unknown how much was sent."""
         if not isinstance(error, ClientError):  # else it has ended
             why = "interrupted in the middle of a request"
             self._close_connection(ConnectionClosed(self._address, why))
@@ -242,14 +242,14 @@ class FrameWriter:
                         self._is_thread_watching = left > 0
                         self._has_queued.wait(left if self._is_thread_watching else TICK_SECONDS)
                 self._write_queued()
-        except Exception as error:  # noqa: BLE001  # a lack of memory, for example
+        except Exception as error:  # noqa: BLE001  # a shortage of memory, for example
             why = f"the gathered requests could not be written: {type(error).__name__}: {error}"
             self._close_connection(ConnectionClosed(self._address, why))
             _log.error("%s: writing failed", self._address, exc_info=error)
 
     def _write_queued(self) -> None:
         while self._queued or self._is_thread_needed:
-            with suppress(ClientError), self._write_lock:  # a failure is told to the waiters
+            with suppress(ClientError), self._write_lock:  # the waiters get the failure
                 self._is_thread_needed = False
                 pieces = self._next_slice()
                 deadline = self._clock() + WRITE_TIMEOUT_MS / 1000
@@ -275,11 +275,11 @@ class FrameWriter:
         return found
 
     def _notify_released(self) -> None:
-        """Tell those who want to know that nothing is kept of a slice any more."""
+        """Call what waits until nothing of a slice is kept."""
         with self._mutex:
             self._in_flight = frozenset()
-            told, self._on_released = self._on_released, []
-        for released in told:
+            waiting, self._on_released = self._on_released, []
+        for released in waiting:
             released()
 
     def _write_all(self, deadline: float, pieces: Iterable[Buffer]) -> bool:

@@ -344,6 +344,6 @@ def fail_each(requests: Iterable[PendingRequest], error: ClientError) -> None:
     for waiter in requests:
         try:
             waiter.on_error(type(error)(*error.args))
-        except Exception:  # noqa: BLE001, PERF203  # the others have to be told as well
+        except Exception:  # noqa: BLE001, PERF203  # the others are notified as well
             with suppress(Exception):
                 waiter.on_error(error)

@@ -202,24 +202,24 @@ class RemotingClient(ConnectionPool):
 
     def known_agreement(self, address: str) -> Agreement:
         """Return the features agreed with a connected broker; none if it is not connected."""
-        line = self.get(address)
-        return (line.agreement if line is not None else None) or Agreement()
+        entry = self.get(address)
+        return (entry.agreement if entry is not None else None) or Agreement()
 
     def peer_version(self, address: str) -> int:
         """Return the version in a peer's last response; 0 if it has sent nothing yet."""
-        line = self.get(address)
-        return line.connection.peer_version if line is not None else 0
+        entry = self.get(address)
+        return entry.connection.peer_version if entry is not None else 0
 
     def close(self, address: str, why: str = "this client closed it") -> None:
         """End the connection to an address, if there is one."""
-        line = self.get(address)
-        if line is not None:
-            line.connection.close(why)
+        entry = self.get(address)
+        if entry is not None:
+            entry.connection.close(why)
 
     def idle_seconds(self, address: str) -> float:
         """Return the seconds since a peer last sent something; 0.0 if it is not connected."""
-        line = self.get(address)
-        return line.connection.idle_seconds if line is not None else 0.0
+        entry = self.get(address)
+        return entry.connection.idle_seconds if entry is not None else 0.0
 
     @property
     def unwritten_bytes(self) -> int:

@@ -101,9 +101,9 @@ class TypedRequests:
         )
         return check_response(address, code, answer, accepted)
 
-    def header(self, address: str, code: int, header: Any = None, body: object = b"") -> Any:
+    def header(self, address: str, code: int, header: Any = None) -> Any:
         """Make a request and return the typed header of the answer."""
-        return response_header(address, code, self.call(address, code, header, body))
+        return response_header(address, code, self.call(address, code, header))
 
     def body(
         self,
@@ -111,7 +111,8 @@ class TypedRequests:
         address: str,
         code: int,
         header: Any = None,
-        body: object = b"",
+        timeout_ms: int | None = None,
     ) -> _Body:
         """Make a request and return the JSON body of the answer."""
-        return response_body(address, body_type, self.call(address, code, header, body))
+        answer = self.call(address, code, header, timeout_ms=timeout_ms)
+        return response_body(address, body_type, answer)

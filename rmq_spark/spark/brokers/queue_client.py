@@ -25,7 +25,7 @@ from zlib import crc32
 from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.reading.time_search import TimeSearch
+from rmq_spark.client.reading.read_bounds import TimeSearch
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.transport.typed_requests import build_request, check_response, response_header
 from rmq_spark.spark.brokers.discovery import QueueDiscovery

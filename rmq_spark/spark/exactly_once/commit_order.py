@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Final
 
-from rmq_spark.client.admin.reads.message_lookups import FOREVER_MS, QUERY_MESSAGES_MAX
+from rmq_spark.client.admin.lookups import FOREVER_MS, QUERY_MESSAGES_MAX
 from rmq_spark.client.errors import ClientError, ManifestError
 from rmq_spark.client.manifest import CommitManifest, ManifestId, add_crc, decode_manifest
 from rmq_spark.client.message import decode_messages

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from rmq_spark.client.admin.reads.message_lookups import QUERY_MESSAGES_MAX
+from rmq_spark.client.admin.lookups import QUERY_MESSAGES_MAX
 from rmq_spark.client.errors import ClientError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (

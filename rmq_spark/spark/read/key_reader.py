@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_spark.client.admin.reads.message_lookups import FOREVER_MS
+from rmq_spark.client.admin.lookups import FOREVER_MS
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.brokers.addresses import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import QueueClient

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.log_files import LocalLogFinder
-from rmq_spark.client.reading.readable_chunks import readable_chunks
-from rmq_spark.client.reading.rolled_back_offsets import (
+from rmq_spark.client.reading.readable_chunks import (
     first_not_rolled_back,
     missing_ranges,
+    readable_chunks,
     without_rolled_back,
 )
 from rmq_spark.errors import RecordError

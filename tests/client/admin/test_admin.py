@@ -197,7 +197,7 @@ def test_messages_are_found_by_key_and_by_either_id(admin, producer, running_bro
     assert raised.value.address == running_broker.address
     with pytest.raises(MessageRejected, match="hexadecimal"):
         admin.message_by_offset_id("nonsense")
-    with pytest.raises(MessageRejected, match=r"its producer's: ask for messages_by_unique_id"):
+    with pytest.raises(MessageRejected, match=r"its producer's: call messages_by_unique_id"):
         admin.message_by_offset_id(result.message_id)
     with pytest.raises(BrokerRefused):
         admin.message_by_offset_id(result.offset_message_id[:-4] + "FFFF")

@@ -99,7 +99,7 @@ def test_who_answers_with_an_error_has_heard(admin, member, move, monkeypatch):
 def test_who_never_answers_is_named(admin, member, move, monkeypatch, code):
     instance, consumer = member
     asked = asking(monkeypatch, refusing(ConsumerNotOnline, code))
-    with pytest.raises(ConsumerNotOnline, match="may store the offsets that it had") as found:
+    with pytest.raises(ConsumerNotOnline, match="may overwrite the offsets with its own") as found:
         move(admin)
     assert instance.client_id in str(found.value)
     assert len(asked) == ROUNDS_MAX
@@ -196,7 +196,7 @@ def test_nothing_is_moved_for_a_member_of_java_that_pulls(
     monkeypatch.setattr(AdminApi, "broker_config", lambda *_: configs)
     instance, consumer = member
     if is_deaf:
-        with pytest.raises(NotSupported, match="pull consumers of Java ignore") as found:
+        with pytest.raises(NotSupported, match="Java's pull consumers ignore") as found:
             move(admin)
         assert instance.client_id in str(found.value)
         assert consumer.told == []
@@ -293,6 +293,6 @@ def test_who_cannot_be_told_as_it_does_not_read_is_told_again():
 @pytest.mark.parametrize("after", [{}, {"a": "h:2"}], ids=["leaves", "is connected anew"])
 def test_a_group_in_which_one_moves_with_each_telling_is_not_called_told(after):
     told = Told(*[{"a": "h:1"}, {"a": "h:1"}, after] * ROUNDS_MAX)
-    with pytest.raises(ConsumerNotOnline, match="but a did not answer behind that, or left or"):
+    with pytest.raises(ConsumerNotOnline, match="but a did not answer afterwards, or left or"):
         told.tell()
     assert told.tellings == ROUNDS_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from staged_rows import commit_batch
 
-from rmq_spark.client.admin.sinks import broker_sinks, remove_sink
+from rmq_spark.client.admin.admin import broker_sinks, remove_sink
 from rocketpoll import Admin, EmbeddedBroker
 
 

@@ -226,7 +226,7 @@ def test_members_that_subscribe_to_different_topics_are_told(cluster, clients, m
     group, topics = cluster.group(), [cluster.topic(queues=1), cluster.topic(queues=1)]
     for topic in topics:
         clients.push(Listener(), group, topic, rebalance_interval_ms=200)
-    said = f"this one to {topics[0]}, another to {topics[1]};"
+    said = f"this one to {topics[0]}, another to {topics[1]},"
     wait_until("the first one is told", lambda: said in caplog.text)
 
 

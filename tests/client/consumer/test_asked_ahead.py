@@ -5,7 +5,7 @@ import threading
 import pytest
 from moved_tasks import MovedTasks
 
-from rmq_spark.client.consumer.offsets.initial_offset import (
+from rmq_spark.client.consumer.offsets.offset_manager import (
     OFFSET_THREADS_MAX,
     PREFETCH_MS_MAX,
     OffsetPrefetcher,

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.offsets.commit import AutoCommit
-from rmq_spark.client.consumer.offsets.offset_store import OffsetTable
+from rmq_spark.client.consumer.offsets.offset_manager import AutoCommit
+from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.wire.message_queue import MessageQueue
@@ -15,11 +17,12 @@ OTHER = MessageQueue("T", "broker-a", 1)
 
 class Bench:
     def __init__(self, *, is_enabled=True):
-        self.clock, self.store = MovedTasks(), OffsetTable()
-        self.store.update_offset = self.store.update
+        self.clock, self.store = MovedTasks(), RemoteBrokerOffsetStore(None)
         self.assigned = AssignedQueue(QUEUE, self.clock)
         self.assigned.set_first_offset(0, StartPosition(10, QueueFingerprint()))
-        self.commits = AutoCommit(lambda: [self.assigned], self.store, is_enabled=is_enabled)
+        self.commits = AutoCommit(
+            SimpleNamespace(all=lambda: [self.assigned]), self.store, is_enabled=is_enabled
+        )
 
     def poll(self, *offsets):
         self.commits.confirm_returned()
@@ -51,19 +54,19 @@ def test_what_was_returned_counts_when_more_is_wanted(bench):
 def test_offsets_go_to_the_store_when_they_are_published_and_not_before(bench):
     bench.poll(10, 11)
     bench.poll(12)
-    assert bench.store.copy() == {}
+    assert bench.store.offsets() == {}
     bench.commits.publish()
-    assert bench.store.copy() == {QUEUE: 12}
+    assert bench.store.offsets() == {QUEUE: 12}
     bench.poll(13)
     bench.commits.publish()
-    assert bench.store.copy() == {QUEUE: 13}
+    assert bench.store.offsets() == {QUEUE: 13}
 
 
 def test_a_queue_that_is_left_has_its_offset_stored_and_none_that_was_not_dealt_with(bench):
     bench.poll(10, 11)
     bench.poll(12)
     bench.commits.release(bench.assigned)
-    assert bench.store.copy() == {QUEUE: 12}
+    assert bench.store.offsets() == {QUEUE: 12}
     assert published(bench.assigned) == {}
 
 
@@ -74,15 +77,16 @@ def test_without_auto_commit_nothing_counts_but_what_the_user_commits():
     bench.commits.publish()
     assert published(bench.assigned) == {QUEUE: 10}
     bench.commits.release(bench.assigned)
-    assert bench.store.copy() == {}
+    assert bench.store.offsets() == {}
 
 
 def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the_store(bench):
     """Its offset is taken when it is stored, and not with those of all others before."""
     other = AssignedQueue(OTHER, bench.clock)
     other.set_first_offset(0, StartPosition(8, QueueFingerprint()))
-    bench.commits = AutoCommit(lambda: [bench.assigned, other], bench.store, is_enabled=True)
-    update = bench.store.update
+    both = SimpleNamespace(all=lambda: [bench.assigned, other])
+    bench.commits = AutoCommit(both, bench.store, is_enabled=True)
+    update = bench.store.update_offset
 
     def update_in_the_midst_of_a_move(queue, offset, *, increase_only):
         if queue == QUEUE:
@@ -92,4 +96,4 @@ def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the
 
     bench.store.update_offset = update_in_the_midst_of_a_move
     bench.commits.publish()
-    assert bench.store.copy() == {QUEUE: 10, OTHER: 3}
+    assert bench.store.offsets() == {QUEUE: 10, OTHER: 3}

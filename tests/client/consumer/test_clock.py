@@ -2,7 +2,7 @@
 
 import time
 
-from rmq_spark.client.consumer.clock import monotonic_ms
+from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
 
 
 def test_it_counts_milliseconds_and_never_goes_back():

@@ -12,9 +12,9 @@ from broker_kinds import wait_until
 from moved_tasks import MovedTasks
 
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
-from rmq_spark.client.consumer.offsets.commit import CommitRequest, store_offsets
 from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore
-from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.offsets.offset_manager import CommitRequest, store_offsets
+from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.queues.queue_identity import (
     LastMessage,
@@ -92,7 +92,7 @@ def test_in_broadcasting_a_commit_keeps_by_which_message_its_queue_is_known_agai
             kept = LocalFileOffsetStore(lambda: path)
             kept.load()
             [(queue, offset)] = kept.offsets("T").items()
-            last = kept.last_message(queue)
+            last = kept.last_messages.get(queue)
     assert (offset, last) == (10, LastMessage.from_message(found[-1]))
 
 
@@ -160,7 +160,7 @@ class Moved:
     def __init__(self, *, by_operator):
         self.moves, self.remembered, self.told, self._by_operator = 0, 8, [], by_operator
 
-    def read_offset(self, _, __):
+    def known_offset(self, _):
         return self.remembered
 
     def store_offset(self, _, offset):

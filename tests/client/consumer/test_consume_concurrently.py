@@ -4,12 +4,12 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.dispatch.consume_concurrently import (
+from rmq_spark.client.consumer.dispatch.consume_services import (
     LOCAL_RETRY_MS,
     ConsumeMessageConcurrentlyService,
 )
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 
 
@@ -139,7 +139,7 @@ def test_in_broadcasting_what_fails_is_logged_and_passed_over(caplog):
     bench = Bench(fails(0), retries=False)
     bench.submit(0)
     assert bench.committed == [1]
-    assert "is not tried again" in caplog.text
+    assert "is not redelivered" in caplog.text
 
 
 def test_what_was_dropped_before_is_not_consumed():

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, several
 
-from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
+from rmq_spark.client.consumer.dispatch.consume_services import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
-from rmq_spark.client.consumer.pull.pull_message_service import PullRequest
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import LOCK_EXPIRES_MS, ProcessQueue
 
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -372,7 +372,7 @@ def test_a_lock_that_is_lost_while_a_listener_is_busy_counts_no_more_behind_that
             bench.request.process_queue.invalidate_lock()
         return ConsumeOrderlyStatus.SUCCESS
 
-    bench.service._listener = listener
+    bench.service.listener = listener
     bench.submit(0, 1, 2, 3)
     assert seen == [0, 1]
     bench.grants = True

@@ -6,8 +6,11 @@ import threading
 import pytest
 from received_messages import several
 
-from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
-from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
+from rmq_spark.client.consumer.queues.assigned_queues import (
+    AssignedQueue,
+    ConsumeRequest,
+    ConsumeRequestCache,
+)
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -5,10 +5,10 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import several
 
-from rmq_spark.client.consumer.dispatch.consume_concurrently import (
+from rmq_spark.client.consumer.dispatch.consume_services import (
     ConsumeMessageConcurrentlyService,
+    ConsumeMessageOrderlyService,
 )
-from rmq_spark.client.consumer.dispatch.consume_orderly import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,

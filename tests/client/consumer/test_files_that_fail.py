@@ -180,7 +180,7 @@ def test_a_file_that_fails_costs_no_message_and_no_end(files, live, use, for_goo
         assert str(error)
     assert files.failed
     if finished:
-        assert "offsets are not kept for now" in caplog.text or not for_good
+        assert "storing offsets failed" in caplog.text or not for_good
     first = list(finished)
     files.heal()
     caplog.clear()

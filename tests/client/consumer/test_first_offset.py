@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule
-from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule
+from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.errors import RequestTimeout
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
@@ -23,12 +23,13 @@ class Ends:
 
 
 def store_of(stored):
-    def query(_):
-        if isinstance(stored, Exception):
-            raise stored
-        return stored
+    class Brokers:
+        def consumer_offset(self, _):
+            if isinstance(stored, Exception):
+                raise stored
+            return stored
 
-    return RemoteBrokerOffsetStore(query, lambda *_, **__: None)
+    return RemoteBrokerOffsetStore(Brokers())
 
 
 def begins(where, stored=None, queue=QUEUE):

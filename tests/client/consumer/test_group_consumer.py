@@ -23,8 +23,7 @@ from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.offsets.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
-from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS
+from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS, Rebalance
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueConsistentHash,
@@ -421,7 +420,7 @@ def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
     # and tries again soon
     assert consumer._impl._rebalance_service.do_rebalance() == RETRY_MS
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == warnings
-    assert f"shipping keeps its queues of {topic} as they are" in caplog.text
+    assert f"shipping: rebalancing {topic} failed, retrying" in caplog.text
 
 
 @pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])

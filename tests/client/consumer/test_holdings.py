@@ -2,7 +2,7 @@ import gc
 import os
 import threading
 
-from rmq_spark.client.consumer.queues.queue_ownership import (
+from rmq_spark.client.consumer.pull.pull_request import (
     OWNERSHIPS,
     OwnershipRegistry,
     QueueOwnership,

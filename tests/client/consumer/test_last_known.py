@@ -69,7 +69,7 @@ def test_who_has_had_a_message_finds_a_queue_that_is_gone_by_its_time(caplog):
     assert asked == [(QUEUE, received(5).store_timestamp - 1)]
     assert not last.must_relocate
     [line] = lines_of(caplog, "rmq_spark.client.consumer")
-    assert "going on at offset 0, not 6" in line
+    assert "resuming at offset 0, not 6" in line
 
 
 def test_a_queue_that_is_where_it_was_is_not_told(caplog):

@@ -15,7 +15,7 @@ from rmq_spark.client.consumer.base_consumer_impl import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
-from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
+from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
     ClientShutDown,

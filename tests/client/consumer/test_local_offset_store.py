@@ -10,14 +10,12 @@ import pytest
 from broker_kinds import wait_until
 
 from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore, offset_file
-from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import OffsetFileDamaged
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import ConsumeFromWhere, EmbeddedBroker, MessageModel, PushConsumer, PushSettings
 
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
-STORE = ReadOffsetType.READ_FROM_STORE
 
 # As Java writes it: pretty, with objects as keys.
 OF_JAVA = b"""{
@@ -109,7 +107,7 @@ def test_the_file_lies_where_java_keeps_it(monkeypatch, tmp_path):
 
 def test_no_file_means_no_offsets(path):
     assert opened(path).offsets("T") == {}
-    assert opened(path).read_offset(QUEUE, STORE) is None
+    assert opened(path).stored_offset(QUEUE) is None
 
 
 def test_what_java_wrote_is_read(path):
@@ -137,23 +135,20 @@ LAST = LastMessage(
 def test_the_last_message_of_a_queue_is_kept_with_its_offset(path):
     store = opened(path)
     store.update_offset(QUEUE, 12, increase_only=False)
-    store.set_last_message(QUEUE, LAST)
-    store.set_last_message(
-        QUEUE, None
-    )  # of a member that knows of none, as nothing has come to it yet
+    store.last_messages[QUEUE] = LAST
     store.persist_all([])
     again = opened(path)
-    assert (again.last_message(QUEUE), again.last_message(OTHER)) == (LAST, None)
+    assert (again.last_messages.get(QUEUE), again.last_messages.get(OTHER)) == (LAST, None)
     again.persist(OTHER, 3)
-    assert opened(path).last_message(QUEUE) == LAST
+    assert opened(path).last_messages.get(QUEUE) == LAST
 
 
 def test_a_file_that_java_has_written_since_has_no_last_messages(path):
     store = opened(path)
-    store.set_last_message(QUEUE, LAST)
+    store.last_messages[QUEUE] = LAST
     store.persist(QUEUE, 12)
     path.write_bytes(OF_JAVA)
-    assert opened(path).last_message(QUEUE) is None
+    assert opened(path).last_messages.get(QUEUE) is None
 
 
 def test_a_queue_that_goes_away_is_not_forgotten(path):
@@ -166,8 +161,8 @@ def test_a_queue_that_goes_away_is_not_forgotten(path):
 def test_the_store_is_asked_where_memory_does_not_know(path):
     store = opened(path)
     written(path, first=12)
-    assert store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
-    assert store.read_offset(QUEUE, ReadOffsetType.MEMORY_FIRST_THEN_STORE) == 12
+    assert store.known_offset(QUEUE) is None
+    assert store.read_offset(QUEUE) == 12
 
 
 def test_nothing_new_is_not_written(path):
@@ -185,7 +180,7 @@ def test_a_damaged_file_is_replaced_by_its_backup(path, damage, caplog):
     written(path, first=13)
     path.write_bytes(damage)
     assert opened(path).offsets("T") == {QUEUE: 12}
-    assert "its backup is taken" in caplog.text
+    assert "using its backup" in caplog.text
 
 
 def test_two_damaged_files_are_an_error_that_says_what_to_do(path):
@@ -193,7 +188,7 @@ def test_two_damaged_files_are_an_error_that_says_what_to_do(path):
     written(path, first=13)
     for each in path.parent.iterdir():
         each.write_bytes(b"")
-    with pytest.raises(OffsetFileDamaged, match="mend one of them, or delete both"):
+    with pytest.raises(OffsetFileDamaged, match="Repair one of them, or delete both"):
         opened(path)
 
 

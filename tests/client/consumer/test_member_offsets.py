@@ -11,10 +11,8 @@ from received_messages import received
 
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.offsets import offset_manager
-from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule
-from rmq_spark.client.consumer.offsets.offset_manager import OffsetManager
-from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
-from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
+from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
@@ -37,10 +35,10 @@ class Broker:
     def __init__(self):
         self.offsets, self.told, self.is_down = {}, [], False
 
-    def query(self, queue):
+    def consumer_offset(self, queue):
         return self.offsets.get(queue)
 
-    def update(self, queue, offset, **_):
+    def update_consumer_offset(self, queue, offset, **_):
         if self.is_down:
             raise ConnectionFailed("broker-a", "down")
         self.offsets[queue] = offset
@@ -69,7 +67,7 @@ class Member:
 
     def __init__(self):
         self.broker, self.lane, self.known = Broker(), Lane(), {QUEUE: QueueFingerprint()}
-        self.store = RemoteBrokerOffsetStore(self.broker.query, self.broker.update)
+        self.store = RemoteBrokerOffsetStore(self.broker)
         self.offsets = OffsetManager(
             self.store, None, self.lane, None, lambda: self.known, lambda *_: None
         )
@@ -113,7 +111,7 @@ class Beginner(Member):
 
     def __init__(self):
         self.broker, self.lane, self.known, self.ends = Broker(), Lane(), {}, Ends()
-        self.store = RemoteBrokerOffsetStore(self.broker.query, self.broker.update)
+        self.store = RemoteBrokerOffsetStore(self.broker)
         self.offsets = OffsetManager(
             self.store,
             self.ends,
@@ -137,11 +135,11 @@ def test_the_offset_that_a_group_begins_at_is_its_own_from_then_on():
 def test_what_is_stored_while_the_broker_is_asked_counts_above_its_answer(stored, monkeypatch):
     member = Beginner()
 
-    def query(_):
+    def consumer_offset(_):
         member.store.persist(QUEUE, 20)  # as a reset that comes in the midst of that
         return stored
 
-    monkeypatch.setattr(member.store, "_query", query)
+    monkeypatch.setattr(member.broker, "consumer_offset", consumer_offset)
     member.offsets.start_position(QUEUE)
     assert member.store.offsets("T") == {QUEUE: 20}
 
@@ -196,7 +194,7 @@ def test_what_is_consumed_of_a_queue_that_is_moved_as_it_is_given_up_is_never_st
     member.offsets.store_released_reset(QUEUE, 3)
     member.lane.run()
     assert set(member.broker.told) == {3}
-    assert member.store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
+    assert member.store.known_offset(QUEUE) is None
 
 
 def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(member, caplog):
@@ -204,9 +202,9 @@ def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(
     member.offsets.store_released_reset(QUEUE, 3)
     member.broker.is_down = True
     member.lane.run()
-    assert member.store.read_offset(QUEUE, ReadOffsetType.READ_FROM_MEMORY) is None
-    (said,) = [each for each in caplog.messages if "was moved to" in each]
-    assert said.startswith("the offset 3 that MessageQueue(topic='T'")
+    assert member.store.known_offset(QUEUE) is None
+    (said,) = [each for each in caplog.messages if "was reset to" in each]
+    assert said.startswith("storing offset 3, which MessageQueue(topic='T'")
     member.broker.is_down = False
     member.takes_back()
     member.reaches(12)
@@ -258,13 +256,13 @@ def test_offsets_that_a_shutdown_leaves_behind_are_logged_once_with_their_number
 ):
     real, left_to_store = GroupBrokerClient.update_consumer_offset, []
 
-    def update(self, queue, offset, *, one_way):
+    def update_consumer_offset(self, queue, offset, *, one_way):
         if left_to_store and left_to_store.pop() == 0:
             left_to_store.append(0)
             raise ClientShutDown
         return real(self, queue, offset, one_way=one_way)
 
-    monkeypatch.setattr(GroupBrokerClient, "update_consumer_offset", update)
+    monkeypatch.setattr(GroupBrokerClient, "update_consumer_offset", update_consumer_offset)
 
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=QUEUES)
@@ -278,6 +276,6 @@ def test_offsets_that_a_shutdown_leaves_behind_are_logged_once_with_their_number
             left_to_store.extend(range(STORED + 1))
     said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(said) == 1, said
-    assert re.match(r"the last offsets of (\d+) queues of broker-a are not stored", said[0])
+    assert re.match(r"the last offsets of (\d+) queues of broker-a were not stored", said[0])
     left = int(re.search(r"\d+", said[0])[0])
     assert QUEUES - STORED <= left <= QUEUES - STORED + 1  # with that of the retry topic

@@ -11,7 +11,7 @@ import pytest
 from broker_kinds import wait_until
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule
+from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule
 from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceService
 from rmq_spark.wire.headers.operators import ResetOffsetRequestHeader
 from rocketpoll import (

@@ -18,7 +18,7 @@ OTHER = MessageQueue("T", "b", 0)
 
 @pytest.fixture
 def outages():
-    return OutageLog("cannot be pulled")
+    return OutageLog("pulling")
 
 
 @pytest.fixture
@@ -37,7 +37,9 @@ def test_a_broker_that_is_away_is_told_of_once_for_all_queues_and_ways_in_which_
     ):
         for queue in QUEUES:
             outages.record_failure(queue, error)
-    assert warnings() == [f"{QUEUES[0]} cannot be pulled: {ConnectionFailed('a', 'nobody')}"]
+    assert warnings() == [
+        f"pulling {QUEUES[0]} failed, retrying: {ConnectionFailed('a', 'nobody')}"
+    ]
     outages.record_failure(OTHER, ConnectionFailed("b", "nobody"))
     assert len(warnings()) == 2
 
@@ -46,7 +48,7 @@ def test_that_it_is_over_is_told_once_and_the_next_outage_is_another(outages, wa
     outages.record_failure(QUEUES[0], ConnectionFailed("a", "nobody"))
     for queue in QUEUES:
         outages.record_success(queue)
-    assert warnings()[1:] == ["it is over that queues of a cannot be pulled"]
+    assert warnings()[1:] == ["pulling queues of a recovered"]
     outages.record_failure(QUEUES[1], ConnectionFailed("a", "nobody"))
     assert len(warnings()) == 3
 
@@ -60,7 +62,7 @@ def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_change
     outages.record_success(QUEUES[1])
     assert len(warnings()) == 2
     outages.record_success(QUEUES[0])
-    assert warnings()[2:] == [f"it is over that {QUEUES[0]} cannot be pulled"]
+    assert warnings()[2:] == [f"pulling {QUEUES[0]} recovered"]
 
 
 def test_what_is_not_told_can_be_looked_at(outages, caplog):

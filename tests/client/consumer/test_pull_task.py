@@ -10,9 +10,9 @@ from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
-from rmq_spark.client.consumer.pull.poll_buffer import ConsumeRequestCache
-from rmq_spark.client.consumer.pull.pull_task import PullLimits, PullTask
-from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
+from rmq_spark.client.consumer.lite_pull_consumer_impl import LitePullTask
+from rmq_spark.client.consumer.pull.pull_task import PullLimits
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequestCache
 from rmq_spark.client.consumer.queues.queue_identity import (
     UNVERIFIED_MS_MAX,
     QueueFingerprint,
@@ -94,8 +94,8 @@ class Bench:
     def __init__(self):
         self.tasks, self.source = MovedTasks(), Source()
         self.assigned = AssignedQueue(QUEUE, self.tasks)
-        self.task = PullTask(
-            self.assigned, self.source, self.tasks, LIMITS, OutageLog("cannot be pulled")
+        self.task = LitePullTask(
+            self.assigned, self.source, self.tasks, LIMITS, OutageLog("pulling")
         )
 
     def start(self):
@@ -401,6 +401,7 @@ def test_an_answer_that_is_there_at_once_leads_to_no_deeper_calls():
         if queue_offset < 3_000:
             then(pulled(then=queue_offset + 1, status=PullStatus.NO_MATCHED_MSG))
         depth -= 1
+        return lambda: None
 
     bench.source.pull = pull
     bench.start()
@@ -414,7 +415,7 @@ def test_ten_thousand_assignments_leave_no_task_behind():
         assigned = AssignedQueue(QUEUE, tasks)
         source.first_offsets = [5 if number % 3 else DOWN]
         assigned.is_paused = number % 5 == 0
-        task = PullTask(assigned, source, tasks, LIMITS, OutageLog("cannot be pulled"))
+        task = LitePullTask(assigned, source, tasks, LIMITS, OutageLog("pulling"))
         task.start()
         tasks.move(0)
         if number % 2 and source.asked:

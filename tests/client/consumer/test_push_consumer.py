@@ -10,15 +10,14 @@ from broker_kinds import wait_until
 from consumer_clusters import FIRST
 
 from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
-from rmq_spark.client.consumer.clock import monotonic_ms
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
 )
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
-from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS
-from rmq_spark.client.consumer.rebalance.rebalance import TopicAssignment
+from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS, monotonic_ms
+from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.wire.bodies.client_info import ConsumeResult

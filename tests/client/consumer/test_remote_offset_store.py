@@ -2,15 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.client.consumer.offsets.offset_store import ReadOffsetType
-from rmq_spark.client.consumer.offsets.remote_offset_store import RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
-MEMORY = ReadOffsetType.READ_FROM_MEMORY
-STORE = ReadOffsetType.READ_FROM_STORE
-EITHER = ReadOffsetType.MEMORY_FIRST_THEN_STORE
 
 
 class Brokers:
@@ -19,11 +15,11 @@ class Brokers:
     def __init__(self):
         self.offsets, self.down, self.told = {}, set(), []
 
-    def query(self, queue):
+    def consumer_offset(self, queue):
         self._check(queue)
         return self.offsets.get(queue)
 
-    def update(self, queue, offset, *, one_way):
+    def update_consumer_offset(self, queue, offset, *, one_way):
         self._check(queue)
         self.offsets[queue] = offset
         self.told.append((queue, offset, one_way))
@@ -40,44 +36,44 @@ def brokers():
 
 @pytest.fixture
 def store(brokers):
-    store = RemoteBrokerOffsetStore(brokers.query, brokers.update)
+    store = RemoteBrokerOffsetStore(brokers)
     store.load()
     return store
 
 
 def test_what_no_broker_has_is_no_offset(store):
-    assert store.read_offset(QUEUE, EITHER) is None
-    assert store.read_offset(QUEUE, STORE) is None
+    assert store.read_offset(QUEUE) is None
+    assert store.stored_offset(QUEUE) is None
 
 
-@pytest.mark.parametrize("kind", [STORE, EITHER])
+@pytest.mark.parametrize("kind", ["read_offset", "stored_offset"])
 def test_an_error_is_never_an_offset(store, brokers, kind):
     brokers.down.add("broker-a")
     with pytest.raises(RocketPollError):
-        store.read_offset(QUEUE, kind)
-    assert store.read_offset(QUEUE, MEMORY) is None
+        getattr(store, kind)(QUEUE)
+    assert store.known_offset(QUEUE) is None
 
 
 def test_a_negative_answer_is_no_offset(store, brokers):
     brokers.offsets[QUEUE] = -1
-    assert store.read_offset(QUEUE, STORE) is None
+    assert store.stored_offset(QUEUE) is None
 
 
 def test_memory_comes_first_unless_the_store_is_asked(store, brokers):
     brokers.offsets[QUEUE] = 3
     store.update_offset(QUEUE, 8, increase_only=True)
-    assert store.read_offset(QUEUE, EITHER) == 8
-    assert store.read_offset(QUEUE, STORE) == 3
-    assert store.read_offset(QUEUE, MEMORY) == 8
+    assert store.read_offset(QUEUE) == 8
+    assert store.stored_offset(QUEUE) == 3
+    assert store.known_offset(QUEUE) == 8
 
 
-@pytest.mark.parametrize("kind", [STORE, EITHER])
+@pytest.mark.parametrize("kind", ["read_offset", "stored_offset"])
 def test_what_is_read_from_the_store_is_not_remembered_and_so_not_stored_again(
     store, brokers, kind
 ):
     brokers.offsets[QUEUE] = 3
-    assert store.read_offset(QUEUE, kind) == 3
-    assert store.read_offset(QUEUE, MEMORY) is None
+    assert getattr(store, kind)(QUEUE) == 3
+    assert store.known_offset(QUEUE) is None
     store.persist_all((QUEUE,))
     assert brokers.told == []
 
@@ -86,7 +82,7 @@ def test_what_is_forgotten_here_is_stored_all_the_same(store, brokers):
     """Whoever begins a queue may forget its offset just as it is committed."""
     store.store_offset(QUEUE, 8)
     assert brokers.told == [(QUEUE, 8, False)]
-    assert store.read_offset(QUEUE, MEMORY) is None
+    assert store.known_offset(QUEUE) is None
 
 
 def test_all_are_told_one_way_and_a_broker_that_is_down_keeps_none_from_it(store, brokers, caplog):
@@ -95,7 +91,7 @@ def test_all_are_told_one_way_and_a_broker_that_is_down_keeps_none_from_it(store
     brokers.down.add("broker-a")
     store.persist_all([QUEUE, OTHER])
     assert brokers.told == [(OTHER, 2, True)]
-    assert "cannot have its offset stored yet" in caplog.text
+    assert "storing the offset of " in caplog.text
     brokers.down.clear()
     store.persist_all([QUEUE])
     assert brokers.offsets == {QUEUE: 1, OTHER: 2}
@@ -109,12 +105,14 @@ def test_one_is_persisted_with_an_answer(store, brokers):
         store.persist(QUEUE, 2)
 
 
-def test_what_is_persisted_arrives_whoever_forgets_it_meanwhile(brokers):
-    def told_late(queue, offset, *, one_way):
-        store.remove_offset(queue)  # as a lane does that begins the queue
-        brokers.update(queue, offset, one_way=one_way)
+def test_what_is_persisted_arrives_whoever_forgets_it_meanwhile():
+    class ToldLate(Brokers):
+        def update_consumer_offset(self, queue, offset, *, one_way):
+            store.remove_offset(queue)  # as a lane does that begins the queue
+            super().update_consumer_offset(queue, offset, one_way=one_way)
 
-    store = RemoteBrokerOffsetStore(brokers.query, told_late)
+    brokers = ToldLate()
+    store = RemoteBrokerOffsetStore(brokers)
     store.persist(QUEUE, 7)
     store.remove_offset(QUEUE)
     store.persist(QUEUE, 8)
@@ -124,8 +122,8 @@ def test_what_is_persisted_arrives_whoever_forgets_it_meanwhile(brokers):
 def test_what_is_removed_stays_with_the_broker(store, brokers):
     store.persist(QUEUE, 1)
     store.remove_offset(QUEUE)
-    assert store.read_offset(QUEUE, MEMORY) is None
-    assert store.read_offset(QUEUE, EITHER) == 1
+    assert store.known_offset(QUEUE) is None
+    assert store.read_offset(QUEUE) == 1
 
 
 def test_who_has_left_stores_nothing_where_somebody_else_has_stored_another_offset(store, brokers):
@@ -143,7 +141,7 @@ def test_who_has_left_stores_nothing_where_somebody_else_has_stored_another_offs
 
 def test_who_has_left_knows_by_where_it_began_that_a_queue_was_moved(store, brokers):
     brokers.offsets[QUEUE] = 5
-    assert store.read_offset(QUEUE, STORE) == 5
+    assert store.read_offset(QUEUE) == 5
     store.stop_overwriting()
     brokers.offsets[QUEUE] = 2
     store.update_offset(QUEUE, 9, increase_only=True)

@@ -80,8 +80,9 @@ def test_what_its_broker_does_not_take_is_sent_to_the_retry_topic_of_any(retries
 
 
 def test_what_came_back_before_keeps_where_it_came_from(retries, brokers):
-    retries.send_to_retry_topic(
-        received(7, RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="first", TRAN_MSG="true")
+    brokers.refuses_back = True
+    retries.send_back(
+        received(7, RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="first", TRAN_MSG="true"), 0
     )
     properties = decode_properties(brokers.sent[0][1].properties)
     assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("First", "first")

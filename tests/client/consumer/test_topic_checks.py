@@ -46,8 +46,8 @@ def test_a_topic_that_cannot_be_read_for_a_while_is_a_warning_and_changes_are_to
         checks.stop()
     assert found == [("T", {"a", "b"})]
     assert [(each.levelname, each.getMessage().partition(":")[0]) for each in caplog.records] == [
-        ("WARNING", "changes of T cannot be looked for"),
-        ("WARNING", "it is over that changes of T cannot be looked for"),
+        ("WARNING", "checking the queues of T for changes failed, retrying"),
+        ("WARNING", "checking the queues of T for changes recovered"),
     ]
 
 

@@ -269,7 +269,7 @@ def test_a_broker_that_does_not_get_on_is_an_error(plain):
     broker = Broker(next_of=lambda offset: offset)
     with (
         FakeServer(answering(broker)) as server,
-        pytest.raises(ProtocolError, match="goes on at 0"),
+        pytest.raises(ProtocolError, match="resumes at 0"),
     ):
         list(BulkPull(plain, server.address, "G", QUEUE, 0, 10))
 

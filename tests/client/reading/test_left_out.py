@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.reading.rolled_back_offsets import missing_ranges
+from rmq_spark.client.reading.readable_chunks import missing_ranges
 
 
 @given(st.sets(st.integers(3, 40)), st.integers(0, 3), st.integers(41, 50))

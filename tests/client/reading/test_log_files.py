@@ -20,8 +20,8 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.log_files import (
     LocalLogFinder,
+    LogDirectory,
     LogFiles,
-    SystemFileAccess,
     machine_identity,
 )
 from rmq_spark.client.transport.connection import RemotingConnection
@@ -39,7 +39,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 OTHER = MessageQueue("T", "broker-a", 1)
 
 
-class CountedFiles(SystemFileAccess):
+class CountedFiles:
     """The system's, which count what is read, and may be changed before that."""
 
     def __init__(self, before=lambda _: None):
@@ -47,9 +47,9 @@ class CountedFiles(SystemFileAccess):
         self.opened = []
         self.before = before
 
-    def open(self, path):
+    def __call__(self, path):
         self.opened.append(path)
-        return CountedDirectory(self, super().open(path), Path(path))
+        return CountedDirectory(self, LogDirectory(path), Path(path))
 
 
 class CountedDirectory:
@@ -188,10 +188,10 @@ def test_records_that_are_not_there_any_more_are_pulled(
         (copy / "commitlog" / file.name).write_bytes(file.read_bytes())
 
     class CopiedFiles(CountedFiles):
-        def open(self, path):
+        def __call__(self, path):
             for file in Path(path).glob("proof.*"):
                 (copy / file.name).write_bytes(file.read_bytes())
-            return super().open(copy)
+            return super().__call__(copy)
 
     files = CopiedFiles()
     assert pulled(api, running_broker.address, files=files) == by_broker
@@ -273,7 +273,7 @@ def log_of(tmp_path, *messages, queue=QUEUE, host="10.0.0.1:9"):
     (tmp_path / "log" / f"{0:020d}").write_bytes(data)
     (tmp_path / "proof.0").write_bytes(b"proof")
     place = LogLocation(str(tmp_path), "log", 1 << 20, "proof.0")
-    files = LogFiles(SystemFileAccess().open(place.directory), place, b"proof")
+    files = LogFiles(LogDirectory(place.directory), place, b"proof")
     return files, np.array(places), np.array(sizes, np.int32), data
 
 

@@ -18,7 +18,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.client.reading.rolled_back_offsets import without_rolled_back
+from rmq_spark.client.reading.readable_chunks import without_rolled_back
 from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss, RecordFault
@@ -185,7 +185,7 @@ def test_a_record_behind_it_that_cannot_be_read_is_named_by_its_own_offset(
     records[behind][4] ^= 1  # the magic
     answer = RawChunk(b"".join(records.values()), None, behind + 1)
     monkeypatch.setattr(record_chunks, "BulkPull", lambda **_: [answer])
-    monkeypatch.setattr(arrow_reads, "BulkPull", lambda **_: [answer])
+    monkeypatch.setattr(arrow_reads, "BulkPull", lambda *_: [answer])
     with broker_on(tmp_path, queue_bytes) as broker:
         options = options_for(broker, "T")
         chunks = pull_chunks(

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.client.reading.time_search import TimeSearch
+from rmq_spark.client.reading.read_bounds import TimeSearch
 
 
 def run(times, timestamp_ms, start=0, hint=0):

@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 from broker_connections import FakeConnection, finished
 from brokers import open_parts, refused
 from members import join, room
+from stores import small_config
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.clients import (
@@ -21,9 +24,10 @@ from rocketpoll.broker.processor.clients.client_manage import (
     NotifyConsumerIdsChanged,
 )
 from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 from rocketpoll.broker.state.members.producers import ProducerManager
-from rocketpoll.broker.state.tables.limits import TooMany
+from rocketpoll.broker.state.tables.table import TooMany
 
 NOTICE = Code.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -41,15 +45,19 @@ class Clients:
         self.producers = ProducerManager(room())
         self.consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, finished), room())
         self.processor = ClientManageProcessor(
-            parts.topics,
-            parts.groups,
-            self.consumers,
-            self.producers,
+            parts.broker(
+                config=BrokerConfig(
+                    store=small_config(parts.root),
+                    client_expired_timeout_ms=120_000,
+                    max_groups_per_connection=5,
+                ),
+                consumers=self.consumers,
+                producers=self.producers,
+                locks=SimpleNamespace(
+                    mark_member=lambda connection, group: self.joined.append((connection, group))
+                ),
+            ),
             no_sql,
-            parts.clock,
-            lambda connection, group: self.joined.append((connection, group)),
-            expired_timeout_ms=120_000,
-            max_groups_per_connection=5,
         )
 
     def beat(self, connection, *consumers, producers=(), **more):

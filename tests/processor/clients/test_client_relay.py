@@ -49,7 +49,7 @@ def awaited():
 
 @pytest.fixture
 def processor(parts, consumers, awaited):
-    return ClientRelayProcessor("broker-a", parts.store, consumers, finished, awaited)
+    return ClientRelayProcessor(parts.broker(consumers=consumers), awaited)
 
 
 def running_info(admin, client_id="c", *, one_way=False):

@@ -3,7 +3,7 @@ import pytest
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.consumer_groups import ConsumerGroupRequestHeader
-from rocketpoll.broker.processor.clients.broker_to_client import one_way_command, request_command
+from rocketpoll.broker.processor.request import one_way_command, request_command
 
 
 def test_a_notice_wants_no_answer_and_a_question_does():

@@ -35,13 +35,12 @@ def producers():
 def processor(parts, consumers, producers):
     locks = QueueLocks(parts.clock)
     return ConsumerGroupProcessor(
-        "broker-a",
-        parts.topics,
-        consumers,
-        producers,
-        parts.offsets,
-        locks,
-        lambda moment_ms: 1_000 + moment_ms,
+        parts.broker(
+            consumers=consumers,
+            producers=producers,
+            locks=locks,
+            now_ms=lambda: parts.clock() + 1_000,
+        )
     )
 
 

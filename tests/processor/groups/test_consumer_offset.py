@@ -3,6 +3,7 @@ import os
 import pytest
 from broker_connections import FakeConnection, body_in, finished, header_in
 from brokers import open_parts, refused
+from members import room
 from stores import message
 
 from rmq_spark.errors import HeaderError
@@ -12,8 +13,8 @@ from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import consumer_groups as headers
 from rocketpoll.broker.processor.groups.consumer_offset import (
     ConsumerOffsetProcessor,
-    InMemoryCheck,
 )
+from rocketpoll.broker.state.members.consumers import ConsumerManager
 
 BYTES = 1 << 30
 CLIENT = FakeConnection()
@@ -25,8 +26,8 @@ def processor(parts):
 
 
 def processor_of(parts, memory_bytes=BYTES):
-    young = InMemoryCheck(parts.store, memory_bytes)
-    return ConsumerOffsetProcessor(parts.store, parts.topics, parts.groups, parts.offsets, young)
+    consumers = ConsumerManager(lambda _: None, room())
+    return ConsumerOffsetProcessor(parts.broker(memory_bytes=memory_bytes, consumers=consumers))
 
 
 def offset_in(processor, code, header):

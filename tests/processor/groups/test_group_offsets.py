@@ -36,15 +36,7 @@ def processor(parts, consumers):
 
 
 def processor_of(parts, consumers):
-    return GroupOffsetsProcessor(
-        "broker-a",
-        parts.store,
-        parts.topics,
-        parts.groups,
-        consumers,
-        parts.offsets,
-        lambda _: iter(()),
-    )
+    return GroupOffsetsProcessor(parts.broker(consumers=consumers))
 
 
 @pytest.fixture

@@ -39,16 +39,15 @@ class Room:
         self.stats = BrokerStats("C", 0)
         self.consumers = ConsumerManager(lambda _: None, room())
         self.processor = PullMessageProcessor(
-            self.config,
-            store or parts.store,
-            parts.topics,
-            parts.groups,
-            self.consumers,
-            parts.offsets,
-            self.stats,
+            parts.broker(
+                config=self.config,
+                store=store or parts.store,
+                consumers=self.consumers,
+                stats=self.stats,
+                monotonic_ms=lambda: 1_000_000,
+                suspend=self.suspend,
+            ),
             SubscriptionFilters(self.config.filters),
-            lambda: 1_000_000,
-            self.suspend,
         )
         self.connection = FakeConnection()
 

@@ -6,9 +6,13 @@ from broker_connections import FakeConnection
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker.processor.pulls import cached_pull
-from rocketpoll.broker.processor.pulls.cached_pull import CachedPull, ClientPullCache, PullCache
-from rocketpoll.broker.processor.pulls.pull_header import build_template
+from rocketpoll.broker.processor.pulls import fast_pull
+from rocketpoll.broker.processor.pulls.fast_pull import (
+    CachedPull,
+    ClientPullCache,
+    PullCache,
+    build_template,
+)
 from rocketpoll.broker.processor.request import header_of
 
 TOPIC = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
@@ -69,8 +73,8 @@ def test_a_plan_takes_the_place_of_one_of_the_same_shape():
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(cached_pull, "CACHED_PULLS_MAX", 3)
-    monkeypatch.setattr(cached_pull, "CACHED_PULLS_TOTAL_MAX", 5)
+    monkeypatch.setattr(fast_pull, "CACHED_PULLS_MAX", 3)
+    monkeypatch.setattr(fast_pull, "CACHED_PULLS_TOTAL_MAX", 5)
 
 
 @pytest.mark.usefixtures("small")

@@ -6,7 +6,7 @@ from rmq_spark.wire.bodies.stats import QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.record import decode_records
 from rmq_spark.wire.tags import tags_code
-from rocketpoll.broker.processor.pulls.query_consume_queue import ENTRIES_MAX
+from rocketpoll.broker.processor.pulls.query_message import ENTRIES_MAX
 
 
 def ask(room, index=0, count=10, **ext_fields) -> QueryConsumeQueueResponseBody:
@@ -78,9 +78,7 @@ def test_one_answer_holds_no_more_than_its_share(room):
 
 
 def test_one_answer_looks_at_no_more_than_some_bytes_of_messages(room, monkeypatch):
-    monkeypatch.setattr(
-        "rocketpoll.broker.processor.pulls.query_consume_queue.SCAN_BYTES_MAX", 3_000
-    )
+    monkeypatch.setattr("rocketpoll.broker.processor.pulls.query_message.SCAN_BYTES_MAX", 3_000)
     for _ in range(20):
         room.put("x" * 3_500)  # each fills a file of the log
     assert len(ask(room, 0, 20).queue_data) < 20

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
+from stores import small_config
 
 from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
@@ -53,20 +58,31 @@ class Disk:
 class Waiting:
     """An acknowledger, and what it has said to whom."""
 
-    def __init__(self, **settings):
+    def __init__(self, *, is_sync=True, run_steps=None, **settings):
         self.disk = Disk()
         self.said = []
         self.took_ms = []
-        usual = {
-            "is_sync": True,
-            "timeout_ms": 5_000,
-            "capacity": 3,
-            "wait_max_ms": 1_000,
-            "record_wait": lambda took_ms, sends: self.took_ms.extend([took_ms] * sends),
-        }
         self.loop = asyncio.get_running_loop()
-        usual["run_steps"] = FairScheduler(self.loop).run_steps
-        self.acknowledger = Acknowledger(self.disk, loop=self.loop, **{**usual, **settings})
+        flushing = FlushDiskType.SYNC_FLUSH if is_sync else FlushDiskType.ASYNC_FLUSH
+        usual = {
+            "sync_flush_timeout_ms": 5_000,
+            "send_queue_capacity": 3,
+            "send_wait_max_ms": 1_000,
+        }
+        self.acknowledger = Acknowledger(
+            SimpleNamespace(
+                config=BrokerConfig(
+                    store=small_config(Path(), flush_disk_type=flushing), **{**usual, **settings}
+                ),
+                store=self.disk,
+                loop=self.loop,
+                stats=SimpleNamespace(put_latency=SimpleNamespace(add=self._waited)),
+                run_steps=run_steps or FairScheduler(self.loop).run_steps,
+            )
+        )
+
+    def _waited(self, took_ms, sends):
+        self.took_ms.extend([took_ms] * sends)
 
     def send(self, *ends):
         for end in ends:
@@ -254,7 +270,7 @@ def test_whatever_is_told_in_any_order_and_flushed_at_any_time_is_answered_once_
     does, dice
 ):
     async def tell():
-        waiting = Waiting(capacity=1_000)
+        waiting = Waiting(send_queue_capacity=1_000)
         log = Log(waiting, dice)
         for what in [*does, TURN, FLUSH, TURN, FLUSH, TURN]:
             await log.run(what)
@@ -342,7 +358,7 @@ def test_an_answer_that_fails_keeps_nobody_else_from_theirs(end, status, caplog)
 
 @story
 async def test_a_time_that_is_over_at_once_keeps_nobody_else_from_the_disk():
-    waiting = Waiting(timeout_ms=0)
+    waiting = Waiting(sync_flush_timeout_ms=0)
     waiting.send(10)
     waiting.acknowledger._expire()  # as if it came before the turn had ended
     await turn()

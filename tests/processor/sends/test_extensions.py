@@ -23,8 +23,8 @@ from rocketpoll.broker.processor.extensions.negotiation import (
     ExtensionsProcessor,
 )
 from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.send_message import SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.results import PutMessageStatus
 
 
@@ -35,12 +35,12 @@ class Room:
         self.busy = None
         self.connection = FakeConnection()
         self.processor = ExtensionsProcessor(
-            parts.store,
-            TopicAdmission(config, parts.topics, saved_at_once, nobody_waits),
-            self.disk,
-            BrokerStats("C", 0),
-            lambda _: parse_host("10.0.0.2:9876"),
-            lambda: self.busy,
+            parts.broker(
+                advertised_host=lambda _: parse_host("10.0.0.2:9876"), busy_reason=lambda: self.busy
+            ),
+            SendParts(
+                TopicAdmission(config, parts.topics, saved_at_once, nobody_waits), None, self.disk
+            ),
         )
         self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024, never_parked)
 

@@ -9,7 +9,7 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import Frame, FrameReader
-from rocketpoll.broker.processor.sends.fast_path.send_header import (
+from rocketpoll.broker.processor.sends.fast_path.cached_send import (
     BORN_MARK,
     build_template,
     header_prefix,

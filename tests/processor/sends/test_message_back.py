@@ -14,9 +14,9 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import encode_offset_message_id
-from rocketpoll.broker.processor.sends.admission import TopicAdmission
+from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission
 from rocketpoll.broker.processor.sends.message_back import MessageBackProcessor
-from rocketpoll.broker.processor.sends.retry_rules import RetryRules
+from rocketpoll.broker.processor.sends.send_message import SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.append.record_encoding import draft_of
@@ -41,14 +41,13 @@ class Room:
         )
         admission = TopicAdmission(config, parts.topics, saved_at_once, nobody_waits)
         self.processor = MessageBackProcessor(
-            config,
-            parts.store,
-            admission,
-            RetryRules(admission, parts.groups),
-            self.disk,
-            self.stats,
-            lambda _: host,
-            lambda: self.busy,
+            parts.broker(
+                config=config,
+                stats=self.stats,
+                advertised_host=lambda _: host,
+                busy_reason=lambda: self.busy,
+            ),
+            SendParts(admission, RetryRules(admission, parts.groups), self.disk),
             choose_queue=lambda queues: queues - 1,
         )
 

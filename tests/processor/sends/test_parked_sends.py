@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from broker_connections import FakeConnection
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from stores import small_config
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
@@ -19,6 +22,7 @@ from rocketpoll.broker.processor.sends.pending_topic_sends import (
     DISPATCHED_PER_STEP,
     PendingTopicSends,
 )
+from rocketpoll.broker.settings.config import BrokerConfig
 
 ONE_WAY = 2
 LARGE = b"a batch of very many"
@@ -55,12 +59,14 @@ class Room:
         self.unwritten = 0
         self.client = FakeConnection()
         self.pending_sends = PendingTopicSends(
-            self.topics,
+            SimpleNamespace(
+                topics=self.topics,
+                config=BrokerConfig(store=small_config(Path()), send_queue_capacity=capacity),
+                run_in_thread=lambda job, then: self.aside.append((job, then)),
+                run_steps=self.work,
+            ),
             self.dispatch,
             self.end_turn,
-            lambda job, then: self.aside.append((job, then)),
-            self.work,
-            capacity=capacity,
         )
 
     def dispatch(self, connection, request):

@@ -10,8 +10,7 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.processor.sends.retry_rules import RetryRules, redirect_to_dlq
+from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission, redirect_to_dlq
 from rocketpoll.broker.settings.config import BrokerConfig
 
 

@@ -19,11 +19,9 @@ from rmq_spark.wire.message_id import decode_offset_message_id
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.processor.sends import batch_messages, send_message
-from rocketpoll.broker.processor.sends.admission import TopicAdmission
-from rocketpoll.broker.processor.sends.retry_rules import RetryRules
-from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor
+from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission
+from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor, SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.state.stats.broker_stats import BrokerStats
 from rocketpoll.broker.store.files.mapped_file_queue import MappedFileQueue
 from rocketpoll.broker.store.results import PutMessageStatus
 
@@ -43,14 +41,12 @@ class Room:
         config = BrokerConfig(store=small_config(parts.root), **settings)
         admission = TopicAdmission(config, parts.topics, saved_at_once, nobody_waits)
         self.processor = SendMessageProcessor(
-            config,
-            parts.store,
-            admission,
-            RetryRules(admission, parts.groups),
-            self.disk,
-            BrokerStats("C", 0),
-            lambda _: parse_host(host),
-            lambda: self.busy,
+            parts.broker(
+                config=config,
+                advertised_host=lambda _: parse_host(host),
+                busy_reason=lambda: self.busy,
+            ),
+            SendParts(admission, RetryRules(admission, parts.groups), self.disk),
         )
         self._dispatch = RequestDispatcher([self.processor.handlers()], 1_024, never_parked)
 

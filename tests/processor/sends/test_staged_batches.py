@@ -42,12 +42,10 @@ class Room:
         self.connection.extensions = frozenset([Extension.STAGED_BATCHES])
         self.busy = None
         processor = StagedBatchesProcessor(
-            parts.store,
+            parts.broker(
+                run_in_batch_thread=at_once, run_steps=result_of, busy_reason=lambda: self.busy
+            ),
             TopicAdmission(config, parts.topics, saved_at_once, nobody_waits),
-            at_once,
-            result_of,
-            None,
-            lambda: self.busy,
             self._beside,
         )
         processor._pause = no_pause

@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.processor.topics.topic_attributes import changed_attributes
+from rocketpoll.broker.processor.topics.topic_admin import changed_attributes
 
 
 def test_attributes_are_set_changed_and_dropped():

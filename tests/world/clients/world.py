@@ -38,7 +38,7 @@ _UNSETTLED_SECONDS = 30.0
 rebalances are 20 s apart."""
 _UNREADABLE = re.compile(
     r"the message at offset (\d+) of MessageQueue\(topic='(\S+)', broker_name='(\S+)', "
-    r"queue_id=(\d+)\) \(\w*\) cannot be read, and it (?:goes to|is passed over)"
+    r"queue_id=(\d+)\) \(\w*\) cannot be read, and it (?:is sent to|is skipped)"
 )
 _DELETED = "was deleted while it waited"
 _UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})

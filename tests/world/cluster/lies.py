@@ -48,12 +48,17 @@ HONEST_HOST = "127.0.0.1"
 _ODDS = 0.5
 """So many of the answers that a lie is about are wrong."""
 
+RENUMBERED = "all of the next offsets"
+"""Nothing contradicts it where the last record lies within the pull: the broker filters, so that
+offsets may have gaps."""
+
 _CLAIMS = frozenset(
     {
         "left out",
         "nothing",
         "goes on later",
         "goes on earlier",
+        RENUMBERED,
         "other ends",
         "other starts",
         "other committed offsets",

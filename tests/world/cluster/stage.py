@@ -16,7 +16,7 @@ from unittest.mock import patch
 from broker_stories import make_topic
 from world.cluster.answers import Answers
 from world.cluster.brokers import Broker
-from world.cluster.lies import WORLD_LIES, Liar
+from world.cluster.lies import RENUMBERED, WORLD_LIES, Liar
 from world.cluster.name_server import HOST as NAME_SERVER_HOST
 from world.cluster.name_server import NameServer
 from world.identity import Identity
@@ -106,6 +106,11 @@ class ClusterStage(Stage):
     def lied_about(self):
         """The names of brokers that have made wrong claims."""
         return {name for _, _, name, lie in self._lies if lie.is_claim}
+
+    @property
+    def renumbered(self):
+        """The names of brokers that have said of records that they have the next offsets."""
+        return {name for _, _, name, lie in self._lies if lie is WORLD_LIES[RENUMBERED]}
 
     # ---- the story
 

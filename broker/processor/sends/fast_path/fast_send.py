@@ -35,17 +35,22 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 
 from ....common.channel import Channel
-from ....settings.config import BrokerConfig
-from ....state.stats.broker_stats import BrokerStats
 from ....store.append.record_encoding import RecordRun, UniformParts
-from ....store.message_store import MessageStore
 from ....store.records.recent_writes import RecentRecord
 from ....store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
-from ...fast_path.response_template import ResponseTemplate
+from ...fast_path.templates import ResponseTemplate
+from ...processor import BrokerParts
 from ..acknowledger import Acknowledger
 from ..stored_properties import PropertyRewriter
-from .cached_send import CachedHeader, CachedSend, ClientSendCache, SendCache
-from .send_header import BORN_MARK, QUOTE, unescape_all
+from .cached_send import (
+    BORN_MARK,
+    QUOTE,
+    CachedHeader,
+    CachedSend,
+    ClientSendCache,
+    SendCache,
+    unescape_all,
+)
 
 _log = logging.getLogger(__name__)
 RUN_MAX: Final = 64
@@ -101,32 +106,27 @@ class FastSend:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
+        broker: BrokerParts,
         cache: SendCache,
         properties: PropertyRewriter,
         acknowledger: Acknowledger,
-        stats: BrokerStats,
-        busy_reason: Callable[[], str | None],
         response_template: ResponseTemplate,
         acknowledge_send: AcknowledgeSend,
         put_one: PutOne,
     ) -> None:
-        """Share what the general path uses, so that both answer alike.
+        """Share what the normal path uses, so that both answer alike.
 
-        ``response_template`` makes many responses, ``acknowledge_send`` one of any kind.
-
-        ``busy_reason`` returns why no sends are taken now, or None; ``put_one`` puts one as the
-        usual way does.
+        ``response_template`` makes many responses, ``acknowledge_send`` one of any kind;
+        ``put_one`` puts one message as the normal path does.
         """
-        self._length_max = config.server.frame_bytes_max - _LENGTH_WORD_BYTES
-        self._header_bytes_max = config.server.header_bytes_max
-        self._store = store
+        self._length_max = broker.config.server.frame_bytes_max - _LENGTH_WORD_BYTES
+        self._header_bytes_max = broker.config.server.header_bytes_max
+        self._store = broker.store
         self._cache = cache
         self._properties = properties
         self._acknowledger = acknowledger
-        self._stats = stats
-        self._busy_reason = busy_reason
+        self._stats = broker.stats
+        self._busy_reason = broker.busy_reason
         self._response_template = response_template
         self._acknowledge_send = acknowledge_send
         self._put_one = put_one

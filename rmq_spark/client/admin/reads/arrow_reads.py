@@ -20,13 +20,13 @@ from rmq_spark.client.errors import MessageRejected, MessageUnreadable, Protocol
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange, resolve_read_ranges
-from rmq_spark.client.reading.readable_chunks import readable_chunks
-from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatchConverter
-from rmq_spark.client.reading.rolled_back_offsets import (
+from rmq_spark.client.reading.readable_chunks import (
     first_not_rolled_back,
     missing_ranges,
+    readable_chunks,
     without_rolled_back,
 )
+from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatchConverter
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import excerpt, nearest_name, sanitize
 from rmq_spark.wire.chunk import COLUMNS
@@ -87,7 +87,7 @@ def _read_range(
     is_filtered = rules.subscription != ALL
     at = read_range.start
     for records, next_offset, fault, _ in readable_chunks(
-        _bulk_pull(instance, read_range, rules), read_range.queue, at, is_filtered=is_filtered
+        bulk_pull(instance, read_range, rules), read_range.queue, at, is_filtered=is_filtered
     ):
         if not is_filtered:
             offsets = records.head["queue_offset"].tolist()
@@ -109,30 +109,20 @@ def _read_range(
 def check_no_missing(
     instance: ClientInstance, read_range: ReadRange, ranges: Iterable[tuple[int, int]]
 ) -> None:
-    """Raise an error if a broker omits messages that its retention has not deleted.
-
-    Raises:
-        ProtocolError: It has, because they cannot be read.
-    """
+    """Raise an error if a broker omits messages that its retention has not deleted."""
     for first, last in without_rolled_back(
         instance.api, read_range.address, read_range.queue, ranges
     ):
         if last > instance.api.min_offset(read_range.address, read_range.queue):
             raise ProtocolError(
                 read_range.address,
-                f"it leaves out {read_range.queue}, offsets {first} to {last - 1}, which it "
-                "should hold: "
-                "they cannot be read there",
+                f"it omits offsets {first} to {last - 1} of {read_range.queue}, which it should "
+                "hold, because it cannot read them",
             )
 
 
 def check_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Return column names, after checking that the columns exist.
-
-    Raises:
-        MessageRejected: One is unknown, or named twice, or there are none.
-        TypeError: They are no names.
-    """
+    """Return column names, after checking that the columns exist."""
     example = '["body", "storeTimestamp"]'
     if isinstance(names, str):
         raise wrong_kind(
@@ -154,26 +144,19 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
 
 def build_schema(names: Iterable[str]) -> pa.Schema:
     """Return the columns of these names with the types that the Spark source has."""
-    return pa.schema([pa.field(name, _column_type(name)) for name in names])
-
-
-def _column_type(name: str) -> pa.DataType:
-    if name == BROKER_NAME:
-        return pa.string()
-    found = COLUMNS[name].type
-    return _TIMESTAMP if pa.types.is_timestamp(found) else found
-
-
-def _bulk_pull(instance: ClientInstance, read_range: ReadRange, rules: PullRules) -> BulkPull:
-    return BulkPull(
-        api=instance.api,
-        address=read_range.address,
-        group=READER_GROUP,
-        queue=read_range.queue,
-        start=read_range.start,
-        end=read_range.end,
-        rules=rules,
+    types = {BROKER_NAME: pa.string(), **{name: each.type for name, each in COLUMNS.items()}}
+    return pa.schema(
+        [
+            (name, _TIMESTAMP if pa.types.is_timestamp(types[name]) else types[name])
+            for name in names
+        ]
     )
+
+
+def bulk_pull(instance: ClientInstance, read_range: ReadRange, rules: PullRules) -> BulkPull:
+    """Return the records of a range, to be pulled."""
+    queue, address, start, end = read_range
+    return BulkPull(instance.api, address, READER_GROUP, queue, start, end, rules)
 
 
 class _TableBadRecords:
@@ -190,4 +173,4 @@ class _TableBadRecords:
         why = f"the message at {place}{queue.broker_name} cannot be read: {problem}"
         if self._action == "fail":
             raise MessageUnreadable(self._address, why)
-        _log.warning("%s; %s", why, "its body is null" if self.keeps_rows else "it is left out")
+        _log.warning("%s; %s", why, "its body is null" if self.keeps_rows else "it is skipped")

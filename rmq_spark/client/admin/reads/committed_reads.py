@@ -9,6 +9,7 @@ The Spark source reads the same rows with ``isolation=committed``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import dropwhile
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from rmq_spark.client.admin.reads.arrow_reads import (
     DEFAULT_COLUMNS,
     PULL_TIMEOUT_MS,
     build_schema,
+    bulk_pull,
     check_columns,
     check_no_missing,
 )
@@ -34,18 +36,16 @@ from rmq_spark.client.manifest import (
     decode_manifest,
 )
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.bulk_pull import PullRules
 from rmq_spark.client.reading.read_bounds import (
     EARLIEST,
     LATEST,
-    READER_GROUP,
     Bound,
     ReadRange,
     resolve_read_ranges,
 )
-from rmq_spark.client.reading.readable_chunks import readable_chunks
+from rmq_spark.client.reading.readable_chunks import missing_ranges, readable_chunks
 from rmq_spark.client.reading.record_batches import RecordBatchConverter
-from rmq_spark.client.reading.rolled_back_offsets import missing_ranges
 from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import RecordError
@@ -55,30 +55,17 @@ _PULL_RULES = PullRules(timeout_ms=PULL_TIMEOUT_MS)
 
 
 class SinkBatch(NamedTuple):
-    """A batch that a sink has committed to a topic, as its manifest says.
+    """A batch that a sink has committed to a topic, as its manifest says."""
 
-    Attributes:
-        id: The query and batch, or the batch write.
-        row_count: Number of rows.
-        body_bytes: Bytes of their bodies; None if its manifest has parts, which are not read.
-        stored_ms: Milliseconds since the epoch at which the manifest was stored.
-        is_counted: False for a repeat, which readers ignore.
-    """
-
-    id: ManifestId
+    id: ManifestId  # the query and batch, or the batch write
     row_count: int
-    body_bytes: int | None
-    stored_ms: int
-    is_counted: bool
+    body_bytes: int | None  # of all rows; None if its manifest has parts, which are not read
+    stored_ms: int  # since the epoch, when the manifest was stored
+    is_counted: bool  # False for a repeat, which readers ignore
 
 
 def sink_batches(instance: ClientInstance, topic: str) -> list[SinkBatch]:
-    """Return all batches that sinks have committed to a topic, in the order of their manifests.
-
-    Raises:
-        RouteNotFound: Nothing was committed to the topic yet.
-        ManifestError: A manifest is damaged, or is of a newer release.
-    """
+    """Return all batches that sinks have committed to a topic, in the order of their manifests."""
     found: list[SinkBatch] = []
     for place in resolve_read_ranges(instance, commits_topic_name(topic), EARLIEST, LATEST):
         for message, manifest in _manifests(instance, place):
@@ -112,9 +99,8 @@ def read_committed_table(
         raise MessageRejected("start and end", queue, "bounds of no queue")
     if len(places) > 1:
         raise ManifestError(
-            f"topic {commits_topic_name(topic)} has {len(places)} queues, and batches are in "
-            "order in "
-            "one only: delete those that no sink writes to"
+            f"topic {commits_topic_name(topic)} has {len(places)} queues, but batches are in order "
+            "within one only: delete the queues that no sink writes to"
         )
     instance.routes.refresh(topic)
     batches: list[pa.RecordBatch] = []
@@ -140,24 +126,17 @@ def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> lis
             for each in _messages(instance, read_range._replace(start=part, end=part + 1)):
                 parts[each.queue_offset] = bytes(each.body)
         whole.append(manifest.join_parts(parts) if manifest.parts else manifest)
-    begins: dict[MessageQueue, int] = {}
+
+    @cache
+    def min_offset(queue: MessageQueue) -> int:
+        address = instance.routes.address_for_read(queue.broker_name)
+        return instance.api.min_offset(address, queue)
 
     def is_begun(manifest: CommitManifest) -> bool:
         """Return whether retention has deleted rows of a batch."""
-        return any(
-            span.queue_offset < _min_offset(instance, span.queue, begins) for span in manifest.spans
-        )
+        return any(span.queue_offset < min_offset(span.queue) for span in manifest.spans)
 
     return [*dropwhile(is_begun, whole)]
-
-
-def _min_offset(
-    instance: ClientInstance, queue: MessageQueue, cache: dict[MessageQueue, int]
-) -> int:
-    if queue not in cache:
-        address = instance.routes.address_for_read(queue.broker_name)
-        cache[queue] = instance.api.min_offset(address, queue)
-    return cache[queue]
 
 
 def _manifests(
@@ -204,7 +183,7 @@ def _read_span(
     batches: list[pa.RecordBatch] = []
     count = crc = 0
     for records, next_offset, fault, _ in readable_chunks(
-        _bulk_pull(instance, place), place.queue, place.start, is_filtered=False
+        bulk_pull(instance, place, _PULL_RULES), place.queue, place.start, is_filtered=False
     ):
         count += len(records)
         crc = add_crc(crc, int(records.head["body_crc"].astype("int64").sum()))
@@ -213,7 +192,7 @@ def _read_span(
             bad.report(span.queue, next_offset, fault)
     if (count, crc) != (span.message_count, span.crc):
         raise ManifestError(
-            f"{span.queue} has other messages at offsets {place.start} to {place.end - 1} than "
+            f"the messages at offsets {place.start} to {place.end - 1} of {span.queue} are not "
             "those that were committed, or not all of them"
         )
     return batches
@@ -228,17 +207,5 @@ class _FailOnBadRecord:
         """Raise an error that names the message."""
         raise ManifestError(
             f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
-            f"cannot be read: {problem}; so these rows are damaged, or are others by now"
+            f"cannot be read: {problem}; the committed rows are damaged or were replaced"
         )
-
-
-def _bulk_pull(instance: ClientInstance, read_range: ReadRange) -> BulkPull:
-    return BulkPull(
-        instance.api,
-        read_range.address,
-        READER_GROUP,
-        read_range.queue,
-        read_range.start,
-        read_range.end,
-        _PULL_RULES,
-    )

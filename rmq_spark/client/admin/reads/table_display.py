@@ -54,20 +54,16 @@ def format_html(title: str, columns: Sequence[str], rows: Iterable[TableRow], co
 class MessageTable(list[MessageExt]):
     """A list of messages that shows itself as a table in a notebook."""
 
+    def _table(self) -> tuple[str, Sequence[str], Iterable[TableRow], int]:
+        topics = ", ".join(sorted({message.topic for message in self}))
+        title = f"{format_count(len(self), 'message')}{' of ' if topics else ''}{topics}"
+        return title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self)
+
     def __repr__(self) -> str:
-        return format_text(
-            self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self)
-        )
+        return format_text(*self._table())
 
     def _repr_html_(self) -> str:
-        return format_html(
-            self._title, _MESSAGE_COLUMNS, map(_message_row, self[:ROWS_MAX]), len(self)
-        )
-
-    @property
-    def _title(self) -> str:
-        topics = ", ".join(sorted({message.topic for message in self}))
-        return f"{format_count(len(self), 'message')}{' of ' if topics else ''}{topics}"
+        return format_html(*self._table())
 
 
 class LagTable(tuple[Lag, ...]):
@@ -75,16 +71,16 @@ class LagTable(tuple[Lag, ...]):
 
     __slots__ = ()
 
+    def _table(self) -> tuple[str, Sequence[str], Iterable[TableRow], int]:
+        behind, queues = format_count(total_lag(self), "message"), format_count(len(self), "queue")
+        rows = map(_lag_row, self[:ROWS_MAX])
+        return f"{behind} behind, in {queues}", _LAG_COLUMNS, rows, len(self)
+
     def __repr__(self) -> str:
-        return format_text(self._title, _LAG_COLUMNS, map(_lag_row, self[:ROWS_MAX]), len(self))
+        return format_text(*self._table())
 
     def _repr_html_(self) -> str:
-        return format_html(self._title, _LAG_COLUMNS, map(_lag_row, self[:ROWS_MAX]), len(self))
-
-    @property
-    def _title(self) -> str:
-        behind, queues = format_count(total_lag(self), "message"), format_count(len(self), "queue")
-        return f"{behind} behind, in {queues}"
+        return format_html(*self._table())
 
 
 def _message_row(message: MessageExt) -> TableRow:

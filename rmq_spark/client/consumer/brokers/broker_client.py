@@ -11,9 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
-from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.brokers.pull_decoder import SuspectRecord, decode_pull
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
@@ -22,7 +21,8 @@ from rmq_spark.client.errors import (
     ClientError,
     OffsetMoved,
 )
-from rmq_spark.client.instance.routes import MASTER_ID, Routes
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, to_message
 from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.client.results import PullResult, PullStatus
@@ -86,28 +86,12 @@ class DecodedPull(NamedTuple):
         return max(0, self.min_offset, min(requested, self.max_offset))
 
 
-class GroupClient(Protocol):
-    """The client that is a member of the group."""
-
-    @property
-    def client_id(self) -> str:
-        """Name of this client among the members."""
-
-    @property
-    def api(self) -> BrokerApi:
-        """The requests to brokers."""
-
-    @property
-    def routes(self) -> Routes:
-        """The routes of topics."""
-
-
 class GroupBrokerClient:
     """A group member's requests to brokers. Methods may be called from any thread."""
 
     def __init__(
         self,
-        client: GroupClient,
+        client: ClientInstance,
         group: str,
         subscription_of: Callable[[str], SubscriptionData | None],
     ) -> None:
@@ -148,10 +132,7 @@ class GroupBrokerClient:
         ``callback`` is called with the outcome, in the reading thread or in this one.
         """
         queue = spec.queue
-        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
-        address = self._lookup_with_refresh(
-            queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
-        )
+        broker_id, address = self._read_address(queue)
         try:
             is_chunk = spec.max_messages > PLAIN_PULL_MESSAGES_MAX and self._api.supports_chunks(
                 address
@@ -161,9 +142,9 @@ class GroupBrokerClient:
         except CONNECTION_FAULTS:
             self._suggested_broker_ids.pop(queue, None)
             raise
-        tells = self._api.notifies_topic_deletion(address)
+        may_be_recreated = not self._api.notifies_topic_deletion(address)
         future.add_done_callback(
-            lambda answer: callback(self._decode_outcome(spec, answer, notifies_deletion=tells))
+            lambda answer: callback(self._decode_outcome(spec, answer, may_be_recreated))
         )
         return future.abandon
 
@@ -186,7 +167,10 @@ class GroupBrokerClient:
         )
 
     def _decode_outcome(
-        self, spec: PullSpec, future: Future[PullResult], *, notifies_deletion: bool
+        self,
+        spec: PullSpec,
+        future: Future[PullResult],
+        may_be_recreated: bool,  # noqa: FBT001  # the fields of the outcome
     ) -> DecodedPull | BaseException:
         try:
             result = future.result()
@@ -194,21 +178,17 @@ class GroupBrokerClient:
             # The suggested broker may be the one that is gone: ask the master again.
             self._suggested_broker_ids.pop(spec.queue, None)
             return error
-        if (
-            self._is_subscription_replaced(spec)
-            and result.pull_status is not PullStatus.OFFSET_ILLEGAL
-        ):
+        is_illegal = result.pull_status is PullStatus.OFFSET_ILLEGAL
+        present = self._subscription_of(spec.queue.topic)
+        if present not in (None, spec.subscription) and not is_illegal:
             bounds = result.min_offset, result.max_offset
             status, asked = PullStatus.NO_MATCHED_MSG, spec.queue_offset
-            return DecodedPull(status, asked, *bounds, (), may_be_recreated=not notifies_deletion)
+            return DecodedPull(status, asked, *bounds, (), may_be_recreated=may_be_recreated)
         try:
             decoded = decode_pull(
-                result.records,
-                spec.queue,
-                spec.queue_offset,
-                result.next_begin_offset,
-                self._suspect_records.pop(spec.queue, None),
-                self._api.max_body_bytes,
+                *(result.records, spec.queue, spec.queue_offset, result.next_begin_offset),
+                suspect=self._suspect_records.pop(spec.queue, None),
+                max_body_bytes=self._api.max_body_bytes,
             )
             found = restore_original_topics(
                 filter_by_tags(decoded.messages, spec.subscription), spec.queue.topic
@@ -221,18 +201,15 @@ class GroupBrokerClient:
         except BaseException as error:  # noqa: BLE001  # it is the outcome
             return error
         self._suggested_broker_ids[spec.queue] = result.suggest_which_broker_id
-        next_offset = (
-            result.next_begin_offset if decoded.next_offset is None else decoded.next_offset
-        )
+        next_offset = decoded.next_offset
+        if next_offset is None:
+            next_offset = result.next_begin_offset
         return DecodedPull(
             *(result.pull_status, next_offset, result.min_offset, result.max_offset),
             tuple(found),
             tuple(unreadable),
-            may_be_recreated=not notifies_deletion,
+            may_be_recreated=may_be_recreated,
         )
-
-    def _is_subscription_replaced(self, spec: PullSpec) -> bool:
-        return self._subscription_of(spec.queue.topic) not in (None, spec.subscription)
 
     # ---- offsets
 
@@ -265,10 +242,7 @@ class GroupBrokerClient:
             OffsetMoved: The queue has that offset, and the group was moved to another. RocketMQ 5
                 says so once, in response to the first pull of the group.
         """
-        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
-        address = self._lookup_with_refresh(
-            queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
-        )
+        _, address = self._read_address(queue)
         found = self._api.peek(address, self._group, queue, queue_offset)
         is_there = found.min_offset <= queue_offset < found.max_offset
         if is_there and found.pull_status is PullStatus.OFFSET_ILLEGAL:
@@ -302,13 +276,10 @@ class GroupBrokerClient:
 
     def topics_of_group(self, topic: str) -> frozenset[str]:
         """Return the topics of the group's last heartbeat, as any broker of a topic knows them."""
-
-        def ask(address: str) -> frozenset[str]:
-            return frozenset(
-                self._api.admin.consumer_connection(address, self._group).subscription_table
-            )
-
-        return self._ask_any_broker(topic, ask)
+        members_at = self._api.admin.consumer_connection
+        return self._ask_any_broker(
+            topic, lambda address: frozenset(members_at(address, self._group).subscription_table)
+        )
 
     def _ask_any_broker(self, topic: str, ask: Callable[[str], _Found]) -> _Found:
         failure: ClientError | None = None
@@ -414,6 +385,13 @@ class GroupBrokerClient:
 
     # ---- addresses
 
+    def _read_address(self, queue: MessageQueue) -> tuple[int, str]:
+        """Return the id and the address of the broker to pull a queue from."""
+        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
+        return broker_id, self._lookup_with_refresh(
+            queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
+        )
+
     def _master_address(self, queue: MessageQueue) -> str:
         return self._lookup_with_refresh(
             queue.topic, lambda: self._routes.master_address(queue.broker_name)
@@ -452,38 +430,30 @@ class OutageLog:
     """The log of one kind of failing request of a consumer. All methods are thread-safe."""
 
     def __init__(self, what: str) -> None:
-        """Make it; ``what`` names the failure in the log, such as "cannot be pulled"."""
+        """Make it; ``what`` names the request in the log, such as "pulling"."""
         self._what = what
         self._mutex = threading.Lock()
         self._reported: dict[MessageQueue | str, object] = {}
 
     def record_failure(self, queue: MessageQueue, error: BaseException) -> None:
         """Log that a queue's request has failed; as a warning if the outage is new."""
-        key, kind = _outage_key(queue, error)
+        key: MessageQueue | str = queue
+        kind: object = error.code if isinstance(error, BrokerRefused) else type(error)
+        if isinstance(error, _BROKER_WIDE_ERRORS):
+            key, kind = queue.broker_name, "away"
         with self._mutex:
             is_known = self._reported.get(key) == kind
             self._reported[key] = kind
-        _log.log(
-            logging.DEBUG if is_known else logging.WARNING, "%s %s: %s", queue, self._what, error
-        )
+        level = logging.DEBUG if is_known else logging.WARNING
+        _log.log(level, "%s %s failed, retrying: %s", self._what, queue, error)
 
     def record_success(self, queue: MessageQueue) -> None:
         """Log that an outage is over, if there was one."""
         if not self._reported:  # the usual case
             return
+        keys = queue, queue.broker_name
         with self._mutex:
-            over = [
-                key
-                for key in (queue, queue.broker_name)
-                if self._reported.pop(key, None) is not None
-            ]
+            over = [key for key in keys if self._reported.pop(key, None) is not None]
         for key in over:
             which = queue if key is queue else f"queues of {key}"
-            _log.warning("it is over that %s %s", which, self._what)
-
-
-def _outage_key(queue: MessageQueue, error: BaseException) -> tuple[MessageQueue | str, object]:
-    """Return the queue or broker that an error concerns, and its kind."""
-    if isinstance(error, _BROKER_WIDE_ERRORS):
-        return queue.broker_name, "away"
-    return queue, error.code if isinstance(error, BrokerRefused) else type(error)
+            _log.warning("%s %s recovered", self._what, which)

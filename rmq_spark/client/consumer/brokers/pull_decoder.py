@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from rmq_spark.client.damaged_records import (
     decode_damaged_record,
     read_queue_offset,
-    record_size_at,
+    record_positions,
 )
 from rmq_spark.client.message import MessageExt, decode_messages, to_message, unreadable_message
 from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, WireError
@@ -57,8 +57,8 @@ class SuspectRecord(RecordError):
         super().__init__(
             f"message at offset {offset} of {queue}",
             at=0,
-            needed="a sound record of that queue",
-            found=Verbatim("another, which is asked for again"),
+            needed="an intact record of that queue",
+            found=Verbatim("another, which is pulled again"),
         )
         self.record = record
 
@@ -72,14 +72,6 @@ def decode_pull(
     max_body_bytes: int = PLAIN_BYTES_MAX,
 ) -> DecodedRecords:
     """Return the messages of records that lie back to back.
-
-    Args:
-        records: The answer of a broker.
-        queue: The queue that was pulled.
-        begin: The requested offset.
-        end: Offset at which the broker says to resume, past the last of them.
-        suspect: The record for which the last answer was `SuspectRecord`.
-        max_body_bytes: Most bytes that a compressed body may inflate to.
 
     Raises:
         SuspectRecord: The first one is damaged, and is not the suspect already.
@@ -102,7 +94,7 @@ def _decode_sound(
             if not last < offset < end:
                 return None
             if message.queue is not checked:  # messages of one queue share it
-                if _is_of_other_queue(message, queue):
+                if not queue.is_of(message.queue.topic, message.queue.queue_id):
                     return None
                 checked = message.queue
             messages.append(message)
@@ -115,10 +107,6 @@ def _decode_sound(
     return DecodedRecords(messages, [])
 
 
-def _is_of_other_queue(message: MessageExt, queue: MessageQueue) -> bool:
-    return not queue.is_of(message.queue.topic, message.queue.queue_id)
-
-
 def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, in one order
     data: bytes,
     queue: MessageQueue,
@@ -127,7 +115,7 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     suspect: bytes | None,
     max_body_bytes: int,
 ) -> DecodedRecords:
-    places, failure = _record_positions(data)
+    places, failure = record_positions(data)
     offsets = [read_queue_offset(data, at) for at, _ in places]
     possible = _longest_increasing(offsets, begin, end)
     if not possible:  # so it may be the answer that is wrong
@@ -137,72 +125,53 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     of_others = {offsets[number] for number in possible}
     misplaced = {offset for offset in offsets if begin <= offset < end} - of_others
     stop = min(misplaced, default=None)
+    first = data[: places[0][1]]
     if stop == begin:
-        _check_doubted(data, places[0], queue, begin, suspect)
+        if first != suspect:
+            raise SuspectRecord(first, queue, begin)
         stop = None  # the queue itself is out of order
+    is_shifted = not begin <= offsets[0] < end
+    if is_shifted and _decode_record(data, 0, queue, max_body_bytes, is_first=True) is not None:
+        if first != suspect:
+            raise SuspectRecord(first, queue, begin)
+        # Those after it may be shifted as well: resume where the next one says that it is.
+        later = min((offset for offset in of_others if offset > begin), default=begin + 1)
+        return DecodedRecords([], [_damaged_message(first, queue, begin)], later)
     messages: list[MessageExt] = []
     faulty: list[MessageExt] = []
     reached = begin
     plain_bytes = 0
     for number, (at, size) in enumerate(places):
+        offset = offsets[number] if number in possible else reached
         if plain_bytes > PULLED_BYTES_MAX:
             return DecodedRecords(messages, faulty, reached)
-        if stop is not None and stop <= (offsets[number] if number in possible else reached):
-            return DecodedRecords(messages, faulty, stop)
-        try:
-            sound = _decode_record(data, at, queue, max_body_bytes)
-        except CodecMissing:
-            if not number:
-                raise
-            sound = None
+        if stop is not None and stop <= offset:
+            break
+        sound = _decode_record(data, at, queue, max_body_bytes, is_first=not number)
         if sound is not None and number in possible:
             (messages if sound.fault is None else faulty).append(sound)
             plain_bytes += len(sound.body)
-            reached = offsets[number] + 1
+            reached = offset + 1
             continue
         if sound is None and number:  # the next pull begins with it
             return DecodedRecords(messages, faulty, reached)
         record = data[at : at + size]
         if sound is not None and reached not in of_others:
             _check_is_no_copy(data, places, number, queue, reached)
-        offset = offsets[number] if number in possible else reached
-        if not number:
-            _check_doubted(data, places[0], queue, offset, suspect)
+        if not number and first != suspect:
+            raise SuspectRecord(first, queue, offset)
         if number not in possible and offset in of_others:
             _log.warning(
-                "a message of %s before offset %d is damaged, and its own offset with it: it is "
-                "passed over",
+                "a message of %s before offset %d is damaged, including its own offset: it is "
+                "skipped",
                 *(queue, offset),
             )
             continue
         faulty.append(_damaged_message(record, queue, offset))
         reached = offset + 1
-    if stop is not None:
-        return DecodedRecords(messages, faulty, stop)
-    return DecodedRecords(messages, faulty, reached if failure else None)
-
-
-def _record_positions(data: bytes) -> tuple[list[tuple[int, int]], WireError | None]:
-    """Return where records lie, and their sizes; and why it is not known for all of them."""
-    places: list[tuple[int, int]] = []
-    at = 0
-    while at < len(data):
-        try:
-            size = record_size_at(data, at)
-        except RecordError as error:
-            return places, error
-        places.append((at, size))
-        at += size
-    return places, None
-
-
-def _check_doubted(
-    data: bytes, place: tuple[int, int], queue: MessageQueue, offset: int, doubted: bytes | None
-) -> None:
-    """Raise `SuspectRecord` for the first record, unless it is the one in doubt already."""
-    at, size = place
-    if data[at : at + size] != doubted:
-        raise SuspectRecord(data[at : at + size], queue, offset)
+    if stop is None and failure is not None:
+        stop = reached
+    return DecodedRecords(messages, faulty, stop)
 
 
 def _check_is_no_copy(
@@ -214,14 +183,16 @@ def _check_is_no_copy(
     """
     at, size = places[number]
     record = data[at : at + size]
-    for other, (start, length) in enumerate(places):
-        if other != number and length == size and data.startswith(record, start):
-            raise RecordError(
-                f"pulled messages of {queue}",
-                at=at,
-                needed=f"a record of offset {reached}",
-                found=Verbatim("a copy of another one"),
-            )
+    if any(
+        start != at and length == size and data.startswith(record, start)
+        for start, length in places
+    ):
+        raise RecordError(
+            f"pulled messages of {queue}",
+            at=at,
+            needed=f"a record of offset {reached}",
+            found=Verbatim("a copy of another one"),
+        )
 
 
 def _longest_increasing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:
@@ -260,23 +231,21 @@ def _neighbor_count(around: Sequence[int], position: int) -> int:
 
 
 def _decode_record(
-    data: bytes, at: int, queue: MessageQueue, max_body_bytes: int
+    data: bytes, at: int, queue: MessageQueue, max_body_bytes: int, *, is_first: bool
 ) -> MessageExt | None:
-    """Return a message, perhaps with a fault of its body; None if its record is damaged.
-
-    Raises:
-        CodecMissing: No codec is installed for its body.
-    """
+    """Return a message, perhaps with a fault of its body; None if its record is damaged."""
     try:
         stored = decode_record(data, at)
         message = to_message(stored, queue.broker_name, max_body_bytes=max_body_bytes)
     except CodecMissing:
-        raise
+        if is_first:
+            raise
+        return None
     except BodyError as error:
         message = unreadable_message(stored, queue.broker_name, str(error))
     except RecordError:
         return None
-    return None if _is_of_other_queue(message, queue) else message
+    return message if queue.is_of(message.queue.topic, message.queue.queue_id) else None
 
 
 def _damaged_message(record: bytes, queue: MessageQueue, offset: int) -> MessageExt:

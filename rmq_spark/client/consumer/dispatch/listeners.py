@@ -118,8 +118,7 @@ def check_listener(
         found = f"one that takes {inspect.signature(listener)}"
     else:
         return
-    needed = f"a function of ({', '.join(parameters)})"
-    raise wrong_kind(name, needed, found, example)
+    raise wrong_kind(name, f"a function of ({', '.join(parameters)})", found, example)
 
 
 def _unsupported_function_kind(listener: Callable[..., object]) -> str | None:
@@ -168,7 +167,7 @@ def _parse_status(
     if isinstance(returned, (CoroutineType, GeneratorType)):
         returned.close()  # it would never run
     kind = type(success).__name__
-    text = "the listener returned %s (%s) for %s: needed None or a %s; it counts as a failure"
+    text = "the listener returned %s (%s) for %s: needed None or a %s, so it counts as a failure"
     _log.error(text, excerpt(returned), type(returned).__name__, _describe(messages), kind)
     return None
 
@@ -178,10 +177,10 @@ def clamp_listener_value(name: str, found: object, default: int, minimum: int, m
     try:
         if isinstance(found, int) and not isinstance(found, bool):
             return int(max(minimum, min(found, maximum)))
-        text = "the listener set %s to %s: needed a number from %d on"
+        text = "the listener set %s to %s: needed a number of %d or more"
         _log.error(text, name, excerpt(found), minimum)
     except BaseException:  # noqa: BLE001  # as above: such a value may do anything when it is shown
-        _log.exception("the listener set %s to what is no number", name)
+        _log.exception("the listener set %s to a value that is not a number", name)
     return default
 
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
-from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.pull.pull_message_service import NOT_LOCKED_MS, PullRequest
+from rmq_spark.client.consumer.pull.pull_request import NOT_LOCKED_MS, PullRequest
+from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -30,40 +31,30 @@ LOCK_INTERVAL_MS: Final = 20_000
 _LOCK_WAIT_MS: Final = 5_000
 
 
+@dataclass(slots=True, eq=False)
 class BrokerQueueLocks:
     """The locks of one member's queues. Methods may be called from any thread."""
 
-    def __init__(
-        self,
-        brokers: GroupBrokerClient,
-        executor: PerBrokerExecutor,
-        requests: Callable[[], Iterable[PullRequest]],
-        persist: Callable[[Iterable[MessageQueue]], None],
-        on_unlocked: Callable[[Sequence[PullRequest]], None],
-        prefetch_offsets: Callable[[Iterable[MessageQueue]], None],
-    ) -> None:
-        """Take what returns a member's queues now.
-
-        ``persist`` stores offsets, where the next owners begin. ``on_unlocked`` is called with
-        queues after their unlock request, whatever its outcome; ``prefetch_offsets`` with the
-        queues of one broker that are locked and begin now.
-        """
-        self._brokers = brokers
-        self._executor = executor
-        self._requests = requests
-        self._persist = persist
-        self._on_unlocked = on_unlocked
-        self._prefetch_offsets = prefetch_offsets
+    brokers: GroupBrokerClient
+    executor: PerBrokerExecutor
+    requests: Callable[[], Iterable[PullRequest]]
+    """Returns the member's queues."""
+    persist: Callable[[Iterable[MessageQueue]], None]
+    """Stores offsets, where the next owners begin."""
+    on_unlocked: Callable[[Sequence[PullRequest]], None]
+    """Called with queues after their unlock request, whatever its outcome."""
+    prefetch_offsets: Callable[[Iterable[MessageQueue]], None]
+    """Called with the queues of one broker that are locked and begin now."""
 
     def lock_all(self) -> None:
         """Lock all queues, or renew their locks."""
-        queues = [request.queue for request in self._requests()]
-        self._executor.run_for_each(group_by_broker(queues), self._lock, _LOCK_WAIT_MS)
+        queues = [request.queue for request in self.requests()]
+        self.executor.run_for_each(group_by_broker(queues), self._lock, _LOCK_WAIT_MS)
 
     def _lock(self, broker_name: str) -> None:
         requests = [
             each
-            for each in self._requests()
+            for each in self.requests()
             if each.queue.broker_name == broker_name
             and not each.process_queue.is_dropped
             and each.ownership.acquire(self)
@@ -72,10 +63,10 @@ class BrokerQueueLocks:
         asked_at_ms = monotonic_ms()
         for request in requests:
             request.lock_requested_at_ms = asked_at_ms
-        locked = self._brokers.lock(request.queue for request in requests)
+        locked = self.brokers.lock(request.queue for request in requests)
         for request in requests:
             request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
-        self._prefetch_offsets(
+        self.prefetch_offsets(
             request.queue
             for request in requests
             if request.queue in locked and request.next_offset is None
@@ -93,7 +84,7 @@ class BrokerQueueLocks:
     def check_locked(self, request: PullRequest) -> bool:
         """Return whether a queue is locked; if not, request the lock in its broker's executor."""
         if not request.process_queue.is_locked:
-            self._executor.for_broker(request.queue.broker_name).schedule(
+            self.executor.for_broker(request.queue.broker_name).schedule(
                 lambda: self.ensure_locked(request)
             )
         return request.process_queue.is_locked
@@ -103,8 +94,8 @@ class BrokerQueueLocks:
 
         A restarted broker has no locks, and may grant them to others.
         """
-        for request in self._requests():
-            if self._brokers.may_be_at(request.queue.broker_name, address):
+        for request in self.requests():
+            if self.brokers.may_be_at(request.queue.broker_name, address):
                 request.process_queue.invalidate_lock()
                 request.lock_requested_at_ms = None
 
@@ -113,7 +104,7 @@ class BrokerQueueLocks:
         given_up = {request.queue: request for request in requests}
         for broker_name, queues in group_by_broker(given_up).items():
             own = [given_up[queue] for queue in queues]
-            self._executor.for_broker(broker_name).schedule(partial(self._unlock_now, own))
+            self.executor.for_broker(broker_name).schedule(partial(self._unlock_now, own))
 
     def _unlock_now(self, requests: Sequence[PullRequest]) -> None:
         try:
@@ -123,9 +114,13 @@ class BrokerQueueLocks:
                     for request in requests
                     if stack.enter_context(request.ownership.pin(self))
                 ]
-                self._persist(own)
-                self._brokers.unlock(own)
+                self.persist(own)
+                self.brokers.unlock(own)
         except ClientError as error:
-            _log.warning("queues of %s stay locked for a minute: %s", requests[0].queue, error)
+            _log.warning(
+                "unlocking %s failed, so that it stays locked for a minute: %s",
+                requests[0].queue,
+                error,
+            )
         finally:
-            self._on_unlocked(requests)
+            self.on_unlocked(requests)

@@ -59,62 +59,41 @@ class Redelivery:
 
     def send_back(self, message: MessageExt, delay_level: int) -> bool:
         """Send a message back for redelivery; return whether any broker has accepted it."""
-        try:
-            self.brokers.send_back(message, delay_level, self.max_reconsume_times)
-        except Exception as error:  # noqa: BLE001  # as above
-            why = _describe_error(error)
-            _log.warning("%s was not taken back (%s); sending it again", message.message_id, why)
-            return self.send_to_retry_topic(message)
-        return True
 
-    def send_to_retry_topic(self, message: MessageExt) -> bool:
-        """Send a message to the group's retry topic; return whether any broker has accepted it."""
-        try:
-            self._send(message)
-        except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
-            _log.warning(
-                "%s cannot be sent again now: %s", message.message_id, _describe_error(error)
-            )
-            return False
-        return True
+        def give_back() -> None:
+            self.brokers.send_back(message, delay_level, self.max_reconsume_times)
+
+        failed = "sending %s back failed (%s): sending it to the retry topic"
+        return _try(message, give_back, failed) or _try(
+            message, lambda: self._send(message), "sending %s to the retry topic failed: %s"
+        )
 
     def send_to_dlq(self, message: MessageExt) -> bool:
         """Make a dead letter of a used-up message; return whether any broker has accepted it."""
-        try:
+
+        def bury() -> None:
             try:
                 self._send(message)
             except MessageIllegal as refused:
-                _log.info("%s is given back as a dead letter: %s", message.message_id, refused)
+                _log.info("%s is sent back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
-        except Exception as error:  # noqa: BLE001  # as above
-            _log.warning(
-                "%s cannot be made a dead letter now: %s",
-                message.message_id,
-                _describe_error(error),
-            )
-            return False
-        return True
+
+        return _try(message, bury, "making %s a dead letter failed, retrying: %s")
 
     def _send(self, message: MessageExt) -> None:
         queues = self.routes.publish_queues(retry_topic(self.group))
-        reachable = [queue for queue in queues if not self._is_silent(queue)]
+        address_of, is_silent = self.routes.master_address, self.api.connections.is_silent
+        reachable = [each for each in queues if not is_silent(address_of(each.broker_name))]
         queue = random.choice(reachable or queues)  # noqa: S311  # any will do
         compression, body = _recompress(message)
         header = self._header(message, queue.queue_id, compression)
-        address = self.routes.master_address(queue.broker_name)
-        self.api.send(address, header, body, message.message_id)
-
-    def _is_silent(self, queue: MessageQueue) -> bool:
-        return self.api.connections.is_silent(self.routes.master_address(queue.broker_name))
+        self.api.send(address_of(queue.broker_name), header, body, message.message_id)
 
     def _header(
         self, message: MessageExt, queue_id: int, compression: int
     ) -> SendMessageRequestHeader:
-        properties = {
-            name: text
-            for name, text in message.properties.items()
-            if name not in _DROPPED_PROPERTIES
-        }
+        kept = message.properties.items()
+        properties = {name: text for name, text in kept if name not in _DROPPED_PROPERTIES}
         properties["RETRY_TOPIC"] = message.real_topic
         properties.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
         properties.setdefault(UNIQ_KEY, message.message_id)
@@ -136,10 +115,16 @@ class Redelivery:
         )
 
 
-def _describe_error(error: Exception) -> str:
-    """Return what an error says, and the name of one that is not ours."""
-    is_ours = isinstance(error, RocketPollError)
-    return str(error) if is_ours else f"{type(error).__name__}: {error}"
+def _try(message: MessageExt, action: Callable[[], object], failed: str) -> bool:
+    """Do something with a message; log why it failed, and return False then."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
+        is_ours = isinstance(error, RocketPollError)
+        why = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        _log.warning(failed, message.message_id, why)
+        return False
+    return True
 
 
 def _recompress(message: MessageExt) -> tuple[int, bytes]:
@@ -189,42 +174,35 @@ class DeadLetterQueue:
         """
         if _message_key(message) not in self._sent:
             letters = dlq_topic(self._group)
-            becomes = f"it goes to {letters}" if self._is_enabled else "it is passed over"
-            place = (message.queue_offset, message.queue, message.message_id)
+            becomes = f"it is sent to {letters}" if self._is_enabled else "it is skipped"
             _log.error(
                 "the message at offset %d of %s (%s) cannot be read, and %s: %s",
-                *(*place, becomes, message.fault),
+                *(message.queue_offset, message.queue, message.message_id, becomes, message.fault),
             )
-        self._schedule(message, is_wanted, on_done, 0)
+        executor = self._executor.for_broker(message.queue.broker_name)
 
-    def _schedule(
-        self,
-        message: MessageExt,
-        is_wanted: Callable[[], bool],
-        on_done: Callable[[], object],
-        delay_ms: int,
-    ) -> None:
         def bury() -> None:
             if is_wanted():
                 if self._try_send(message):
                     on_done()
                 else:
-                    self._schedule(message, is_wanted, on_done, DLQ_RETRY_MS)
+                    executor.schedule(bury, DLQ_RETRY_MS)
 
-        self._executor.for_broker(message.queue.broker_name).schedule(bury, delay_ms)
+        executor.schedule(bury)
 
     def _try_send(self, message: MessageExt) -> bool:
         if not self._is_enabled or _message_key(message) in self._sent:
             return True
-        try:
+
+        def bury() -> None:
             try:
                 self._brokers.send_back(message, DEAD_LETTER, 0)
             except BrokerRefused as error:
-                _log.info("%s is sent to the dead letters: %s", message.message_id, error)
+                _log.info("%s is sent to the dead-letter topic: %s", message.message_id, error)
                 self._brokers.send_dead_letter(message)
-        except Exception as error:  # noqa: BLE001  # one that was forgotten would keep its queue's offset for ever
-            _log.warning("%s cannot be made a dead letter now: %s", message.message_id, error)
-            return False
+
+        if not _try(message, bury, "making %s a dead letter failed, retrying: %s"):
+            return False  # one that was forgotten would keep its queue's offset for ever
         while len(self._sent) >= SENT_MAX:
             del self._sent[next(iter(self._sent))]
         self._sent[_message_key(message)] = None

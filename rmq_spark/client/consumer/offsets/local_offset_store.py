@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmq_spark.client.consumer.offsets.offset_store import OffsetTable, ReadOffsetType
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import OffsetFileDamaged, OffsetFileFailed
 from rmq_spark.errors import BodyError
@@ -66,7 +66,7 @@ def former_group_name(group: str) -> str | None:
     return None if formatted == group or "/" in formatted else formatted
 
 
-class LocalFileOffsetStore:
+class LocalFileOffsetStore(OffsetStore):
     """An `OffsetStore` that keeps offsets in a file."""
 
     def __init__(
@@ -76,10 +76,10 @@ class LocalFileOffsetStore:
 
         Offsets are read from the file ``former_path`` where ``path`` does not exist yet.
         """
+        super().__init__()
         self._get_path = path
         self._get_former_path = former_path
-        self._offset_table = OffsetTable()
-        self._last_messages: dict[MessageQueue, LastMessage] = {}
+        self.last_messages: dict[MessageQueue, LastMessage] = {}
         self._write_lock = threading.Lock()
         self._last_written: OffsetSerializeWrapper | None = None
         self._is_failing = False
@@ -97,33 +97,24 @@ class LocalFileOffsetStore:
         if self._get_former_path is not None and not (self._path.exists() or self._backup.exists()):
             former = self._get_former_path()
             if former.exists():
-                _log.warning("offsets are read from %s, and kept in %s now", former, self._path)
+                _log.warning(
+                    "offsets were read from %s, and are stored in %s from now on",
+                    former,
+                    self._path,
+                )
                 kept = self._read(former)
-        self._offset_table.add_missing(kept.offset_table)
-        self._last_messages = {**(kept.last_messages or {}), **self._last_messages}
+        with self._mutex:
+            self._offsets = {**kept.offset_table, **self._offsets}
+        self.last_messages = {**(kept.last_messages or {}), **self.last_messages}
         with suppress(OSError), _open_directory(self._path.parent) as directory:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in self._path.parent.glob(f"{self._path.name}.*.tmp"):
                 left.unlink(missing_ok=True)
 
-    def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Remember an offset until it is persisted."""
-        self._offset_table.update(queue, offset, increase_only=increase_only)
-
-    def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Set where a queue begins, unless its offset is known."""
-        self._offset_table.set_initial_offset(queue, offset)
-
-    def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
-        """Return an offset from memory or from the file."""
-        return self._offset_table.read(queue, kind, self._read_stored)
-
     def stored_offset(self, queue: MessageQueue) -> int | None:
         """Return the offset that the file has, or None."""
-        return self._offset_table.read(queue, ReadOffsetType.READ_FROM_STORE, self._read_stored)
-
-    def _read_stored(self, queue: MessageQueue) -> int | None:
-        return self._read().offset_table.get(queue)
+        kept = self._read().offset_table.get(queue)
+        return None if kept is None or kept < 0 else kept
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
         """Write the file, if anything has changed; log a failure once."""
@@ -132,35 +123,22 @@ class LocalFileOffsetStore:
             self._is_failing = False
         except OffsetFileFailed as error:
             if not self._is_failing:
-                _log.warning("offsets are not kept for now: %s", error)
+                _log.warning("storing offsets failed, retrying: %s", error)
             self._is_failing = True
-
-    def persist(self, queue: MessageQueue, offset: int) -> None:
-        """Set an offset and write the file, if anything has changed.
-
-        Raises:
-            OffsetFileFailed: The file cannot be written.
-        """
-        self._offset_table.update(queue, offset, increase_only=False)
-        self._save()
 
     def store_offset(
         self,
         queue: MessageQueue,  # noqa: ARG002  # the file holds all
         offset: int,  # noqa: ARG002  # nothing that was remembered is forgotten here
     ) -> None:
-        """Write the file, if there is anything new.
-
-        Raises:
-            OffsetFileFailed: The file cannot be written.
-        """
+        """Write the file, if there is anything new."""
         self._save()
 
     def _save(self) -> None:
         with self._write_lock:
             content = OffsetSerializeWrapper(
-                offset_table=self._offset_table.copy(),
-                last_messages=dict(self._last_messages) or None,
+                offset_table=self.offsets(),
+                last_messages=dict(self.last_messages) or None,
             )
             if content != self._last_written:
                 try:
@@ -171,24 +149,11 @@ class LocalFileOffsetStore:
                     ) from error
                 self._last_written = content
 
-    def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
-        """Set the last message pulled from a queue: it is written with the next offsets."""
-        if message is not None:
-            self._last_messages[queue] = message
-
-    def last_message(self, queue: MessageQueue) -> LastMessage | None:
-        """Return the last message pulled from a queue; those of the file are in memory, too."""
-        return self._last_messages.get(queue)
-
     def stop_overwriting(self) -> None:
         """Do nothing, because nobody else moves these offsets."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
         """Do nothing, because in BROADCASTING a queue returns to the same consumer."""
-
-    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return the offsets of a topic that are in memory."""
-        return self._offset_table.get_topic(topic)
 
     def _write(self, content: OffsetSerializeWrapper) -> None:
         path = self._path
@@ -224,7 +189,7 @@ class LocalFileOffsetStore:
                 why = why or str(error)
                 continue
             if why:
-                _log.warning("%s is damaged (%s); its backup is taken", self._path, why)
+                _log.warning("%s is damaged (%s): using its backup", self._path, why)
             return content
         if why:
             raise OffsetFileDamaged(str(self._path), why)

@@ -14,21 +14,157 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
+from typing import Final, NamedTuple
 
 from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
+from rmq_spark.client.concurrency.threads import parallel_map, raise_first
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
-from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.offsets.initial_offset import InitialOffsetRule, OffsetPrefetcher
-from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, ReadOffsetType
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, AssignedQueues
+from rmq_spark.client.consumer.queues.process_queue import Clock, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import (
     QueueFingerprint,
     StartPosition,
     unchanged_queues,
 )
-from rmq_spark.client.errors import ClientError, ClientShutDown
+from rmq_spark.client.errors import CONNECTION_FAULTS, ClientError, ClientShutDown
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
+
+# ---- InitialOffsetRule: where a group begins a queue in which it has no offset.
+
+_FROM_FIRST_OFFSET = frozenset(
+    [ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET]
+)
+
+
+class InitialOffsetRule(NamedTuple):
+    """The rule of a group for queues in which it has no offset."""
+
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp_ms: int
+
+    def resolve(self, queue: MessageQueue, store: OffsetStore, brokers: GroupBrokerClient) -> int:
+        """Return the offset at which to begin a queue.
+
+        An error is raised and never counts as "nothing stored": a group that has consumed much
+        would start over, or skip everything.
+        """
+        stored = store.read_offset(queue)
+        if stored is not None:
+            return stored
+        is_retry = queue.topic.startswith(RETRY_PREFIX)  # none of the group's own may be skipped
+        if is_retry or self.consume_from_where in _FROM_FIRST_OFFSET:
+            return brokers.min_offset(queue)
+        if self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            return brokers.search_offset(queue, self.consume_timestamp_ms)
+        return brokers.max_offset(queue)
+
+
+# ---- OffsetPrefetcher: first offsets of queues that begin together, asked for some at a time.
+
+OFFSET_THREADS_MAX: Final = 16
+"""Most first offsets that are asked for at a time."""
+
+PREFETCH_MS_MAX: Final = 1_000
+"""Milliseconds for which an answer counts: another member may move the group's offset meanwhile."""
+
+
+class OffsetPrefetcher:
+    """Looks up where a member's queues begin, several at once. All methods are thread-safe."""
+
+    def __init__(self, fetch: Callable[[MessageQueue], StartPosition], clock: Clock) -> None:
+        """Take the function that asks a queue's broker, for one queue, and waits for it."""
+        self._fetch = fetch
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._scheduled: dict[MessageQueue, None] = {}
+        self._in_progress: dict[MessageQueue, object] = {}  # by whom
+        self._prefetched: dict[MessageQueue, tuple[StartPosition | Exception, int]] = {}
+        """Outcomes, and the time of each in ms."""
+
+    def schedule(self, queues: Iterable[MessageQueue]) -> None:
+        """Note that these queues begin soon, so that they can be looked up together."""
+        with self._mutex:
+            for queue in queues:
+                self._discard(queue)
+                self._scheduled[queue] = None
+
+    def discard(self, queue: MessageQueue) -> None:
+        """Note that a queue was revoked."""
+        with self._mutex:
+            self._discard(queue)
+
+    def _discard(self, queue: MessageQueue) -> None:
+        for each in (self._scheduled, self._in_progress, self._prefetched):
+            each.pop(queue, None)
+
+    def get(self, queue: MessageQueue) -> StartPosition:
+        """Return the position where a queue begins; raise an error if the lookup fails."""
+        me = object()
+        with self._mutex:
+            outcome, queues = self._pop_prefetched(queue), [queue]
+            if outcome is None:
+                expected = self._scheduled_at(queue.broker_name)
+                queues += [each for each in expected if each != queue][: OFFSET_THREADS_MAX - 1]
+                for each in queues:
+                    self._discard(each)
+                    self._in_progress[each] = me
+        if outcome is None:
+            outcome = self._fetch_together(queues, me)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _pop_prefetched(self, queue: MessageQueue) -> StartPosition | Exception | None:
+        """Take what is kept for a queue, if it is not too old."""
+        outcome, since_ms = self._prefetched.pop(queue, (None, 0))
+        if outcome is None or self._clock() - since_ms > PREFETCH_MS_MAX:
+            return None
+        if isinstance(outcome, Exception):
+            self._scheduled[queue] = None
+        return outcome
+
+    def _scheduled_at(self, broker_name: str) -> list[MessageQueue]:
+        return [each for each in self._scheduled if each.broker_name == broker_name]
+
+    def _fetch_together(
+        self, queues: list[MessageQueue], token: object
+    ) -> StartPosition | Exception:
+        """Ask for queues of one broker at once; return what came of the first, keep the others'.
+
+        Nothing is kept for one that was given up meanwhile.
+        """
+
+        def ask(queue: MessageQueue) -> tuple[StartPosition, int]:
+            return self._fetch(queue), self._clock()
+
+        name = "asks for first offsets"
+        outcomes = parallel_map(
+            queues, ask, threads_max=OFFSET_THREADS_MAX, name=name, stop_on=CONNECTION_FAULTS
+        )
+        first, now_ms = outcomes[queues[0]], self._clock()
+        with self._mutex:
+            if isinstance(first, CONNECTION_FAULTS):
+                for each in self._scheduled_at(queues[0].broker_name):
+                    del self._scheduled[each]
+                    self._prefetched[each] = first, now_ms
+            for queue, outcome in outcomes.items():
+                if self._in_progress.get(queue) is not token:
+                    continue
+                del self._in_progress[queue]
+                if queue != queues[0]:
+                    kept = (outcome, now_ms) if isinstance(outcome, Exception) else outcome
+                    self._prefetched[queue] = kept
+                elif isinstance(outcome, Exception):
+                    self._scheduled[queue] = None
+        return first if isinstance(first, Exception) else first[0]
+
+
+# ---- OffsetManager
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +180,8 @@ class _RecentQueues:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._entries: dict[
-            MessageQueue, tuple[int | None, float]
-        ] = {}  # until when, earliest first
+        self._entries: dict[MessageQueue, tuple[int | None, float]] = {}
+        """Offsets, and until when they count, earliest first."""
 
     def add(self, queue: MessageQueue, offset: int | None = None) -> None:
         """Add a queue, with or without an offset; drop those that were added too long ago."""
@@ -94,9 +229,7 @@ class OffsetManager:
         self._unsaved_brokers: set[str] = set()  # brokers to which the last offsets did not get
         self._recently_released = _RecentQueues()
         self._recently_reset = _RecentQueues()  # where operators have moved queues of others
-        self._reset_offsets: dict[
-            MessageQueue, int
-        ] = {}  # of which what was consumed is not to be stored
+        self._reset_offsets: dict[MessageQueue, int] = {}  # these count, not what was consumed
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets in the brokers' executors, and wait for them for a moment."""
@@ -108,8 +241,7 @@ class OffsetManager:
     def persist_now(self, queues: Iterable[MessageQueue]) -> None:
         """Store the offsets of the queues that are unchanged since they were pulled."""
         all_known = self._fingerprints()
-        known = {queue: all_known[queue] for queue in queues if queue in all_known}
-        self._persist_unchanged(known)
+        self._persist_unchanged({queue: all_known[queue] for queue in queues if queue in all_known})
 
     def _persist_unchanged(self, fingerprints: Mapping[MessageQueue, QueueFingerprint]) -> None:
         self.save_last_messages(fingerprints)
@@ -128,16 +260,18 @@ class OffsetManager:
             self._unsaved_brokers.add(broker)
             _log.log(
                 logging.DEBUG if is_known else logging.WARNING,
-                "the last offsets of %s of %s are not stored, as the client was shut down first: "
-                "their messages since the last stored offsets are delivered again",
+                "the last offsets of %s of %s were not stored, because the client was shut down "
+                "first: their messages since the last stored offsets will be delivered again",
                 format_count(len(fingerprints) - stored, "queue"),
                 broker,
             )
 
     def save_last_messages(self, fingerprints: Mapping[MessageQueue, QueueFingerprint]) -> None:
         """Save the last messages of these queues, if the store keeps offsets itself."""
-        for queue, last_known in fingerprints.items():
-            self._store.set_last_message(queue, last_known.last_message)
+        if (kept := self._store.last_messages) is not None:
+            for queue, last_known in fingerprints.items():
+                if last_known.last_message is not None:
+                    kept[queue] = last_known.last_message
 
     def schedule_persist(self, queue: MessageQueue) -> None:
         """Store the offset of one queue, after all earlier requests to its broker."""
@@ -162,7 +296,7 @@ class OffsetManager:
 
     def store_reset(self, queue: MessageQueue, offset: int) -> None:
         """Store an operator's offset of a queue, or how far it was consumed from there on."""
-        reached = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+        reached = self._store.known_offset(queue)
         self._store.store_offset(queue, offset if reached is None else reached)
 
     def store_released_reset(self, queue: MessageQueue, offset: int) -> None:
@@ -181,9 +315,8 @@ class OffsetManager:
             try:
                 self._store.persist(queue, offset)
             except ClientError as error:
-                _log.warning(
-                    "the offset %d that %s was moved to is not stored: %s", offset, queue, error
-                )
+                text = "storing offset %d, which %s was reset to, failed: %s"
+                _log.warning(text, offset, queue, error)
             self._store.remove_offset(queue)
 
         self._executor.for_broker(queue.broker_name).schedule(store)
@@ -200,13 +333,9 @@ class OffsetManager:
         self._store.persist(queue, offset)
         return True
 
-    def stop_overwriting(self) -> None:
-        """Note that this member has left: brokers no longer notify it of moved queues."""
-        self._store.stop_overwriting()
-
     def move_back(self, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset back to an offset of a queue that was recreated."""
-        known = self._store.read_offset(queue, ReadOffsetType.READ_FROM_MEMORY)
+        known = self._store.known_offset(queue)
         if known is not None and offset < known:
             self._store.update_offset(queue, offset, increase_only=False)
             self.schedule_persist(queue)
@@ -247,6 +376,133 @@ class OffsetManager:
     def _resolve_start(self, queue: MessageQueue) -> StartPosition:
         self._store.remove_offset(queue)
         first = self._initial_offset.resolve(queue, self._store, self._brokers)
-        return StartPosition.resolve(
-            queue, first, self._message_at, self._store.last_message(queue)
+        last_message = (self._store.last_messages or {}).get(queue)
+        return StartPosition.resolve(queue, first, self._message_at, last_message)
+
+
+# ---- AutoCommit: counts what `poll` has returned as consumed, as soon as it is called again.
+
+
+class AutoCommit:
+    """Tracks the messages that one consumer has returned. All methods are thread-safe."""
+
+    def __init__(self, queues: AssignedQueues, store: OffsetStore, *, is_enabled: bool) -> None:
+        self._queues = queues
+        self._store = store
+        self._is_enabled = is_enabled
+        self._mutex = threading.Lock()
+        self._pending: dict[AssignedQueue, None] = {}
+
+    def record_returned(self, assigned: AssignedQueue) -> None:
+        """Note that `poll` returns messages of a queue, or that a message became a dead letter."""
+        if self._is_enabled:
+            with self._mutex:
+                self._pending[assigned] = None
+
+    def confirm_returned(self) -> None:
+        """Count the earlier returned messages as consumed, as the caller of `poll` confirms."""
+        if not self._is_enabled:
+            return
+        with self._mutex:
+            for assigned in list(self._pending):
+                assigned.confirm_delivered()
+                del self._pending[assigned]
+
+    def publish(self) -> None:
+        """Put the offset of each queue into the store, from which it is persisted next."""
+        if self._is_enabled:
+            update = partial(self._store.update_offset, increase_only=False)
+            with self._mutex:
+                for assigned in self._queues.all():
+                    assigned.publish_consumed(update)
+
+    def release(self, assigned: AssignedQueue) -> None:
+        """Release a revoked queue, and store its final offset with the next ones."""
+        consumed = assigned.drop()
+        if self._is_enabled and consumed is not None:
+            self._store.update_offset(assigned.queue, consumed, increase_only=False)
+
+
+# ---- Commits: a member's offsets are stored at once, for queues that are still the ones that were
+# read. If a topic was recreated, an offset of the old queue would skip as many new messages.
+
+COMMIT_THREADS_MAX: Final = 16
+"""Most brokers, and most queues of a broker, whose offsets are stored at a time."""
+
+_QUEUES_PER_THREAD: Final = 4
+"""So few are stored one after the other, sooner than another thread is started."""
+
+
+class CommitRequest(NamedTuple):
+    """Offsets that a user wants stored, and how often operators had moved each queue by then."""
+
+    offsets: Mapping[MessageQueue, int]
+    reset_counts: Mapping[MessageQueue, int]
+
+    @classmethod
+    def from_returned(cls, all_assigned: Iterable[AssignedQueue]) -> CommitRequest:
+        """Return the offset of each queue past all returned messages, which count as consumed."""
+        offsets: dict[MessageQueue, int] = {}
+        moves = {assigned.queue: assigned.reset_count for assigned in all_assigned}
+        for assigned in all_assigned:
+            assigned.confirm_delivered()
+            assigned.publish_consumed(offsets.__setitem__)
+        return cls(offsets, moves)
+
+    def current_offsets(self, all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
+        """Return the offsets, without those of queues that an operator has moved since."""
+        moved = {
+            each.queue
+            for each in all_assigned
+            if each.reset_count > self.reset_counts.get(each.queue, 0)
+        }
+        return {queue: offset for queue, offset in self.offsets.items() if queue not in moved}
+
+
+def store_offsets(
+    store: OffsetStore,
+    commit: CommitRequest,
+    offsets: Mapping[MessageQueue, int],
+    reset_count_of: Callable[[MessageQueue], int],
+    is_same_queue: Callable[[MessageQueue], bool],
+) -> None:
+    """Wait until all brokers have the offsets; a failing broker does not stop the others.
+
+    The store holds them in memory already. If an operator moves a queue while its broker is storing
+    the offset, the operator's offset is sent after it, because this commit may have overwritten it.
+    Any other change does not matter: it is stored with the next offsets.
+
+    Brokers get their requests in parallel, and several queues of a broker at a time, because each
+    request may take milliseconds.
+
+    Raises:
+        RocketPollError: A broker has not answered. Its offsets are remembered, and stored later.
+    """
+
+    def persist(queue: MessageQueue) -> None:
+        if not is_same_queue(queue):
+            _log.warning("%s was recreated: its offset is not stored", queue)
+            return
+        offset, before = offsets[queue], commit.reset_counts.get(queue, 0)
+        while True:
+            moves = reset_count_of(queue)
+            if moves > before:
+                moved_to = store.known_offset(queue)
+                offset = offset if moved_to is None else moved_to
+            store.store_offset(queue, offset)
+            if reset_count_of(queue) <= moves:
+                return
+
+    queues = group_by_broker(offsets)
+
+    def persist_at(broker_name: str) -> None:
+        own = queues[broker_name]
+        most = max(1, min(len(own) // _QUEUES_PER_THREAD, COMMIT_THREADS_MAX))
+        found = parallel_map(
+            own, persist, threads_max=most, name="commits", stop_on=CONNECTION_FAULTS
         )
+        raise_first(found.values())
+
+    raise_first(
+        parallel_map(queues, persist_at, threads_max=COMMIT_THREADS_MAX, name="commits").values()
+    )

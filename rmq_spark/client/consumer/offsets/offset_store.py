@@ -1,45 +1,92 @@
-"""OffsetStore: the interface of all offset stores; OffsetTable: offsets by queue, in memory.
+"""OffsetStore: a group's offsets in memory; RemoteBrokerOffsetStore keeps them at the brokers.
 
-An offset in a table moves forward only, unless the caller asks explicitly for a move back.
+`local_offset_store` keeps them in a file, for groups in BROADCASTING. An offset in memory moves
+forward only, unless the caller asks explicitly for a move back.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import Enum
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Collection
 
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, OutageLog
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
+from rmq_spark.client.errors import ClientShutDown
+from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
 
-
-class ReadOffsetType(Enum):
-    """Place to read an offset from."""
-
-    READ_FROM_MEMORY = 0
-    READ_FROM_STORE = 1
-    MEMORY_FIRST_THEN_STORE = 2
+_log = logging.getLogger(__name__)
 
 
-class OffsetStore(Protocol):
-    """Keeps a group's offsets. Errors are raised: an error is never an offset."""
+class OffsetStore(ABC):
+    """Offsets by queue, in memory and where they last. Methods may be called from any thread.
 
-    def load(self) -> None:
-        """Load the persisted offsets, if this store keeps them itself."""
+    Errors are raised: an error is never an offset.
+    """
+
+    last_messages: dict[MessageQueue, LastMessage] | None = None
+    """The last message pulled from each queue, where the store keeps it; brokers do not."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._offsets: dict[MessageQueue, int] = {}
+
+    # ---- in memory
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Remember an offset; with ``increase_only``, ignore one that is not greater."""
+        _check(queue, offset)
+        with self._mutex:
+            known = self._offsets.get(queue)
+            if known is None or not increase_only or offset > known:
+                self._offsets[queue] = offset
 
     def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
         """Set where a queue begins, unless its offset is known."""
+        _check(queue, offset)
+        with self._mutex:
+            self._offsets.setdefault(queue, offset)
 
-    def read_offset(self, queue: MessageQueue, kind: ReadOffsetType) -> int | None:
-        """Return the group's offset in a queue, or None if it has none."""
+    def known_offset(self, queue: MessageQueue) -> int | None:
+        """Return the offset of a queue in memory, or None."""
+        return self._offsets.get(queue)
 
+    def offsets(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """Return the offsets in memory, of one topic or of all."""
+        with self._mutex:
+            return {
+                queue: offset
+                for queue, offset in self._offsets.items()
+                if topic in (None, queue.topic)
+            }
+
+    def remove_offset(self, queue: MessageQueue) -> None:
+        """Drop a queue's offset from memory: another member has the queue."""
+        with self._mutex:
+            self._offsets.pop(queue, None)
+
+    # ---- where they last
+
+    @abstractmethod
+    def load(self) -> None:
+        """Load the persisted offsets, if this store keeps them itself."""
+
+    def read_offset(self, queue: MessageQueue) -> int | None:
+        """Return the group's offset of a queue: in memory or else stored; None if it has none.
+
+        A stored offset is not kept in memory, because it would be stored again, though the topic
+        may be recreated by then.
+        """
+        known = self.known_offset(queue)
+        return self.stored_offset(queue) if known is None else known
+
+    @abstractmethod
     def stored_offset(self, queue: MessageQueue) -> int | None:
         """Return the persisted offset, or None; the offsets in memory do not change."""
 
+    @abstractmethod
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
         """Persist the offsets of these queues; a failure of one does not stop the others.
 
@@ -49,94 +96,101 @@ class OffsetStore(Protocol):
 
     def persist(self, queue: MessageQueue, offset: int) -> None:
         """Set an offset, persist it, and wait until it is stored."""
+        self.update_offset(queue, offset, increase_only=False)
+        self.store_offset(queue, offset)
 
+    @abstractmethod
     def store_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Persist an offset that is in memory, and wait until it is stored."""
+        """Persist this offset, and wait until it is stored, whatever is in memory by now.
 
-    def set_last_message(self, queue: MessageQueue, message: LastMessage | None) -> None:
-        """Set the last message pulled from a queue, if this store keeps offsets itself."""
+        An operator's move, or the queue's begin, may have set another offset meanwhile.
+        """
 
-    def last_message(self, queue: MessageQueue) -> LastMessage | None:
-        """Return the last message pulled from a queue whose offset this store keeps, if known."""
-
+    @abstractmethod
     def stop_overwriting(self) -> None:
         """Stop storing offsets where somebody else has stored another one meanwhile."""
-
-    def remove_offset(self, queue: MessageQueue) -> None:
-        """Drop a queue's offset from memory: another member has the queue."""
-
-    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return the offsets of a topic that are in memory."""
-
-
-class OffsetTable:
-    """Offsets by queue. Methods may be called from any thread."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._offsets: dict[MessageQueue, int] = {}
-
-    def get(self, queue: MessageQueue) -> int | None:
-        """Return the offset of a queue, or None."""
-        return self._offsets.get(queue)
-
-    def read(
-        self,
-        queue: MessageQueue,
-        kind: ReadOffsetType,
-        read_stored: Callable[[MessageQueue], int | None],
-    ) -> int | None:
-        """Return the offset in memory or, by ``read_stored``, the stored one, as ``kind`` says.
-
-        A stored offset is not kept in memory, because it would be stored again, though the topic
-        may be recreated by then.
-        """
-        if kind is not ReadOffsetType.READ_FROM_STORE:
-            known = self.get(queue)
-            if known is not None or kind is ReadOffsetType.READ_FROM_MEMORY:
-                return known
-        kept = read_stored(queue)
-        return None if kept is None or kept < 0 else kept
-
-    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Set an offset; with ``increase_only``, ignore one that is not greater."""
-        _check(queue, offset)
-        with self._mutex:
-            known = self._offsets.get(queue)
-            if known is None or not increase_only or offset > known:
-                self._offsets[queue] = offset
-
-    def set_initial_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Set an offset, unless the queue's is known."""
-        _check(queue, offset)
-        with self._mutex:
-            self._offsets.setdefault(queue, offset)
-
-    def add_missing(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Add the offsets of queues that are not known here."""
-        with self._mutex:
-            self._offsets = {**offsets, **self._offsets}
-
-    def remove(self, queue: MessageQueue) -> None:
-        """Drop the offset of a queue."""
-        with self._mutex:
-            self._offsets.pop(queue, None)
-
-    def get_many(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return the offsets of some queues, where known."""
-        with self._mutex:
-            return {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
-
-    def copy(self) -> dict[MessageQueue, int]:
-        """Return a copy of all offsets."""
-        with self._mutex:
-            return dict(self._offsets)
-
-    def get_topic(self, topic: str) -> dict[MessageQueue, int]:
-        """Return the offsets of one topic."""
-        return {queue: offset for queue, offset in self.copy().items() if queue.topic == topic}
 
 
 def _check(queue: MessageQueue, offset: int) -> None:
     if offset < 0:
         raise ValueError(f"offset of {queue}: needed 0 or more, found {offset}")
+
+
+class RemoteBrokerOffsetStore(OffsetStore):
+    """An `OffsetStore` that keeps offsets with the brokers, for groups in CLUSTERING."""
+
+    def __init__(self, brokers: GroupBrokerClient) -> None:
+        super().__init__()
+        self._brokers = brokers
+        self._last_stored: dict[MessageQueue, int | None] = {}
+        self._is_leaving = False
+        self._outage_log = OutageLog("storing the offset of")
+
+    def load(self) -> None:
+        """Do nothing, because the brokers keep the offsets."""
+
+    def read_offset(self, queue: MessageQueue) -> int | None:
+        """Return an offset from memory or from the broker, whose later change is noticed."""
+        known = self.known_offset(queue)
+        if known is None:
+            self._last_stored[queue] = stored = self._brokers.consumer_offset(queue)
+            known = None if stored is None or stored < 0 else stored
+        return known
+
+    def stored_offset(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the broker has stored, or None.
+
+        `stop_overwriting` still notices an operator's move that this read has seen.
+        """
+        stored = self._brokers.consumer_offset(queue)
+        return None if stored is None or stored < 0 else stored
+
+    def persist_all(self, queues: Collection[MessageQueue]) -> None:
+        """Send the offsets one-way: the next persist soon sends the same offsets or later ones.
+
+        Raises:
+            ClientShutDown: There is no next persist. This concerns all queues, and is logged once.
+        """
+        with self._mutex:
+            known = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
+        for queue, offset in known.items():
+            try:
+                if self._is_leaving and self._is_reset_elsewhere(queue):
+                    continue
+                self._brokers.update_consumer_offset(queue, offset, one_way=True)
+                self._last_stored[queue] = offset
+            except ClientShutDown:
+                raise
+            except RocketPollError as error:
+                self._outage_log.record_failure(queue, error)
+            else:
+                self._outage_log.record_success(queue)
+
+    def store_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Send this offset, and wait until the broker has stored it."""
+        self._brokers.update_consumer_offset(queue, offset, one_way=False)
+        self._last_stored[queue] = offset
+
+    def stop_overwriting(self) -> None:
+        """Note that brokers no longer notify this member when an operator moves the group."""
+        self._is_leaving = True
+
+    def _is_reset_elsewhere(self, queue: MessageQueue) -> bool:
+        """Return whether the broker has another offset by now than was last known here."""
+        if queue not in self._last_stored:
+            return False
+        before, now = self._last_stored[queue], self._brokers.consumer_offset(queue)
+        if now == before:
+            return False
+        _log.warning(
+            "the stored offset of %s was changed elsewhere, from %s to %s: it is kept",
+            queue,
+            before,
+            now,
+        )
+        return True
+
+    def remove_offset(self, queue: MessageQueue) -> None:
+        """Drop an offset here; the broker keeps it."""
+        self._last_stored.pop(queue, None)
+        super().remove_offset(queue)

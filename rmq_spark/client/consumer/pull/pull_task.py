@@ -1,31 +1,37 @@
-"""PullTask: pulls one assigned queue, again and again, for a lite pull consumer.
+"""PullTask: pulls one queue, again and again; each kind of consumer has its own kind of task.
+
+    run ──▶ room, not paused ──▶ first offset ──▶ still the same queue? ──▶ pull ──▶ answer ──┐
+     ▲                                                                                        │
+     └─────────── at once, or after a delay if it failed or the cache is full ◀───────────────┘
 
     after a response                      at once
-    a limit of the cache is reached       50 ms, or as soon as `poll` has made room
-    the queue is paused                   1 s, or as soon as it is resumed
+    a limit of the cache is reached       50 ms, or as soon as there is room
+    pulling is paused                     1 s, or as soon as it is resumed
     the broker asks to slow down          20 ms
-    any other failure                     1 s; 3 s if the first offset could not be found
+    any other failure                     1 s; 3 s if a lite pull consumer does not find the first
+                                          offset
 
-At most one pull is in flight. A seek abandons the pull from before it. A cancelled task pulls no
-more and keeps no object alive; its last response is ignored.
+At most one pull is in flight. Each belongs to an epoch: a seek, or another subscription, begins a
+new one and abandons the pull from before. A cancelled task pulls no more and keeps no object alive;
+its last response is ignored.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
-from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequest
-from rmq_spark.client.consumer.queues.queue_identity import StartPosition
+from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
+from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -68,8 +74,28 @@ class PullLimits:
         return self.pull_threshold_size_for_all_mib << 20
 
 
-class PullSource(Protocol):
-    """The part of a consumer that a pull task needs."""
+class PulledQueue(Protocol):
+    """The state of one queue: an `AssignedQueue`, or the `PullRequest` of a push consumer."""
+
+    queue: MessageQueue
+    fingerprint: QueueFingerprint
+
+    @property
+    def process_queue(self) -> ProcessQueue:
+        """The messages that were pulled and not yet acknowledged."""
+
+    def pull_position(self) -> tuple[int, int | None]:
+        """Return the epoch for a pull, and the offset to begin at, if it is known."""
+
+    def is_stale(self, epoch: int) -> bool:
+        """Return whether results of that epoch must be dropped."""
+
+    def set_first_offset(self, epoch: int, start: StartPosition) -> None:
+        """Begin at a start position, if the queue is still to begin."""
+
+
+class PullConsumer(Protocol):
+    """The part of a consumer that the tasks of both kinds need."""
 
     def first_offset(self, queue: MessageQueue) -> StartPosition:
         """Return the position at which to begin; raise an error if the lookup fails."""
@@ -80,46 +106,28 @@ class PullSource(Protocol):
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
         """Return the message at an offset, None if it is not there; or raise an error."""
 
-    def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
-        """Move the group's offset back to an offset of a queue that was recreated."""
-
-    def is_ready(self, queue: MessageQueue) -> bool:
-        """Return whether `pull` can send at once, without waiting."""
-
-    def pull(
-        self, queue: MessageQueue, queue_offset: int, callback: PullCallback
-    ) -> AbandonFunction:
-        """Pull from the broker; ``callback`` gets the outcome. Return a function to cancel it."""
-
-    def send_to_dlq(self, assigned: AssignedQueue, epoch: int, message: MessageExt) -> None:
-        """Make a dead letter of an unreadable message."""
-
-    def deliver(self, request: ConsumeRequest) -> None:
-        """Hand pulled messages to `poll`."""
-
-    @property
-    def cached_messages(self) -> int:
-        """Number of messages that `poll` may return; those of paused queues do not count."""
-
     @property
     def cached_bytes(self) -> int:
         """Number of bytes in the bodies of the cached messages of all queues."""
 
 
-class PullTask:
+class PullTask(ABC):
     """Pulls one queue. `start` it once, `wake` it when there is room, `cancel` it at the end."""
+
+    first_offset_delay_ms: ClassVar[int | None] = None
+    """Milliseconds until the next try if the first offset is not found; None as for a pull."""
 
     def __init__(
         self,
-        assigned: AssignedQueue,
-        source: PullSource,
+        queue: PulledQueue,
+        consumer: PullConsumer,
         scheduler: Scheduler,
         limits: PullLimits,
         outage_log: OutageLog,
-        failure_delay_ms: int = FAILED_MS,
+        failure_delay_ms: int,
     ) -> None:
-        self.assigned = assigned
-        self._source = source
+        self._queue = queue
+        self._consumer = consumer
         self._scheduler = scheduler
         self._limits = limits
         self._outage_log = outage_log
@@ -132,7 +140,30 @@ class PullTask:
         self.is_started = False
         """True once the task may pull; before that, a `wake` has no effect."""
         self.is_throttled = False
-        """True while the task waits for `poll` to make room."""
+        """True while the task waits for room in the cache."""
+
+    # ---- what the kinds differ in
+
+    @abstractmethod
+    def _wait_ms(self) -> int | None:
+        """Return the milliseconds to wait before a pull; None if the queue was given up."""
+
+    @abstractmethod
+    def _restart_at(self, epoch: int, offset: int) -> int | None:
+        """Resume at an offset of a recreated queue; return as `_on_answer`."""
+
+    @abstractmethod
+    def _send(self, offset: int, callback: PullCallback) -> AbandonFunction: ...
+
+    @abstractmethod
+    def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int | None:
+        """Process an answer; return the milliseconds until the next pull, None for none."""
+
+    @abstractmethod
+    def _may_continue(self) -> bool:
+        """Return whether the thread that reads answers may pull at once, without waiting."""
+
+    # ---- scheduling
 
     def start(self) -> None:
         """Pull as soon as a thread is free."""
@@ -154,6 +185,12 @@ class PullTask:
         if self.is_started:
             self._schedule(0)
 
+    def resume_throttled(self) -> None:
+        """Pull now, if the task waits for room in the cache."""
+        if self.is_throttled:
+            self.is_throttled = False
+            self.wake()
+
     def _schedule(self, delay_ms: int) -> None:
         with self._mutex:
             if self._is_cancelled:
@@ -162,18 +199,29 @@ class PullTask:
                 self._next.cancel()
             self._next = self._scheduler.schedule(self.run, delay_ms)
 
+    def _is_cache_full(self) -> bool:
+        queue, limits = self._queue.process_queue, self._limits
+        return (
+            queue.message_count >= limits.pull_threshold_for_queue
+            or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
+            or queue.span > limits.consume_max_span
+            or (queue.message_count > 0 and self._consumer.cached_bytes >= limits.bytes_for_all)
+        )
+
     # ---- one pull
 
     def run(self) -> None:
         """Pull once, or try again later."""
         delay_ms = self._wait_ms()
+        if delay_ms is None:
+            return
         if delay_ms:
             self._schedule(delay_ms)
             return
         with self._mutex:
             # Read under the lock, as an answer moves the offset: else messages could come twice.
-            epoch, offset = self.assigned.pull_position()
-            if self._is_cancelled or self.assigned.is_dropped or self._pulling_epoch == epoch:
+            epoch, offset = self._queue.pull_position()
+            if self._is_cancelled or self._pulling_epoch == epoch or self._queue.is_stale(epoch):
                 return
             self._pulling_epoch = epoch
             abandon, self._abandon = self._abandon, None
@@ -184,29 +232,14 @@ class PullTask:
         if offset is not None and not self._relocate(epoch, offset):
             self._pull(epoch, offset)
 
-    def _wait_ms(self) -> int:
-        queue, limits = self.assigned.process_queue, self._limits
-        queue.touch_pull()
-        if self.assigned.is_paused:
-            self.assigned.fingerprint.record_pause()
-            return PAUSED_MS
-        self.is_throttled = (
-            self._source.cached_messages >= limits.pull_threshold_for_all
-            or queue.message_count >= limits.pull_threshold_for_queue
-            or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
-            or queue.span > limits.consume_max_span
-            or (queue.message_count > 0 and self._source.cached_bytes >= limits.bytes_for_all)
-        )
-        return FLOW_CONTROL_MS if self.is_throttled else 0
-
     def _resolve_first_offset(self, epoch: int) -> int | None:
         try:
-            self.assigned.set_first_offset(epoch, self._source.first_offset(self.assigned.queue))
+            self._queue.set_first_offset(epoch, self._consumer.first_offset(self._queue.queue))
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
-            self._outage_log.record_failure(self.assigned.queue, error)
-            self._finish_pull(epoch, FIRST_OFFSET_MS)
+            self._outage_log.record_failure(self._queue.queue, error)
+            self._finish_pull(epoch, self.first_offset_delay_ms or self._failure_delay_ms)
             return None
-        now_epoch, offset = self.assigned.pull_position()
+        now_epoch, offset = self._queue.pull_position()
         if now_epoch != epoch:
             self._finish_pull(epoch, 0)
             return None
@@ -215,25 +248,23 @@ class PullTask:
     def _relocate(self, epoch: int, offset: int) -> bool:
         """Begin a queue again that is another one now, at the time of the last message of it.
 
-        Its topic was made again, or the broker has lost its end. What came before is polled first.
+        Its topic was recreated, or the broker has lost its end. What came before is consumed first.
         """
-        queue, last_known = self.assigned.queue, self.assigned.fingerprint
+        queue, last_known = self._queue.queue, self._queue.fingerprint
         try:
-            last_known.verify(queue, self._source.message_at)
+            last_known.verify(queue, self._consumer.message_at)
             if not last_known.must_relocate:
                 return False
-            if self.assigned.process_queue.message_count:
+            if self._queue.process_queue.message_count:
                 self._finish_pull(epoch, FLOW_CONTROL_MS)
                 return True
-            found = last_known.relocate(queue, offset, self._source.offset_since)
+            found = last_known.relocate(queue, offset, self._consumer.offset_since)
         except Exception as error:  # noqa: BLE001  # no error may stop the queue for good
             self._finish_pull(epoch, self._on_failure(error))
             return True
         if found == offset:
             return False
-        if self.assigned.restart_at(epoch, found) != epoch:
-            self._source.move_offset_back(queue, found)
-        self._finish_pull(epoch, 0)
+        self._finish_pull(epoch, self._restart_at(epoch, found))
         return True
 
     def _pull(self, epoch: int, offset: int) -> None:
@@ -247,71 +278,57 @@ class PullTask:
             self._finish_pull(epoch, delay_ms, continues_in_thread=goes_on)
 
         def then(outcome: DecodedPull | BaseException) -> None:
-            last_known = self.assigned.fingerprint
+            last_known = self._queue.fingerprint
             if last_known.needs_verification(outcome):
                 # It asks brokers, which the thread that reads their answers must not wait for.
-                ask = self._source.message_at
-                look = partial(last_known.verify_outcome, self.assigned.queue, ask, outcome)
+                ask = self._consumer.message_at
+                look = partial(last_known.verify_outcome, self._queue.queue, ask, outcome)
                 self._scheduler.schedule(lambda: take_over(look(), goes_on=False))
             else:
                 take_over(outcome, goes_on=asking != [threading.get_ident()])
 
         try:
-            abandon = self._source.pull(self.assigned.queue, offset, then)
+            abandon = self._send(offset, then)
             with self._mutex:
-                if self._pulling_epoch == epoch:
+                if is_pulling := self._pulling_epoch == epoch:
                     self._abandon = abandon
+            if not is_pulling:
+                abandon()  # has no effect if it is answered already
         except Exception as error:  # noqa: BLE001  # as above
             self._finish_pull(epoch, self._on_failure(error))
         finally:
             asking.clear()
 
-    def _on_outcome(self, epoch: int, offset: int, outcome: DecodedPull | BaseException) -> int:
-        """Take over the messages of an answer; return the milliseconds until the next pull."""
-        if self._is_cancelled or self.assigned.is_stale(epoch):
+    def _on_outcome(
+        self, epoch: int, offset: int, outcome: DecodedPull | BaseException
+    ) -> int | None:
+        if self._is_cancelled or self._queue.is_stale(epoch):
             return 0
         if isinstance(outcome, BaseException):
             return self._on_failure(outcome)
-        self._outage_log.record_success(self.assigned.queue)
-        last_known = self.assigned.fingerprint  # of this epoch, should it be sought in meanwhile
-        if last_known.must_relocate:
-            return 0
-        next_offset = outcome.next_begin_offset
-        if outcome.status is PullStatus.OFFSET_ILLEGAL:
-            legal = last_known.legal_offset(self.assigned.queue, offset, outcome)
-            if legal is None:
-                return 0
-            next_offset = legal
-        if not self.assigned.add_pulled(epoch, outcome.messages, next_offset, outcome.unreadable):
-            return 0
-        if next_offset < offset:
-            self._source.move_offset_back(self.assigned.queue, next_offset)
-        last_known.observe(outcome.messages)
-        for message in outcome.unreadable:
-            self._source.send_to_dlq(self.assigned, epoch, message)
-        if outcome.messages:
-            self._source.deliver(ConsumeRequest(self.assigned, epoch, outcome.messages))
-        return 0
+        self._outage_log.record_success(self._queue.queue)
+        return (
+            0 if self._queue.fingerprint.must_relocate else self._on_answer(epoch, offset, outcome)
+        )
 
     def _on_failure(self, error: BaseException) -> int:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return BROKER_BUSY_MS
-        self.assigned.fingerprint.record_failure(error)
-        self._outage_log.record_failure(self.assigned.queue, error)
+        self._queue.fingerprint.record_failure(error)
+        self._outage_log.record_failure(self._queue.queue, error)
         return self._failure_delay_ms
 
-    def _finish_pull(self, epoch: int, delay_ms: int, *, continues_in_thread: bool = False) -> None:
+    def _finish_pull(
+        self, epoch: int, delay_ms: int | None, *, continues_in_thread: bool = False
+    ) -> None:
         with self._mutex:
             if self._pulling_epoch != epoch or self._is_cancelled:
                 return  # or, after a seek, another pull is under way
             self._pulling_epoch = None
             self._abandon = None
-        last_known = self.assigned.fingerprint
-        if (
-            continues_in_thread
-            and not (delay_ms or last_known.must_relocate or last_known.is_unverified)
-            and self._source.is_ready(self.assigned.queue)
-        ):
-            self.run()  # in the reading thread, which must not wait
+        if delay_ms is None:
+            return
+        if continues_in_thread and not delay_ms and self._may_continue():
+            self.run()
         else:
             self._schedule(delay_ms)

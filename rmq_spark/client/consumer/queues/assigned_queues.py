@@ -13,10 +13,13 @@ offset.
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS
 from rmq_spark.client.consumer.queues.process_queue import Clock, ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.message import MessageExt
@@ -36,7 +39,7 @@ class AssignedQueue:
 
     def __init__(self, queue: MessageQueue, clock: Clock) -> None:
         self.queue = queue
-        self._process_queue: ProcessQueue[MessageExt] = ProcessQueue(clock)
+        self._process_queue: ProcessQueue = ProcessQueue(clock)
         self._handout: Handout | None = None
         self.is_paused = False
         self.fingerprint = QueueFingerprint()
@@ -52,7 +55,7 @@ class AssignedQueue:
         """Offset behind the messages that its caller has: `poll` sets it, last of all it does."""
 
     @property
-    def process_queue(self) -> ProcessQueue[MessageExt]:
+    def process_queue(self) -> ProcessQueue:
         """The messages that were pulled and not acquired yet."""
         if self._handout is not None:
             with self._mutex:
@@ -184,7 +187,7 @@ class AssignedQueue:
                 return PollOutcome.PAUSED
             if one_by_one:
                 self._end_handout()
-                self._handout = Handout(request)
+                self._handout = Handout(self, request.messages, len(request.messages))
             else:
                 self._acknowledge(request.messages)
             return PollOutcome.ACQUIRED
@@ -213,10 +216,8 @@ class AssignedQueue:
         handout = self._handout
         if handout is None or (handed := handout.handed) == handout.acknowledged:
             return
-        before, last = (
-            handout.messages[handout.acknowledged : handed - 1],
-            handout.messages[handed - 1],
-        )
+        before = handout.messages[handout.acknowledged : handed - 1]
+        last = handout.messages[handed - 1]
         handout.acknowledged = handed
         if before:
             self._acknowledge(before)
@@ -279,6 +280,7 @@ class ConsumeRequest:
         return self.assigned.is_stale(self.epoch)
 
 
+@dataclass(slots=True, eq=False)
 class Handout:
     """The messages of a request that are handed out one by one, all in one thread.
 
@@ -287,22 +289,13 @@ class Handout:
     requesting a message confirms that the earlier ones were consumed.
     """
 
-    __slots__ = (
-        "_assigned",
-        "_count",
-        "acknowledged",
-        "confirms_on_next",
-        "handed",
-        "is_over",
-        "messages",
-    )
-
-    def __init__(self, request: ConsumeRequest) -> None:
-        self._assigned = request.assigned
-        self.messages, self._count = request.messages, len(request.messages)
-        self.confirms_on_next = False
-        self.handed = self.acknowledged = 0
-        self.is_over = False
+    assigned: AssignedQueue
+    messages: tuple[MessageExt, ...]
+    count: int
+    confirms_on_next: bool = False
+    handed: int = 0
+    acknowledged: int = 0
+    is_over: bool = False
 
     def next(self) -> MessageExt | None:
         """Return the next message; None after the last, and while the queue is paused.
@@ -310,11 +303,102 @@ class Handout:
         Also return None if the queue was revoked, or sought in.
         """
         at = self.handed
-        if at == self._count or self.is_over or self._assigned.is_paused:
+        if at == self.count or self.is_over or self.assigned.is_paused:
             return None
         message = self.messages[at]
         self.handed = at + 1  # last of all: no exception of a signal's comes in behind this
         return message
+
+
+class ConsumeRequestCache:
+    """Pulled messages for `poll`, in the order of their arrival. Methods are thread-safe.
+
+    Requests from before a seek, or of queues that are no longer assigned, are skipped; those of
+    paused queues stay.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()
+        self._state = threading.Condition(self._mutex)
+        self._requests: deque[ConsumeRequest] = deque()
+        self._is_closed = False
+        self._notify_change: Callable[[], object] = lambda: None
+
+    def set_change_callback(self, callback: Callable[[], object]) -> None:
+        """Set a function to call whenever `poll` may have another outcome; it must not block."""
+        self._notify_change = callback
+
+    def put(self, request: ConsumeRequest) -> None:
+        """Add the messages of a pull."""
+        with self._mutex:
+            self._requests.append(request)
+            self._state.notify()
+        self._notify_change()
+
+    def put_first(self, request: ConsumeRequest) -> None:
+        """Put back messages that were not returned after all, before all others."""
+        with self._mutex:
+            self._requests.appendleft(request)
+
+    def poll(
+        self, timeout_ms: int, messages_max: int | None = None, *, one_by_one: bool = False
+    ) -> ConsumeRequest | None:
+        """Return the next request, waiting up to a timeout; None without one, or once closed.
+
+        With ``messages_max``, a larger request is split: the rest stays for the next call. With
+        ``one_by_one``, its messages are not acquired yet, but handed out by its queue's `handout`.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        with self._mutex:
+            while not self._is_closed:
+                request = self._next_request(messages_max, one_by_one=one_by_one)
+                if request is not None:
+                    return request
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    break
+                self._state.wait(min(remaining, SIGNAL_CHECK_SECONDS))
+        return None
+
+    def _next_request(self, messages_max: int | None, *, one_by_one: bool) -> ConsumeRequest | None:
+        paused: list[ConsumeRequest] = []
+        found = None
+        while found is None and self._requests:
+            request = self._requests.popleft()
+            is_paused = request.assigned.is_paused  # it stays whole then
+            if messages_max is not None and len(request.messages) > messages_max and not is_paused:
+                messages, of = request.messages, (request.assigned, request.epoch)
+                self._requests.appendleft(ConsumeRequest(*of, messages[messages_max:]))
+                request = ConsumeRequest(*of, messages[:messages_max])
+            taking = request.assigned.acquire(request, one_by_one=one_by_one)
+            if taking is PollOutcome.PAUSED:
+                paused.append(request)
+                continue
+            if taking is PollOutcome.ACQUIRED:
+                found = request
+        self._requests.extendleft(reversed(paused))
+        return found
+
+    def discard_stale(self) -> None:
+        """Drop requests of revoked queues, and those from before a seek.
+
+        Requests that a queue has delivered since stay: its next pull may be faster than the caller.
+        """
+        with self._mutex:
+            self._requests = deque(request for request in self._requests if not request.is_stale)
+
+    def wake(self) -> None:
+        """Check again, because a queue was resumed."""
+        with self._mutex:
+            self._state.notify_all()
+        self._notify_change()
+
+    def close(self) -> None:
+        """Make every `poll` return None, including waiting ones."""
+        with self._mutex:
+            self._is_closed = True
+            self._state.notify_all()
+        self._notify_change()
 
 
 class AssignedQueues:
@@ -347,11 +431,6 @@ class AssignedQueues:
         return sum(each.process_queue.message_count for each in self.all() if not each.is_paused)
 
     @property
-    def body_bytes(self) -> int:
-        """Number of bytes in the bodies of the messages of all queues."""
-        return sum(each.process_queue.body_bytes for each in self.all())
-
-    @property
     def queues(self) -> frozenset[MessageQueue]:
         """The queues that are assigned."""
         with self._mutex:
@@ -368,14 +447,13 @@ class AssignedQueues:
         with self._mutex:
             held = frozenset(self._queues if topic is None else self._by_topic.get(topic, ()))
             gone = [self._remove(queue) for queue in sorted(held - wanted)]
-            lacking = [queue for queue in wanted if queue not in self._queues]
-            new = [self._add(queue) for queue in sorted(lacking)]
+            new = [
+                AssignedQueue(queue, self._clock) for queue in sorted(wanted - self._queues.keys())
+            ]
+            for assigned in new:
+                self._queues[assigned.queue] = assigned
+                self._by_topic.setdefault(assigned.queue.topic, set()).add(assigned.queue)
             return new, gone
-
-    def _add(self, queue: MessageQueue) -> AssignedQueue:
-        assigned = self._queues[queue] = AssignedQueue(queue, self._clock)
-        self._by_topic.setdefault(queue.topic, set()).add(queue)
-        return assigned
 
     def _remove(self, queue: MessageQueue) -> AssignedQueue:
         of_topic = self._by_topic[queue.topic]

@@ -13,9 +13,12 @@ begun. All methods may be called from any thread.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
+
+from rmq_spark.client.message import MessageExt
 
 if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
@@ -32,30 +35,20 @@ Clock = Callable[[], int]
 """Returns milliseconds of a clock that never goes back."""
 
 
-class CachedMessage(Protocol):
-    """The part of a message that a process queue needs."""
-
-    @property
-    def queue_offset(self) -> int:
-        """Offset of the message in its queue."""
-
-    @property
-    def body(self) -> bytes:
-        """Body, which takes up memory."""
+def monotonic_ms() -> int:
+    """Return milliseconds of a clock that never goes back, for due times and timeouts."""
+    return time.monotonic_ns() // 1_000_000
 
 
-Message = TypeVar("Message", bound=CachedMessage)
-
-
-class ProcessQueue(Generic[Message]):
+class ProcessQueue:
     """The cached messages of one queue, by offset, for as long as it is assigned."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._mutex = threading.RLock()
-        self._waiting: dict[int, Message] = {}
+        self._waiting: dict[int, MessageExt] = {}
         self._waiting_offsets: list[int] = []  # in order
-        self._taken: dict[int, Message] = {}
+        self._taken: dict[int, MessageExt] = {}
         self._started_ms: dict[int, int] = {}
         self._bytes = 0
         self._end_offset: int | None = None  # offset behind the last message that ever came
@@ -84,16 +77,15 @@ class ProcessQueue(Generic[Message]):
     def span(self) -> int:
         """Distance of the first and the last waiting message: filtered queues have gaps."""
         with self._mutex:
-            return (
-                self._waiting_offsets[-1] - self._waiting_offsets[0] if self._waiting_offsets else 0
-            )
+            waiting = self._waiting_offsets
+            return waiting[-1] - waiting[0] if waiting else 0
 
     @property
     def has_waiting(self) -> bool:
         """True if there is anything to take."""
         return bool(self._waiting)
 
-    def is_waiting(self, message: Message) -> bool:
+    def is_waiting(self, message: MessageExt) -> bool:
         """Return whether this message waits, and is not acknowledged yet."""
         return self._waiting.get(message.queue_offset) is message
 
@@ -112,7 +104,9 @@ class ProcessQueue(Generic[Message]):
             if self._end_offset is None:
                 self._end_offset = offset
 
-    def put_messages(self, messages: Sequence[Message], unreadable: Sequence[Message] = ()) -> bool:
+    def put_messages(
+        self, messages: Sequence[MessageExt], unreadable: Sequence[MessageExt] = ()
+    ) -> bool:
         """Add the messages of a pull; return False if the queue was dropped.
 
         Unreadable ones count as taken: no listener gets them. They are acknowledged once they are
@@ -134,7 +128,7 @@ class ProcessQueue(Generic[Message]):
             self._end_offset = max(ends, default=None)
             return True
 
-    def _append(self, messages: Sequence[Message]) -> bool:
+    def _append(self, messages: Sequence[MessageExt]) -> bool:
         """Add these at once if they come in order, behind all that are here, as nearly always."""
         offsets, waiting = [message.queue_offset for message in messages], self._waiting_offsets
         if self._taken or (offsets and waiting and offsets[0] <= waiting[-1]):
@@ -146,7 +140,7 @@ class ProcessQueue(Generic[Message]):
         self._bytes += sum([len(message.body) for message in messages])
         return True
 
-    def _add(self, message: Message) -> None:
+    def _add(self, message: MessageExt) -> None:
         at = message.queue_offset
         if at in self._taken:
             return
@@ -158,7 +152,7 @@ class ProcessQueue(Generic[Message]):
         self._waiting[at] = message
         self._bytes += len(message.body)
 
-    def acknowledge(self, messages: Sequence[Message], publish: Callable[[int], object]) -> bool:
+    def acknowledge(self, messages: Sequence[MessageExt], publish: Callable[[int], object]) -> bool:
         """Remove messages that are finished; return False if the queue was dropped.
 
         ``publish`` is called with the offset to commit, unless the queue was dropped.
@@ -171,7 +165,7 @@ class ProcessQueue(Generic[Message]):
                 publish(committed)
             return True
 
-    def _remove(self, messages: Sequence[Message]) -> None:
+    def _remove(self, messages: Sequence[MessageExt]) -> None:
         if messages:  # an answer without any acknowledges none, and says nothing of the listener
             self._consumed_at_ms = self._clock()
         if self._remove_prefix(messages):
@@ -185,7 +179,7 @@ class ProcessQueue(Generic[Message]):
                 continue
             self._bytes -= len(message.body)
 
-    def _remove_prefix(self, messages: Sequence[Message]) -> bool:
+    def _remove_prefix(self, messages: Sequence[MessageExt]) -> bool:
         """Remove these at once if they are the first that wait, as after each pull of a reader."""
         offsets = [message.queue_offset for message in messages]
         if offsets != self._waiting_offsets[: len(offsets)]:
@@ -197,20 +191,18 @@ class ProcessQueue(Generic[Message]):
         self._bytes -= sum([len(message.body) for message in messages])
         return True
 
-    def take_messages(self, count: int) -> list[Message]:
+    def take_messages(self, count: int) -> list[MessageExt]:
         """Take the first waiting messages, in order; they count until they are acknowledged."""
         with self._mutex:
-            offsets, self._waiting_offsets = (
-                self._waiting_offsets[:count],
-                self._waiting_offsets[count:],
-            )
+            waiting = self._waiting_offsets
+            offsets, self._waiting_offsets = waiting[:count], waiting[count:]
             taken = [self._waiting.pop(at) for at in offsets]
             self._taken.update(zip(offsets, taken, strict=True))
             if taken:
                 self._consumed_at_ms = self._clock()
             return taken
 
-    def put_back(self, messages: Collection[Message]) -> None:
+    def put_back(self, messages: Collection[MessageExt]) -> None:
         """Return taken messages to the waiting ones, in their old places."""
         with self._mutex:
             for message in messages:
@@ -218,7 +210,7 @@ class ProcessQueue(Generic[Message]):
                     insort(self._waiting_offsets, message.queue_offset)
                     self._waiting[message.queue_offset] = message
 
-    def replace_messages(self, messages: Sequence[tuple[Message, Message]]) -> None:
+    def replace_messages(self, messages: Sequence[tuple[MessageExt, MessageExt]]) -> None:
         """Replace messages that listeners have finished, each by the other of its pair."""
         with self._mutex:
             for before, after in messages:
@@ -237,20 +229,19 @@ class ProcessQueue(Generic[Message]):
 
     # ---- listeners that take too long
 
-    def start_consuming(self, messages: Collection[Message]) -> None:
+    def start_consuming(self, messages: Collection[MessageExt]) -> None:
         """Note that a listener begins to consume these messages."""
         with self._mutex:
             self._started_ms.update((message.queue_offset, self._clock()) for message in messages)
 
-    def pop_expired(self, timeout_ms: int) -> list[Message]:
+    def pop_expired(self, timeout_ms: int) -> list[MessageExt]:
         """Return messages that a listener has had for too long; they hold the commit offset back.
 
         Each is returned once, unless it is started again.
         """
         with self._mutex:
-            late = [
-                at for at, since in self._started_ms.items() if self._clock() - since > timeout_ms
-            ]
+            started, now = self._started_ms.items(), self._clock()
+            late = [at for at, since_ms in started if now - since_ms > timeout_ms]
             for at in late:
                 del self._started_ms[at]
             return [self._waiting[at] for at in sorted(late) if at in self._waiting]

@@ -36,8 +36,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
-from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.queues.process_queue import Clock
+from rmq_spark.client.consumer.queues.process_queue import Clock, monotonic_ms
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RocketPollError
@@ -102,26 +101,18 @@ class QueueFingerprint:
         """Begin with what was known before; ``clock`` returns milliseconds that only grow."""
         self._clock = clock
         self._offset = last_message.queue_offset if last_message else None
-        self._last_message = last_message
+        self.last_message = last_message
+        """The last message that was pulled, or the one at the start position; None without any."""
         self._verified_at_ms = clock()
         self._is_suspect = False
         self._is_missing = False
-        self._must_relocate = False
-
-    @property
-    def last_message(self) -> LastMessage | None:
-        """The last message that was pulled, or the one at the start position; None without any."""
-        return self._last_message
-
-    @property
-    def must_relocate(self) -> bool:
+        self.must_relocate = False
         """True while `relocate` must find where to resume."""
-        return self._must_relocate
 
     @property
     def may_be_recreated(self) -> bool:
         """True if the last check did not find the last message: no offset may be stored yet."""
-        return self._must_relocate or (self._is_missing and self._offset is not None)
+        return self.must_relocate or (self._is_missing and self._offset is not None)
 
     @property
     def is_unverified(self) -> bool:
@@ -140,27 +131,19 @@ class QueueFingerprint:
         try:
             found = message_at(queue, offset - 1) or message_at(queue, offset)
         except RocketPollError as error:
-            _log.info("%s is not known until messages come: %s", queue, error)
+            _log.info("%s cannot be identified until messages arrive: %s", queue, error)
             return
         if found is not None and self._offset is None:
             self._remember(found)
 
-    def verify_start(self, queue: MessageQueue, message_at: MessageAt) -> None:
-        """Check for the last message when a queue begins at an offset stored some time ago.
-
-        If it is not there, the queue may have been recreated and have grown past that offset.
-        """
-        self._is_suspect = True
-        self._must_relocate = not self.is_same_queue(queue, message_at)
-
     def _remember(self, message: MessageExt) -> None:
-        self._last_message = LastMessage.from_message(message)
+        self.last_message = LastMessage.from_message(message)
         self._offset = message.queue_offset
         self._is_missing = False
 
     def observe(self, messages: Sequence[MessageExt]) -> None:
         """Note a pull's answer, with or without messages: the queue is unchanged."""
-        self._must_relocate = self._is_suspect = self._is_missing = False
+        self.must_relocate = self._is_suspect = self._is_missing = False
         self._verified_at_ms = self._clock()
         if messages:
             self._remember(messages[-1])
@@ -173,7 +156,7 @@ class QueueFingerprint:
         """Note the failure of a pull."""
         self._is_suspect = True
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._must_relocate = True
+            self.must_relocate = True
 
     def needs_verification(self, outcome: DecodedPull | BaseException) -> bool:
         """Return whether an answer needs a check first, because its pull was held for a while.
@@ -202,14 +185,14 @@ class QueueFingerprint:
         If the last message is not there, nothing is known until the next answer to a pull:
         retention may have deleted it.
         """
-        if self._offset is None or self._last_message is None or not self.is_unverified:
+        if self._offset is None or self.last_message is None or not self.is_unverified:
             return
         found = message_at(queue, self._offset)
         self._is_suspect = False
         self._verified_at_ms = self._clock()
         self._is_missing = found is None
-        if found is not None and self._last_message.differs_from(found):
-            self._must_relocate = True
+        if found is not None and self.last_message.differs_from(found):
+            self.must_relocate = True
 
     def is_same_queue(self, queue: MessageQueue, message_at: MessageAt) -> bool:
         """Return whether the queue is the one that was pulled, without settling any doubt.
@@ -218,7 +201,7 @@ class QueueFingerprint:
         """
         if self.may_be_recreated:
             return False
-        offset, last_message = self._offset, self._last_message
+        offset, last_message = self._offset, self.last_message
         if offset is None or last_message is None or not self.is_unverified:
             return True
         found = message_at(queue, offset)
@@ -228,12 +211,12 @@ class QueueFingerprint:
         """Return the offset to resume at after OFFSET_ILLEGAL; None if it must be relocated."""
         self._offset = None
         # Where nothing is known, a queue that still has its first message may be a new one.
-        if requested > outcome.max_offset and (self._last_message or outcome.min_offset <= 0):
-            self._must_relocate = True
+        if requested > outcome.max_offset and (self.last_message or outcome.min_offset <= 0):
+            self.must_relocate = True
             return None
         legal = outcome.legal_offset(requested)
         _log.warning(
-            "%s has offsets %d to %d, not %d: going on at %d",
+            "%s has offsets %d to %d, not %d: resuming at %d",
             *(queue, outcome.min_offset, outcome.max_offset, requested, legal),
         )
         return legal
@@ -243,15 +226,15 @@ class QueueFingerprint:
     ) -> int:
         """Return where to resume, ``requested`` at most; ``offset_since`` finds it by time."""
         # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
-        stored_ms = self._last_message.store_timestamp if self._last_message else 0
+        stored_ms = self.last_message.store_timestamp if self.last_message else 0
         since_ms = max(1, stored_ms) - 1
         found = min(requested, offset_since(queue, since_ms))
-        self._must_relocate = False
+        self.must_relocate = False
         self._offset = None
         if found != requested:
             _log.warning(
-                "%s may be another one now: going on at offset %d, not %d, by the time of the last "
-                "message that is known",
+                "%s may have been recreated: resuming at offset %d, not %d, by the store time of "
+                "the last known message",
                 *(queue, found, requested),
             )
         return found
@@ -275,12 +258,13 @@ class StartPosition(NamedTuple):
 
         ``last_message`` is the last one pulled before the queue was left.
         """
-        last_known = QueueFingerprint(last_message=last_message)
+        known = QueueFingerprint(last_message=last_message)
         if last_message is None:
-            last_known.record_start(queue, offset, message_at)
-        else:
-            last_known.verify_start(queue, message_at)
-        return cls(offset, last_known)
+            known.record_start(queue, offset, message_at)
+        else:  # if it is not there, the queue may be another that has grown past that offset
+            known.record_pause()
+            known.must_relocate = not known.is_same_queue(queue, message_at)
+        return cls(offset, known)
 
 
 def unchanged_queues(
@@ -294,7 +278,11 @@ def unchanged_queues(
         try:
             is_known = queues[queue].is_same_queue(queue, message_at)
         except RocketPollError as error:
-            _log.info("no more offsets are stored for now, as %s is in doubt: %s", queue, error)
+            _log.info(
+                "no more offsets are stored for now, because %s cannot be verified: %s",
+                queue,
+                error,
+            )
             return
         if is_known:
             yield queue

@@ -15,35 +15,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from rmq_spark.client.consumer.clock import monotonic_ms
-from rmq_spark.client.consumer.queues.process_queue import Clock
-from rmq_spark.client.consumer.rebalance.rebalance import GroupView, Rebalance, TopicAssignment
+from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
+from rmq_spark.client.consumer.queues.process_queue import Clock, monotonic_ms
+from rmq_spark.client.consumer.rebalance.strategies import (
+    AllocateMessageQueueStrategy,
+    in_java_order,
+    in_queue_order,
+)
 from rmq_spark.client.errors import ClientError, RouteNotFound
-from rmq_spark.client.instance.routes import Routes
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
-# ---- RebalanceRound: a group as one round of rebalancing sees it, in which many topics may be
-# shared out.
-
-
-class BrokerGroupView(GroupView, Protocol):
-    """A group, its topics, and the topics' brokers."""
-
-    def broker_names(self, topic: str) -> frozenset[str]:
-        """Return the names of a topic's brokers."""
-
-    def topics_of_group(self, topic: str) -> frozenset[str]:
-        """Return the topics that a topic's broker knows the group to subscribe to."""
+# ---- RebalanceRound: a group as one round of rebalancing sees it, with many topics to share out.
 
 
 class RebalanceRound:
-    """A `GroupView` that caches the brokers' lists of members. For use by one thread."""
+    """The group's queues and members; caches the brokers' lists of members. For one thread."""
 
-    def __init__(self, group: BrokerGroupView) -> None:
+    def __init__(self, group: GroupBrokerClient) -> None:
         self._group = group
         self._member_ids: dict[frozenset[str], tuple[str, ...] | ClientError] = {}
 
@@ -57,11 +52,7 @@ class RebalanceRound:
         return self._group.queues(topic)
 
     def consumer_ids(self, topic: str) -> tuple[str, ...]:
-        """Return the members of the group, as a broker of the topic knows them.
-
-        Raises:
-            ClientError: None of the topic's brokers has answered in this round.
-        """
+        """Return the members of the group, as a broker of the topic knows them."""
         names = self._group.broker_names(topic)
         said = self._member_ids.get(names)
         if said is None:
@@ -77,6 +68,49 @@ class RebalanceRound:
     def reset(self) -> None:
         """Drop the cached lists, because brokers have learned of a member meanwhile."""
         self._member_ids.clear()
+
+
+# ---- Rebalance: a member's share of a topic, from the queues and the group's members.
+
+
+class TopicAssignment(NamedTuple):
+    """All queues of a topic, and this member's; ``is_registered`` if brokers know the member."""
+
+    all_queues: tuple[MessageQueue, ...]
+    own: tuple[MessageQueue, ...]
+    is_registered: bool = True
+
+
+class Rebalance(NamedTuple):
+    """The rule by which one member finds its share."""
+
+    message_model: MessageModel
+    strategy: AllocateMessageQueueStrategy
+
+    def allocate(self, topic: str, view: RebalanceRound) -> TopicAssignment | None:
+        """Return this member's share; None if brokers know no member, as after a restart.
+
+        A member that is missing from the list has no queues, because the others have them.
+        """
+        queues = tuple(in_queue_order(view.queues(topic)))
+        if self.message_model is MessageModel.BROADCASTING:
+            return TopicAssignment(queues, queues)
+        members = in_java_order(view.consumer_ids(topic))
+        if not members:
+            return None
+        is_known = view.client_id in members
+        # Lists of its own: a strategy may be a user's, and take from them what it has shared out.
+        mine = tuple(self.strategy.allocate(view.client_id, list(queues), members))
+        known = frozenset(queues)
+        for queue in mine:
+            if queue not in known:
+                raise wrong_kind(
+                    "the result of allocate",
+                    "some of the queues that it was given",
+                    excerpt(queue),
+                    "queues[:2]",
+                )
+        return TopicAssignment(queues, mine, is_known)
 
 
 # ---- SubscriptionCheck: a warning where members of a group subscribe to different topics.
@@ -136,9 +170,9 @@ class SubscriptionCheck:
         if is_seen_again and others not in self._warned:
             self._warned.add(others)
             _log.warning(
-                "%s: members subscribe to different topics, this one to %s, another to %s; queues "
-                "are given to members that do not want them, and nobody reads these: have all "
-                "members subscribe to the same topics, or give them groups of their own",
+                "%s: members subscribe to different topics, this one to %s, another to %s, so that "
+                "queues are allocated to members that do not read them. Subscribe all members to "
+                "the same topics, or give them separate groups",
                 *(self._group, ", ".join(sorted(mine)), ", ".join(sorted(others))),
             )
 
@@ -171,21 +205,6 @@ class RebalancedConsumer(Protocol):
         """Apply these queues of a topic, and no others; return False to be called again soon."""
 
 
-class RebalanceClient(Protocol):
-    """The part of a client that rounds need."""
-
-    @property
-    def routes(self) -> Routes:
-        """The routes of topics."""
-
-    @property
-    def is_shut_down(self) -> bool:
-        """True if the instance has ended, for all of its users."""
-
-    def heartbeat(self) -> None:
-        """Send a heartbeat to all brokers now."""
-
-
 class RebalanceService:
     """The rounds of one member, for use by one thread at a time."""
 
@@ -193,8 +212,8 @@ class RebalanceService:
         self,
         member: RebalancedConsumer,
         rule: Rebalance,
-        brokers: BrokerGroupView,
-        instance: RebalanceClient,
+        brokers: GroupBrokerClient,
+        instance: ClientInstance,
     ) -> None:
         self._member = member
         self._rule = rule
@@ -233,9 +252,8 @@ class RebalanceService:
             return False
         except BaseException:  # noqa: BLE001  # a user's strategy: other topics go on
             name = getattr(self._rule.strategy, "name", "without a name")
-            _log.exception(
-                "%s keeps queues of %s: the strategy %s failed", member.group, topic, name
-            )
+            text = "%s: the allocation strategy %s failed for %s, so its queues stay as they are"
+            _log.exception(text, member.group, name, topic)
             return True
         self._record_success(topic)
         if share is None or not share.is_registered:  # a broker restarted, or the topic is new
@@ -265,11 +283,11 @@ class RebalanceService:
         if kind in self._failures.values():
             level = logging.DEBUG
         self._failures[topic] = kind
-        text = "%s keeps its queues of %s as they are: %s"
+        text = "%s: rebalancing %s failed, retrying: %s"
         _log.log(level, text, self._member.group, topic, error)
 
     def _record_success(self, topic: str) -> None:
         kind = self._failures.pop(topic, None)
         if kind is not None and kind not in self._failures.values():
             level = logging.INFO if topic.startswith(RETRY_PREFIX) else logging.WARNING
-            _log.log(level, "%s shares out the queues of %s now", self._member.group, topic)
+            _log.log(level, "%s: rebalancing %s recovered", self._member.group, topic)

@@ -35,13 +35,18 @@ def normalize_tables(tables: Iterable[Any]) -> Iterator[pa.RecordBatch]:
     """
     for rows in tables:
         for batch in _to_batches(rows):
-            yield _cast_batch(batch)
+            columns = [
+                _cast_column(field.name, column) if field.name in _COLUMN_TYPES else column
+                for field, column in zip(batch.schema, batch.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _to_batches(rows: Any) -> Any:
     if isinstance(rows, pa.RecordBatch):
         return (rows,)
-    if _is_pandas(rows):
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(rows, pandas.DataFrame):  # its stream has its index
         rows = _from_pandas(rows)
     if isinstance(rows, pa.Table):
         return rows.to_batches()
@@ -53,12 +58,6 @@ def _to_batches(rows: Any) -> Any:
             raise wrong_kind("table", _TABLES, found, "frame[['body']]") from error
     found = f"{type(rows).__name__} {excerpt(rows)}"
     raise wrong_kind("table", _TABLES, found, "pa.table({'body': ['one', 'two']})")
-
-
-def _is_pandas(rows: Any) -> bool:
-    """Return whether this is a DataFrame of pandas, whose own stream brings its index along."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(rows, pandas.DataFrame)
 
 
 def _from_pandas(frame: Any) -> pa.Table:
@@ -114,12 +113,9 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_map(kind: pa.DataType) -> bool:
     of = pa.types
-    return bool(of.is_map(kind) or of.is_struct(kind) or _is_list_of_pairs(kind))
-
-
-def _is_list_of_pairs(kind: pa.DataType) -> bool:
-    is_struct = _is_list(kind) and pa.types.is_struct(kind.value_type)
-    return bool(is_struct and kind.value_type.num_fields == 2)
+    if _is_list(kind):  # of pairs
+        return bool(of.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
+    return bool(of.is_map(kind) or of.is_struct(kind))
 
 
 class _ColumnType(NamedTuple):
@@ -160,18 +156,6 @@ _COLUMN_TYPES: Final[Mapping[str, _ColumnType]] = {
 _TEXTS: Final = (pa.string(), MAP_TYPE)
 _YEAR_1_MS: Final = -62_135_596_800_000
 _YEAR_9999_MS: Final = 253_402_300_799_999
-
-
-def _cast_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows whose known columns have their types.
-
-    Those of other names are left for others.
-    """
-    columns = [
-        _cast_column(field.name, column) if field.name in _COLUMN_TYPES else column
-        for field, column in zip(rows.schema, rows.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def _cast_column(name: str, column: pa.Array) -> pa.Array:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import Pem, TlsSettings
 
 
-# ---- Faults of TLS, and how to mend them: OpenSSL's reasons in a user's words.
+# ---- Errors of TLS, and how to fix them: OpenSSL's reasons in a user's words.
 
 NO_TLS_AT_PEER: Final = (
     "it closed the connection during the handshake, as a server without TLS does. Turn TLS on "
@@ -215,7 +215,7 @@ class TlsSocket:
         return name
 
     def _call(self, operation: Callable[[], _Done], at_end: _Done) -> _Done:
-        """Try an operation until it is done, and tell its errors as those of a plain socket."""
+        """Retry an operation until it is done; raise its errors as those of a plain socket."""
         try:
             return self._retry_until_ready(operation, at_end)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
@@ -330,21 +330,17 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
     elif settings.ca is None:
         context.load_default_certs()
     else:
-        _load_ca(context, settings.ca)
+        ca = settings.ca
+        try:
+            context.load_verify_locations(cadata=ca.text)
+        except (ssl.SSLError, ValueError) as error:
+            why = f"{ca.name} holds no certificate that can be read: {error}; {_BAD_PEM_HINT}"
+            raise TlsRejected("ca_file", why) from error
     if settings.certificate is not None:
         _load_certificate(context, settings, settings.certificate)
     if settings.server_name is not None:
         _check_name(context, settings.server_name)
     return context
-
-
-def _load_ca(context: ssl.SSLContext, ca: Pem) -> None:
-    try:
-        context.load_verify_locations(cadata=ca.text)
-    except (ssl.SSLError, ValueError) as error:
-        raise TlsRejected(
-            "ca_file", f"{ca.name} holds no certificate that can be read: {error}; {_BAD_PEM_HINT}"
-        ) from error
 
 
 def _load_certificate(context: ssl.SSLContext, settings: TlsSettings, certificate: Pem) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance, TopicAssignment
+from rmq_spark.client.consumer.rebalance.rebalance_service import Rebalance, TopicAssignment
 from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueAveragely
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.bodies.clients import MessageModel

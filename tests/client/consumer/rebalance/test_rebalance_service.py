@@ -4,8 +4,11 @@ import logging
 
 import pytest
 
-from rmq_spark.client.consumer.rebalance.rebalance import Rebalance
-from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS, RebalanceService
+from rmq_spark.client.consumer.rebalance.rebalance_service import (
+    RETRY_MS,
+    Rebalance,
+    RebalanceService,
+)
 from rmq_spark.client.consumer.rebalance.strategies import AllocateMessageQueueAveragely
 from rmq_spark.client.errors import RequestTimeout, RouteNotFound
 from rmq_spark.wire.bodies.clients import MessageModel
@@ -83,7 +86,7 @@ def test_a_topic_that_fails_keeps_its_queues_and_the_others_go_on(world, caplog)
     world.fails = ("A",)
     assert world.service.do_rebalance() == RETRY_MS
     assert list(world.taken) == ["B"]
-    assert "G keeps its queues of A as they are" in caplog.text
+    assert "G: rebalancing A failed, retrying" in caplog.text
 
 
 def warnings(caplog):
@@ -103,7 +106,7 @@ def test_a_failure_is_told_once_for_all_topics_that_it_concerns_and_when_it_is_o
     world.fails = ()
     for _ in range(2):
         world.service.do_rebalance()
-    assert warnings(caplog) == ["G shares out the queues of B now"]
+    assert warnings(caplog) == ["G: rebalancing B recovered"]
     world.fails = ("A",)
     world.service.do_rebalance()
     assert len(warnings(caplog)) == 1

@@ -44,7 +44,7 @@ def test_a_difference_that_is_seen_twice_is_told_once(group, caplog):
     group.look()
     assert caplog.messages == []
     group.look()
-    assert "this one to o, another to x;" in caplog.text
+    assert "this one to o, another to x, so that" in caplog.text
     group.look()
     assert len(caplog.messages) == 1
 

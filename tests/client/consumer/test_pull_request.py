@@ -7,9 +7,10 @@ import pytest
 from moved_tasks import MovedTasks
 from received_messages import QUEUE, received, several
 
-from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
-from rmq_spark.client.consumer.pull.pull_message_service import PullMessageService, PullRequest
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
+from rmq_spark.client.consumer.push_consumer_impl import PushPullTask
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import (
     UNVERIFIED_MS_MAX,
@@ -78,13 +79,19 @@ class Consumer:
 class Bench:
     def __init__(self, pull_interval_ms=0):
         self.tasks, self.consumer = MovedTasks(), Consumer()
-        self.service = PullMessageService(
-            self.consumer, self.tasks, LIMITS, pull_interval_ms, 1_000
-        )
         self.request = PullRequest(QUEUE, ProcessQueue(self.tasks), 5)
+        self.task = self.request.task = PushPullTask(
+            self.request,
+            self.consumer,
+            self.tasks,
+            LIMITS,
+            OutageLog("pulling"),
+            1_000,
+            pull_interval_ms,
+        )
 
     def start(self):
-        self.service.execute_pull_request_immediately(self.request)
+        self.task.start()
         self.tasks.move(0)
 
     def answer(self, outcome):
@@ -126,7 +133,7 @@ def test_messages_go_to_the_listener_and_the_request_goes_on_behind_them(bench):
 
 def test_a_held_pull_is_given_up_for_one_by_another_subscription(bench):
     bench.start()
-    bench.service.restart_pull(bench.request)
+    bench.task.restart()
     assert bench.consumer.abandoned == [1]
     bench.tasks.move(0)
     assert bench.offsets == [5, 5]
@@ -182,7 +189,7 @@ def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_s
 def test_an_answer_that_is_in_doubt_counts_for_nothing_behind_another_subscription(held_on):
     held_on.consumer.stored[5] = received(5)
     held_on.answer(in_doubt(pulled(*several(6), then=7)))
-    held_on.service.restart_pull(held_on.request)
+    held_on.task.restart()
     held_on.tasks.move(0)
     assert (held_on.offsets, held_on.consumer.consumed) == ([5, 6, 6], [5])
 
@@ -207,7 +214,7 @@ def test_another_subscription_in_the_midst_of_asking_has_it_ask_once_more(bench,
 
     def meanwhile(request, then):
         monkeypatch.setattr(bench.consumer, "pull", pull)
-        bench.service.restart_pull(request)
+        bench.task.restart()
         return pull(request, then)
 
     monkeypatch.setattr(bench.consumer, "pull", meanwhile)
@@ -220,7 +227,7 @@ def test_another_subscription_has_nothing_asked_for_that_waits_for_room(bench):
     bench.start()
     bench.answer(pulled(*several(5, 6, 7), then=8))
     bench.tasks.move(0)
-    bench.service.restart_pull(bench.request)
+    bench.task.restart()
     bench.tasks.move(10)
     assert bench.offsets == [5]
     assert not bench.consumer.abandoned
@@ -341,8 +348,8 @@ def test_when_room_is_made_it_goes_on_at_once_and_only_once(bench):
     bench.answer(pulled(*several(5, 6, 7), then=8))
     bench.tasks.move(10)
     bench.request.process_queue.acknowledge(several(5, 6, 7), lambda _: None)
-    bench.service.resume_throttled(bench.request)
-    bench.service.resume_throttled(bench.request)
+    bench.task.resume_throttled()
+    bench.task.resume_throttled()
     bench.tasks.move(1_000)
     assert bench.offsets == [5, 8]
 

@@ -1,0 +1,123 @@
+"""Processor: the base of request processors, and the parts of the broker that they work with.
+
+    class QueueProcessor(Processor):
+
+        @handles(RequestCode.GET_MIN_OFFSET)
+        def get_min_offset(self, connection, request): ...
+
+A processor reads what it needs from `BrokerParts`. A new request needs its handler and nothing else
+in the broker; a new processor is also built in `runtime/processors.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.hosts import Host
+
+from ..common.channel import BackgroundSteps, Channel
+from ..longpolling.pull_request import PullRequest
+from ..longpolling.pull_request_hold_service import PullRequestHoldService
+from ..schedule.schedule_message_service import ScheduleMessageService
+from ..settings.config import BrokerConfig
+from ..state.members.consumers import ConsumerManager
+from ..state.members.producers import ProducerManager
+from ..state.members.queue_locks import QueueLocks
+from ..state.stats.broker_stats import BrokerStats
+from ..state.tables.consumer_offset import ConsumerOffsetManager
+from ..state.tables.kv_config import KVConfigs
+from ..state.tables.subscription_group import SubscriptionGroupManager
+from ..state.tables.topic_config import TopicConfigManager
+from ..store.files.disk import DiskUsage
+from ..store.message_store import MessageStore
+from ..store.steps import JobExecutor
+from .reply_after_save import ReplyAfterSave
+from .request import Handler, Handlers, negotiated
+
+_HANDLED: Final = "handled_codes"
+_HandlerT = TypeVar("_HandlerT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerParts:
+    """The parts of one broker.
+
+    Attributes:
+        config: The settings at the start; a reload does not change them here.
+        now_ms: The time of day, which may jump.
+        monotonic_ms: A clock that never jumps.
+        advertised_host: Returns the address at which a client can reach this broker.
+        busy_reason: Returns why no messages are accepted now, or None.
+        suspend: Holds a pull, and returns whether it will be answered later.
+        run_steps: Takes all the steps that it is given, at once or over several turns.
+        run_in_thread: Runs a job that may wait for the disk.
+        run_in_batch_thread: The same for jobs of staged batches.
+        clean: Deletes old files soon, without delay here.
+        recent_forced_deletions: Returns which messages a full disk has forced out lately.
+        memory_bytes: The memory of the machine.
+    """
+
+    config: BrokerConfig
+    store: MessageStore
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    offsets: ConsumerOffsetManager
+    kv_configs: KVConfigs
+    consumers: ConsumerManager
+    producers: ProducerManager
+    locks: QueueLocks
+    stats: BrokerStats
+    schedule: ScheduleMessageService
+    hold_service: PullRequestHoldService
+    reply_after_save: ReplyAfterSave
+    loop: asyncio.AbstractEventLoop
+    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
+    advertised_host: Callable[[Channel], Host]
+    busy_reason: Callable[[], str | None]
+    suspend: Callable[[PullRequest], bool]
+    run_steps: Callable[[BackgroundSteps], None]
+    run_in_thread: JobExecutor
+    run_in_batch_thread: JobExecutor
+    clean: Callable[[], object]
+    recent_forced_deletions: Callable[[], str]
+    disk_usage: Callable[[], DiskUsage]
+    memory_bytes: int
+
+
+class Processor:
+    """A processor of one family of requests."""
+
+    def __init__(self, broker: BrokerParts) -> None:
+        self._broker = broker
+
+    def handlers(self) -> Handlers:
+        """Return the methods marked with `handles`, by request code."""
+        found: dict[int, Handler] = {}
+        for name, method in vars(type(self)).items():
+            for code, extension in getattr(method, _HANDLED, {}).items():
+                handler = getattr(self, name)
+                found[code] = handler if extension is None else negotiated(extension, handler)
+        return found
+
+
+def handles(
+    *codes: RequestCode, extension: Extension | None = None
+) -> Callable[[_HandlerT], _HandlerT]:
+    """Mark a method of a `Processor` as the handler of requests.
+
+    With an extension, only clients that have agreed on it are served.
+    """
+
+    def mark(method: _HandlerT) -> _HandlerT:
+        setattr(
+            method, _HANDLED, {**getattr(method, _HANDLED, {}), **dict.fromkeys(codes, extension)}
+        )
+        return method
+
+    return mark

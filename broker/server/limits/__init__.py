@@ -1,1 +1,0 @@
-"""Limits of connections: descriptors, partial requests, unread responses, concurrent work."""

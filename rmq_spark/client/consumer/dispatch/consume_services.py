@@ -1,0 +1,295 @@
+"""Consume services: hand pulled messages to a listener, and settle what it did with them.
+
+A concurrent listener is called from many threads, in no order. Messages that it failed to consume,
+or has had for too long, are sent back to the broker. If no broker accepts them, they stay in this
+process and are retried. The committed offset is that of the first message that is not finished.
+
+An orderly listener gets the messages of each queue in turn; in CLUSTERING only while the queue's
+broker has locked it for this consumer. A message that fails is retried in place, and no later
+message of the queue overtakes it. After the maximum number of retries it becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+from rmq_spark.client.arguments import INT32_MAX
+from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor, Scheduler, ThreadScheduler
+from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    MessageListenerConcurrently,
+    MessageListenerOrderly,
+    call_listener,
+    clamp_listener_value,
+    restore_properties,
+)
+from rmq_spark.client.consumer.dispatch.redelivery import DEAD_LETTER, FIRST_DELAY_LEVEL, Redelivery
+from rmq_spark.client.consumer.pull.pull_request import PullRequest
+from rmq_spark.client.consumer.settings import SUSPEND_MS_MIN
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import excerpt
+
+_log = logging.getLogger(__name__)
+
+LOCAL_RETRY_MS = 5_000
+_FailedMessage = tuple[MessageExt, MessageExt]
+"""A message as a listener has left it, and as it was delivered."""
+
+_SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+
+AcknowledgeFunction = Callable[[PullRequest, Sequence[MessageExt]], bool]
+"""Acknowledges messages of a queue; returns False if it was dropped.
+
+It moves the offset to be committed, and resumes pulling where that was throttled.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class ConsumeMessageConcurrentlyService:
+    """Calls a concurrent listener, and sends back to brokers what it could not consume."""
+
+    is_orderly: ClassVar = False
+
+    listener: MessageListenerConcurrently
+    threads: Scheduler
+    retry_executor: PerBrokerExecutor
+    """Sends messages back, so that no listener waits for a broker."""
+    retries: Redelivery | None
+    """None in BROADCASTING: what fails is logged and not retried."""
+    acknowledge: AcknowledgeFunction
+    batch_size: int
+
+    def submit(self, request: PullRequest, messages: Sequence[MessageExt]) -> None:
+        """Submit messages to the listener, in batches."""
+        for start in range(0, len(messages), self.batch_size):
+            batch = messages[start : start + self.batch_size]
+            self.threads.schedule(partial(self._consume, request, batch))
+
+    def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> None:
+        # Some may have been given back before this retry, as they had taken too long.
+        batch = [message for message in batch if request.process_queue.is_waiting(message)]
+        if not batch or request.process_queue.is_dropped:
+            return
+        request.process_queue.start_consuming(batch)
+        properties = [dict(message.properties) for message in batch]
+        failed_from, delay_level = self.call_listener(request, batch)
+        if request.process_queue.is_dropped:  # also in a process that the listener has forked
+            return
+        if done := batch[:failed_from]:
+            self.acknowledge(request, done)
+        if failed := batch[failed_from:]:
+            sent = restore_properties(failed, properties[failed_from:])
+            pairs = list(zip(failed, sent, strict=True))
+            self.retry_executor.for_broker(request.queue.broker_name).schedule(
+                lambda: self._retry_failed(request, pairs, delay_level)
+            )
+
+    def _retry_failed(
+        self, request: PullRequest, failed: Sequence[_FailedMessage], delay_level: int
+    ) -> None:
+        """Give failed messages back to a broker, or else have them tried again here."""
+        if request.process_queue.is_dropped:
+            return
+        kept: list[_FailedMessage] = []
+        for message, sent in failed:
+            if self.retries is None:
+                text = "%s failed, and is not redelivered, because the group is in BROADCASTING"
+                _log.warning(text, message.message_id)
+            elif request.process_queue.is_waiting(message) and not self.retries.send_back(
+                sent, delay_level
+            ):
+                kept.append((message, sent))
+        again = [replace(sent, reconsume_times=sent.reconsume_times + 1) for _, sent in kept]
+        here = [message for message, _ in kept]
+        request.process_queue.replace_messages(list(zip(here, again, strict=True)))
+        given = [message for message, _ in failed if message not in here]
+        if self.acknowledge(request, given) and again:
+            self.threads.schedule(lambda: self._consume(request, again), LOCAL_RETRY_MS)
+
+    def call_listener(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[int, int]:
+        """Call the listener; return the index of the first failure, and the retry's delay level."""
+        context = ConsumeConcurrentlyContext(request.queue)
+        status = call_listener(self.listener, batch, context, _SUCCESS)
+        name, level = "delay_level_when_next_consume", context.delay_level_when_next_consume
+        delay_level = clamp_listener_value(name, level, 0, DEAD_LETTER, INT32_MAX)
+        if status is not _SUCCESS:
+            return 0, delay_level
+        if context.ack_index is None:
+            return len(batch), delay_level
+        last = clamp_listener_value("ack_index", context.ack_index, -1, -1, len(batch) - 1)
+        return last + 1, delay_level
+
+    def clean_expired(self, requests: Sequence[PullRequest], timeout_ms: int) -> None:
+        """Send back what listeners have had for too long, because it holds the offset back."""
+        for request in requests:
+            for message in request.process_queue.pop_expired(timeout_ms):
+                self.retry_executor.for_broker(request.queue.broker_name).schedule(
+                    partial(self._send_back_expired, request, message, timeout_ms)
+                )
+
+    def _send_back_expired(
+        self, request: PullRequest, message: MessageExt, timeout_ms: int
+    ) -> None:
+        cache = request.process_queue
+        if cache.is_dropped or not cache.is_waiting(message):
+            return
+        if self.retries is None:  # nobody would give it again, should the listener not end
+            text = "%s takes longer than %d ms, and its offset waits for it, as in BROADCASTING"
+            _log.warning(text, message.message_id, timeout_ms)
+        elif self.retries.send_back(message, FIRST_DELAY_LEVEL):
+            _log.warning(
+                "%s took longer than %d ms, and was sent back for redelivery",
+                message.message_id,
+                timeout_ms,
+            )
+            self.acknowledge(request, (message,))
+            return
+        cache.start_consuming((message,))
+
+
+# ---- ConsumeMessageOrderlyService: consumes each queue in order, and several queues at once.
+
+CONTINUOUSLY_MS_MAX = 60_000
+YIELD_MS = 10
+NOT_LOCKED_MS = 1_000
+JAVA_DEFAULT = -1
+"""Stands in Java's context for the consumer's setting, as None does here."""
+
+
+@dataclass(slots=True, eq=False)
+class ConsumeMessageOrderlyService:
+    """Calls an orderly listener with the messages of each queue in turn."""
+
+    is_orderly: ClassVar = True
+
+    listener: MessageListenerOrderly
+    threads: ThreadScheduler
+    retries: Redelivery | None
+    """None in BROADCASTING: what fails is retried forever."""
+    acknowledge: AcknowledgeFunction
+    is_locked: Callable[[PullRequest], bool] | None
+    """Returns at once whether this consumer has locked a queue; if not, requests the lock."""
+    on_listener_done: Callable[[PullRequest], object]
+    """Called with a revoked queue once no listener uses it any more."""
+    batch_size: int
+    suspend_ms: int
+
+    def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
+        """Submit waiting messages to the listener; a suspended queue waits for its time."""
+        if not request.is_suspended:
+            self.threads.schedule(lambda: self._consume_queue(request))
+
+    def _suspend_queue(self, request: PullRequest, delay_ms: int) -> None:
+        def resume() -> None:
+            request.is_suspended = False
+            self._consume_queue(request)
+
+        request.is_suspended = True
+        self.threads.schedule(resume, delay_ms)
+
+    def _consume_queue(self, request: PullRequest) -> None:
+        queue = request.process_queue
+        while queue.has_waiting and _is_active(request) and not request.is_suspended:
+            if not queue.consuming.acquire(blocking=False):
+                return  # the thread that holds it looks once more afterwards
+            delay_ms = self.suspend_ms  # should anything fail
+            try:
+                delay_ms = self._consume_exclusively(request)
+            finally:
+                if delay_ms:
+                    self._suspend_queue(request, delay_ms)
+                queue.consuming.release()
+
+    def _consume_exclusively(self, request: PullRequest) -> int:
+        """Consume what waits; return a delay while a listener still has older messages."""
+        if not request.ownership.listener_lock.acquire(blocking=False):
+            return YIELD_MS
+        try:
+            return self._consume_waiting(request)
+        finally:
+            request.ownership.listener_lock.release()
+            if not _is_active(request):
+                self.on_listener_done(request)
+
+    def _consume_waiting(self, request: PullRequest) -> int:
+        """Consume until nothing waits; return 0, or the milliseconds after which to go on."""
+        since = time.monotonic()
+        while _is_active(request):
+            if self.is_locked is not None and not self.is_locked(request):
+                return NOT_LOCKED_MS
+            if (time.monotonic() - since) * 1000 > CONTINUOUSLY_MS_MAX:
+                return YIELD_MS
+            batch = request.process_queue.take_messages(self.batch_size)
+            if not batch:
+                break
+            delay_ms = self._consume(request, batch)
+            if delay_ms:
+                return delay_ms
+        return 0
+
+    def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> int:
+        properties = [dict(message.properties) for message in batch]
+        try:
+            status, suspend_ms = self.call_listener(request, batch)
+            if status is not ConsumeOrderlyStatus.SUCCESS:
+                batch = restore_properties(batch, properties)
+                again = [message for message in batch if not self._sent_to_dlq(message)]
+                if again:
+                    request.process_queue.put_back(
+                        [replace(each, reconsume_times=each.reconsume_times + 1) for each in again]
+                    )
+                    gone = [message for message in batch if message not in again]
+                    self.acknowledge(request, gone)
+                    return suspend_ms
+            self.acknowledge(request, batch)
+        except BaseException:  # what is not settled waits again, before all behind it
+            request.process_queue.put_back(restore_properties(batch, properties))
+            raise
+        return 0
+
+    def call_listener(
+        self, request: PullRequest, batch: Sequence[MessageExt]
+    ) -> tuple[ConsumeOrderlyStatus, int]:
+        """Call the listener; return its status, and the milliseconds to wait if it failed."""
+        context = ConsumeOrderlyContext(request.queue)
+        status = call_listener(self.listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
+        suspend_ms = context.suspend_current_queue_time_ms
+        return (
+            ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if status is None else status,
+            self.suspend_ms if suspend_ms is None else self._check_suspend_ms(suspend_ms),
+        )
+
+    def _check_suspend_ms(self, found: object) -> int:
+        """Return the milliseconds that a listener has set; the setting, where these are no time."""
+        name = "suspend_current_queue_time_ms"
+        if isinstance(found, int) and found < 0:
+            if found != JAVA_DEFAULT:
+                text = (
+                    "the listener set %s to %s: needed a number of %d or more, or None for the "
+                    "setting's %d"
+                )
+                _log.error(text, name, excerpt(found), SUSPEND_MS_MIN, self.suspend_ms)
+            return self.suspend_ms
+        return clamp_listener_value(name, found, self.suspend_ms, SUSPEND_MS_MIN, INT32_MAX)
+
+    def _sent_to_dlq(self, message: MessageExt) -> bool:
+        """Return whether a message was tried often enough, and was sent to the dead letters now."""
+        retries = self.retries
+        return (
+            retries is not None
+            and message.reconsume_times >= retries.max_reconsume_times
+            and retries.send_to_dlq(message)
+        )
+
+
+def _is_active(request: PullRequest) -> bool:
+    return not request.process_queue.is_dropped and not request.process_queue.is_retired
