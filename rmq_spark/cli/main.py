@@ -41,10 +41,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
             f"{_PACKAGE}.messages.consume_command", "consume", "print messages of a topic"
         ),
         "tail": LazyCommand(
-            f"{_PACKAGE}.messages.consume_command", "tail", "print messages of topics as they come"
+            f"{_PACKAGE}.messages.consume_command", "tail", "print new messages of topics"
         ),
         "message": LazyCommand(
-            f"{_PACKAGE}.messages.message_command", "message", "find a message, and who has it"
+            f"{_PACKAGE}.messages.message_command", "message", "find a message and its consumers"
         ),
         "dlq": LazyCommand(
             f"{_PACKAGE}.messages.dlq_command", "dlq", "list, show and resend dead letters"
@@ -52,58 +52,60 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
     },
     "Cluster": {
         "topic": LazyCommand(
-            f"{_PACKAGE}.cluster.topic_command", "topic", "create, change and look at topics"
+            f"{_PACKAGE}.cluster.topic_command", "topic", "create, change and inspect topics"
         ),
         "group": LazyCommand(
-            f"{_PACKAGE}.groups.group_command", "group", "lag, members and offsets of groups"
+            f"{_PACKAGE}.groups.group_command", "group", "show lag and members, move offsets"
         ),
         "store": LazyCommand(
-            f"{_PACKAGE}.cluster.store_command", "store", "what lies in a store's directory"
+            f"{_PACKAGE}.cluster.store_command", "store", "inspect and verify a store"
         ),
         "cluster": LazyCommand(
-            f"{_PACKAGE}.cluster.cluster_command", "cluster", "brokers, and whether all is well"
+            f"{_PACKAGE}.cluster.cluster_command", "cluster", "list brokers and check their health"
         ),
     },
     "Speed": {
         "bench": LazyCommand(
-            f"{_PACKAGE}.cluster.bench_command", "bench", "how fast a cluster takes and gives"
+            f"{_PACKAGE}.cluster.bench_command", "bench", "measure throughput and latency"
         ),
-        "top": LazyCommand(f"{_PACKAGE}.cluster.top_command", "top", "live rates and lags"),
+        "top": LazyCommand(f"{_PACKAGE}.cluster.top_command", "top", "show live rates and lags"),
     },
     "Programs": {
         "broker": LazyCommand(
             f"{_PACKAGE}.cluster.broker_entry",
             "broker",
-            "run a broker, which is its own name server",
+            "run a broker with a built-in name server",
         ),
         "demo": LazyCommand(
             f"{_PACKAGE}.demo.command",
             "demo",
-            "a broker, a producer and a Spark stream at work",
+            "run a broker, a producer and a Spark stream",
         ),
-        "console": LazyCommand(f"{_PACKAGE}.console.command", "console", "a cluster in a browser"),
+        "console": LazyCommand(
+            f"{_PACKAGE}.console.command", "console", "show a cluster in a browser"
+        ),
         "exporter": LazyCommand(
-            f"{_PACKAGE}.exporter.command", "exporter", "lag and rates of a cluster for Prometheus"
+            f"{_PACKAGE}.exporter.command", "exporter", "export lag and rates to Prometheus"
         ),
     },
     "Spark": {
         "doctor": LazyCommand(
             f"{_PACKAGE}.doctor.command",
             "doctor",
-            "find what keeps a first stream from running",
+            "check what a first Spark stream needs",
         ),
         "checkpoint": LazyCommand(
             f"{_PACKAGE}.spark.checkpoint_command",
             "checkpoint",
-            "what a streaming query's checkpoint says",
+            "show a streaming query's checkpoint and lag",
         ),
         "sink": LazyCommand(
-            f"{_PACKAGE}.spark.sink_command", "sink", "what queries have committed exactly once"
+            f"{_PACKAGE}.spark.sink_command", "sink", "show what exactly-once queries committed"
         ),
         "archive": LazyCommand(
             f"{_PACKAGE}.spark.archive_command",
             "archive",
-            "source and sink as a file for spark-submit",
+            "pack source and sink for spark-submit",
         ),
     },
 }
@@ -118,8 +120,8 @@ def command_tree() -> RootGroup:
         RootGroup(
             SECTIONS,
             name=_PROGRAM,
-            help="Look into RocketMQ clusters and rocketpoll's brokers, and steer them.",
-            epilog="COMMAND --help shows its options and an example.",
+            help="Inspect and operate RocketMQ clusters and rocketpoll brokers.",
+            epilog="Run rocketpoll COMMAND --help for options and an example.",
             no_args_is_help=False,
             invoke_without_command=True,
         )
@@ -145,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a full disk behind stdout, for example
         redirect_to_devnull(sys.stdout)
-        print_error(_command_path(given), str(error))
+        print_error(_command_path(given), f"cannot write the output: {error.strerror or error}")
         return FAILED
     return code
 
@@ -160,7 +162,8 @@ def _run(tree: RootGroup, arguments: list[str]) -> int:
         return error.exit_code
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else _command_path(arguments)
-        print_error(where, f"{error.format_message()} (see {where} --help)")
+        message = error.format_message()
+        print_error(where, f"{message}{'' if message[-1:] in '.?)' else '.'} See {where} --help")
         return USAGE
     except click.ClickException as error:
         print_error(_command_path(arguments), error.format_message())

@@ -45,7 +45,7 @@ class HealthCheck(NamedTuple):
     def row(self) -> Row:
         """The check as a row of output."""
         state = "ok" if self.remedy is None else "FAIL"
-        return {"check": self.subject, "state": state, "found": self.detail, "to_mend": self.remedy}
+        return {"check": self.subject, "state": state, "found": self.detail, "fix": self.remedy}
 
 
 class BrokerStatus(NamedTuple):
@@ -74,32 +74,33 @@ class BrokerStatus(NamedTuple):
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Show the brokers of a cluster, and whether all is well."""
+    """List the brokers of a cluster and check their health."""
 
 
 @cluster.command(example="rocketpoll cluster info")
 @output_option
 @connection_options
 def info(output: str, access: ClusterAccess) -> None:
-    """Show all brokers: addresses, versions, rates, disks."""
+    """Show all brokers with address, version, rates and disk usage."""
     with access.admin() as admin:
         rows = [_row(broker) for broker in query_brokers(admin)]
-    show_rows(rows, _COLUMNS, output, empty_text="the name servers know no broker")
+    show_rows(rows, _COLUMNS, output, empty_text="no broker is registered")
 
 
 @cluster.command(example="rocketpoll cluster health")
-@click.option("--watch", is_flag=True, help="Look again and again, and show what has changed.")
-@click.option("--exit-when-healthy", is_flag=True, help="Look until all is well.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C, and print each change.")
+@click.option("--exit-when-healthy", is_flag=True, help="Repeat until everything is healthy.")
 @click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
-              metavar="SECONDS", help="Time between two looks.")  # fmt: skip
+              metavar="SECONDS", help="Time between two checks.")  # fmt: skip
 @output_option
 @connection_options
 def health(
     output: str, *, watch: bool, exit_when_healthy: bool, interval: float, access: ClusterAccess
 ) -> int:
-    """Ask every name server and every broker, and say what is to be mended.
+    """Check all name servers and brokers.
 
-    The exit code is 0 if all is well, and 10 if something is not.
+    The command says how to fix what fails. The exit code is 0 if everything is healthy, and 10 if
+    something is not.
     """
     shown: list[HealthCheck] = []
     while True:
@@ -109,9 +110,7 @@ def health(
             if shown and sys.stdout.isatty():
                 click.clear()
             rows = [check.row for check in checks]
-            show_rows(
-                rows, ["check", "state", "found", "to_mend"], output, empty_text="nothing found"
-            )
+            show_rows(rows, ["check", "state", "found", "fix"], output, empty_text="nothing found")
             sys.stdout.flush()
             shown = checks
         if is_healthy and (exit_when_healthy or not watch):
@@ -130,21 +129,19 @@ def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:
                 found = query_brokers(admin)
         except ClientError as error:
             yield HealthCheck(
-                what, " ".join(str(error).split()), "start it, or leave it out of --namesrv"
+                what, " ".join(str(error).split()), "start it, or remove it from --namesrv"
             )
             continue
-        yield HealthCheck(what, f"answers, and knows {format_count(len(found), 'broker')}")
+        yield HealthCheck(what, f"answers, knows {format_count(len(found), 'broker')}")
         brokers.update({broker.address: broker for broker in found})
     if not brokers:
-        yield HealthCheck("brokers", "none is known", "start one that registers there")
+        yield HealthCheck("brokers", "none is registered", "start a broker that registers there")
     for broker in brokers.values():
         yield from check_broker(broker)
     names = {broker.name for broker in brokers.values()}
     masters = {broker.name for broker in brokers.values() if broker.broker_id == _MASTER_ID}
     for name in sorted(names - masters):
-        yield HealthCheck(
-            f"broker {name}", "it has slaves only", "start its master: nobody can write"
-        )
+        yield HealthCheck(f"broker {name}", "has slaves only: nobody can write", "start its master")
 
 
 def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
@@ -152,24 +149,24 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
     what = f"broker {broker.title}"
     if broker.info is None:
         yield HealthCheck(
-            what, broker.fault or "does not answer", f"start it at {broker.address} again"
+            what, broker.fault or "does not answer", f"restart it at {broker.address}"
         )
         return
     version = broker.fault or f"version {_version(broker.info)}"
     yield HealthCheck(what, f"{broker.address} answers, {version}")
     failure = broker.info.get("storeFailure")
     if failure:
-        yield HealthCheck(f"{what}: store", failure, "see the broker's log")
+        yield HealthCheck(f"{what}: store", failure, "read the broker's log")
     loss = broker.info.get("recentLoss")
     if loss is not None:
         remedy = "free or enlarge its disk, then check the groups named here"
         found = loss or (
-            "no message was deleted before its time in the last hour, or since the broker started"
+            "no message was deleted early in the last hour, or since the broker started"
         )
         yield HealthCheck(f"{what}: retention", found, remedy if loss else None)
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
-        remedy = "free some: rocketpoll topic list --sizes shows what fills it"
+        remedy = "free some; run rocketpoll topic list --sizes to see the largest topics"
         yield HealthCheck(
             f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_RATIO_MAX else None
         )
@@ -188,7 +185,7 @@ def _query_broker(admin: Admin, broker: BrokerStatus) -> BrokerStatus:
     try:
         return broker._replace(info=admin.broker_info(broker.address))
     except BrokerRefused as error:  # as RocketMQ does in its first seconds, without any figures yet
-        return broker._replace(info={}, fault=f"tells no figures: {error.remark}")
+        return broker._replace(info={}, fault=f"reports no figures: {error.remark}")
     except ClientError as error:
         return broker._replace(fault=" ".join(str(error).split()))
 

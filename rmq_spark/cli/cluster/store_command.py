@@ -33,15 +33,15 @@ _directory = click.argument(
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Look into the directory of a store (storePathRootDir), ours or a RocketMQ broker's."""
+    """Inspect a store's directory (storePathRootDir), rocketpoll's or a RocketMQ broker's."""
 
 
 @store.command(example="rocketpoll store dump ~/store --limit 5")
 @_directory
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N",
-              help="Last records, and last entries of each queue.")  # fmt: skip
+              help="Number of last records, and of last entries of each queue.")  # fmt: skip
 def dump(directory: Path, limit: int) -> None:
-    """Print files, the last records, and the last entries of each queue."""
+    """Print files, last records and last queue entries."""
     with subprocess.Popen(  # noqa: S603  # our own program
         [*_tool_command("dump"), str(directory), f"--limit={limit}"],
         stdout=subprocess.PIPE,
@@ -57,9 +57,9 @@ def dump(directory: Path, limit: int) -> None:
 @store.command(example="rocketpoll store verify ~/store")
 @_directory
 def verify(directory: Path) -> int:
-    """Check each record of the log, and each entry of the queues.
+    """Check every record of the log and every entry of the queues.
 
-    The exit code is 10 if something is not as it should be.
+    The exit code is 10 if something is damaged.
     """
     done = subprocess.run(  # noqa: S603  # our own program
         [*_tool_command("verify"), str(directory)], capture_output=True, text=True, check=False
@@ -75,7 +75,7 @@ def verify(directory: Path) -> int:
 @_directory
 @output_option
 def stat(directory: Path, output: str) -> None:
-    """Count messages and bytes by topic, the greatest first; the whole log is read for it."""
+    """Count messages and bytes by topic, the largest first. Reads the whole log."""
     done = subprocess.run(  # noqa: S603  # our own program
         [*_tool_command("stat"), str(directory)], capture_output=True, text=True, check=False
     )
@@ -96,7 +96,7 @@ def stat(directory: Path, output: str) -> None:
         name: ByteSize(value) if name.endswith("_bytes") else value for name, value in found.items()
     }
     if output == "table" and not found["was_stopped_in_order"]:
-        fields["was_stopped_in_order"] = "no: it runs, or was killed"
+        fields["was_stopped_in_order"] = "no: the broker runs, or was killed"
     show_document({"directory": str(directory), **fields, "topics": rows}, output)
 
 
@@ -109,4 +109,4 @@ def _raise_if_failed(code: int, stderr: str) -> None:
     """Raise a Failure with the last output of a tool that has failed."""
     if code:
         words = stderr.strip().splitlines()
-        raise Failure(words[-1] if words else f"the tool has ended with {code}")
+        raise Failure(words[-1] if words else f"the tool failed with exit code {code}")

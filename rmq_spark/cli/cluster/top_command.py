@@ -66,18 +66,18 @@ class ClusterSample(NamedTuple):
     context_settings=HELP_SETTINGS,
     example="rocketpoll top -n 1 --interval 0.5",
 )
-@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N tables.")
+@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Exit after N samples.")
 @click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
-              metavar="SECONDS", help="Time between two looks.")  # fmt: skip
+              metavar="SECONDS", help="Time between two samples.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=15, show_default=True, metavar="N",
-              help="Most topics, and most groups, to show.")  # fmt: skip
+              help="Show at most N topics and N groups.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
-              show_default=True, help="Tables, or a line of JSON for each look.")  # fmt: skip
+              show_default=True, help="Tables, or one JSON line per sample.")  # fmt: skip
 @connection_options
 def top(count: int | None, interval: float, rows: int, output: str, access: ClusterAccess) -> None:
-    """Show rates and lags live: brokers, the busiest topics, the groups that are most behind.
+    """Show live rates and lags: brokers, the busiest topics, the groups with the most lag.
 
-    Rates of brokers are their own; those of topics and groups are counted between two looks.
+    Brokers report their own rates; those of topics and groups are measured between two samples.
     """
     is_live = output == "table" and sys.stdout.isatty()
     with access.admin() as admin, _screen() if is_live else nullcontext() as screen:

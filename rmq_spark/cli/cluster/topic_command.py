@@ -39,25 +39,27 @@ _QUEUES: Final = 8
 _QUEUES_MAX: Final = 65_536
 
 _perm = click.option(
-    "--perm", type=click.Choice(list(_PERMS)), help="May be read (r), written (w), both, or none."
+    "--perm",
+    type=click.Choice(list(_PERMS)),
+    help="Whether the topic can be read (r), written (w).",
 )
 _attributes = click.option(
     "--attribute", "attributes", multiple=True, metavar="NAME=VALUE",
-    help="An attribute of RocketMQ 5, as message.type=FIFO; may be given several times.",
+    help="Attribute of RocketMQ 5, for example message.type=FIFO. Repeatable.",
 )  # fmt: skip
-_cluster = click.option("--cluster", metavar="NAME", help="Only the masters of this cluster.")
+_cluster = click.option("--cluster", metavar="NAME", help="Limit to the masters of this cluster.")
 _count = click.IntRange(1, _QUEUES_MAX)
 
 
 @click.group(cls=CommandGroup)
 def topic() -> None:
-    """Create, change and look at topics."""
+    """Create, change and inspect topics."""
 
 
 @topic.command(example="rocketpoll topic create orders --queues 4")
 @click.argument("name", metavar="TOPIC")
 @click.option("--queues", type=_count, default=_QUEUES, show_default=True, metavar="N",
-              help="Queues on each master, for reading and writing.")  # fmt: skip
+              help="Read and write queues on each master.")  # fmt: skip
 @_perm
 @_attributes
 @_cluster
@@ -72,7 +74,7 @@ def create(
 ) -> None:
     """Create a topic on all masters.
 
-    One that is there already stays as it is: alter changes it.
+    An existing topic is not changed: use rocketpoll topic alter.
     """
     config = TopicConfig(
         topic_name=name,
@@ -86,8 +88,9 @@ def create(
         have_it = _brokers_of_topic(admin, name) & masters.keys()
         if have_it == masters.keys():
             raise Failure(
-                f"{name} is there already: rocketpoll topic describe {name} shows it, "
-                "rocketpoll topic alter changes it"
+                f"{name} exists already",
+                f"Show it with rocketpoll topic describe {name}, or change it with rocketpoll "
+                "topic alter",
             )
         admin.create_topic(name, cluster=cluster, config=config)
     places = ", ".join(masters)
@@ -96,7 +99,7 @@ def create(
 
 @topic.command(example="rocketpoll topic alter orders --queues 8 --perm rw")
 @click.argument("name", metavar="TOPIC")
-@click.option("--queues", type=_count, metavar="N", help="Queues on each master, of both kinds.")
+@click.option("--queues", type=_count, metavar="N", help="Read and write queues on each master.")
 @click.option("--read-queues", type=_count, metavar="N", help="Queues that consumers read.")
 @click.option("--write-queues", type=_count, metavar="N", help="Queues that producers write to.")
 @_perm
@@ -115,12 +118,12 @@ def alter(
 ) -> None:
     """Change settings of a topic, and show them before and after.
 
-    What is not given stays as it is. Before queues are taken away, have producers stop writing to
-    them (--write-queues), and consumers read what they hold.
+    Settings without an option are not changed. Before you remove queues, lower --write-queues so
+    that producers stop writing to them, and let consumers read what they hold.
     """
     read, write = read_queues or queues, write_queues or queues
     if not (read or write or perm or attributes):
-        raise click.UsageError("give something to change: --queues, --perm or --attribute")
+        raise click.UsageError("nothing to change. Give --queues, --perm or --attribute")
     with access.admin() as admin:
         rows = []
         for broker, old in admin.topic_configs(name).items():
@@ -134,21 +137,21 @@ def alter(
             admin.create_topic(name, broker_name=broker, config=new)
             shown = replace(new, attributes={**(old.attributes or {}), **(new.attributes or {})})
             rows += [_setting_row(broker, "before", old), _setting_row(broker, "after", shown)]
-    show_rows(rows, list(rows[0]), output, empty_text="no broker has it")
+    show_rows(rows, list(rows[0]), output, empty_text=f"no broker has {name}")
 
 
 @topic.command("list", example="rocketpoll topic list --sizes")
-@click.option("--sizes", is_flag=True, help="With messages and bytes, the greatest first; asks for "
-              "each topic.")  # fmt: skip
-@click.option("--all", "with_all", is_flag=True, help="RocketMQ's own topics, too, and those of "
-              "retries and dead letters.")  # fmt: skip
+@click.option("--sizes", is_flag=True, help="Show messages and bytes, the largest topic first. "
+              "Needs requests for each topic.")  # fmt: skip
+@click.option("--all", "with_all", is_flag=True, help="Include system topics, retry topics and "
+              "dead-letter topics.")  # fmt: skip
 @output_option
 @connection_options
 def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAccess) -> None:
-    """List all topics, with their queues.
+    """List all topics with their queues.
 
-    --sizes tells which topic fills the disk. The bytes are estimated by the first and last messages
-    of each queue; "rocketpoll store stat" counts them in a store's directory.
+    --sizes shows which topic fills the disk. The bytes are estimated from the first and last
+    messages of each queue; "rocketpoll store stat" counts them in a store's directory.
     """
     with access.admin() as admin:
         tables = admin.all_topic_configs()
@@ -163,7 +166,9 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAcce
     columns = ["topic", "brokers", "queues", "perm"]
     if sizes:
         columns += ["messages", "bytes", "last_stored"]
-    show_rows(rows, columns, output, empty_text="no topics; rocketpoll topic create NAME makes one")
+    show_rows(
+        rows, columns, output, empty_text="no topics. Create one with rocketpoll topic create NAME"
+    )
 
 
 @topic.command(example="rocketpoll topic describe orders")
@@ -171,7 +176,7 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAcce
 @output_option
 @connection_options
 def describe(name: str, output: str, access: ClusterAccess) -> None:
-    """Show settings and queues of a topic, and the groups that consume it."""
+    """Show settings, queues and consuming groups of a topic."""
     with access.admin() as admin:
         configs = admin.topic_configs(name)
         offsets = admin.topic_offsets(name)
@@ -209,7 +214,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
 @_cluster
 @connection_options
 def delete(name: str, *, yes: bool, cluster: str | None, access: ClusterAccess) -> None:
-    """Delete a topic, with its messages, from all masters and name servers."""
+    """Delete a topic with its messages, on all masters."""
     with access.admin() as admin:
         offsets = admin.topic_offsets(name).values()
         held = sum(each.max_offset - each.min_offset for each in offsets)
@@ -234,7 +239,7 @@ def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None =
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"this would {action}, and stdin is no terminal to ask on: add --yes"
+            f"this would {action}, and stdin is not a terminal to confirm on. Add --yes"
         )
     if show_details is not None:
         show_details()
@@ -255,7 +260,7 @@ def _parse_attributes(attributes: Sequence[str]) -> dict[str, str]:
     for text in attributes:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise click.UsageError(f"--attribute {text}: needed NAME=VALUE")
+            raise click.UsageError(f"--attribute {text} has no name or no =. Write NAME=VALUE")
         found[name] = value
     return found
 

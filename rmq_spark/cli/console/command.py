@@ -10,7 +10,6 @@ import click
 
 from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.client.transport.connection import parse_address
 
 
 @click.command(
@@ -22,33 +21,34 @@ from rmq_spark.client.transport.connection import parse_address
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. On others than this machine's own, pages need the token.",
+    help="Address to listen on. Addresses that other machines can reach require the token.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
     default=5559,
     show_default=True,
-    help="Port to listen on; 0: any free one.",
+    metavar="PORT",
+    help="Port to listen on; 0 takes any free one.",
 )
 @click.option(
     "--writes",
     is_flag=True,
-    help="Let those who have the token seek groups and resend dead letters.",
+    help="Allow signed-in users to seek groups and resend dead letters.",
 )
 @click.option(
     "--allow-host",
     "names",
     multiple=True,
     metavar="NAME",
-    help="A name by which browsers reach it, as behind a proxy; may be given several times.",
+    help="Host name by which browsers reach the console, for example behind a proxy. Repeatable.",
 )
 @click.option(
     "--checkpoint",
     "checkpoints",
     multiple=True,
     metavar="DIR",
-    help="Checkpoint of a Spark query to show; may be given several times.",
+    help="Checkpoint of a Spark query to show. Repeatable.",
 )
 @connection_options
 def console(
@@ -60,16 +60,14 @@ def console(
     checkpoints: tuple[str, ...],
     access: ClusterAccess,
 ) -> None:
-    """Serve pages about a cluster to browsers, until it is stopped.
+    """Serve a cluster's pages to browsers, until Ctrl-C.
 
-    It reads only, unless it is told --writes; then it prints a token, with which a browser signs
-    in.
+    The console is read-only without --writes. With it, the console prints a token for signing in.
     """
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.ERROR
     )
-    for address in access.instance().name_servers.addresses:  # one that cannot be is not served
-        parse_address(address)
+
     # Only this command needs them.
     from rmq_spark.cli.console.guard import Guard, is_loopback  # noqa: PLC0415
     from rmq_spark.cli.console.history import History  # noqa: PLC0415
@@ -95,8 +93,8 @@ def console(
 
 
 def _print_url(url: str, token: str | None, *, writes: bool) -> None:
-    does = "reads and, with the token, changes" if writes else "only reads"
-    sys.stdout.write(f"console at {url}/, which {does}\n")
+    mode = "read-write after sign-in" if writes else "read-only"
+    sys.stdout.write(f"console at {url}/ ({mode})\n")
     if token is not None:
         sys.stdout.write(f"token {token}\n")
     sys.stdout.flush()

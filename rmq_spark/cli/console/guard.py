@@ -91,8 +91,8 @@ class Guard:
         if name is None or not (name in self._host_names or _is_address(name)):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                f"This console does not answer for the host {given[:100] or '(none)'}.",
-                "If you reach it by a name, start it with --allow-host NAME.",
+                f"This console does not serve the host {given[:100] or '(none)'}.",
+                "To use a host name, start the console with --allow-host NAME.",
             )
 
     def session_of(self, request: Request) -> Session | None:
@@ -117,8 +117,9 @@ class Guard:
         if self._token is None or not hmac.compare_digest(token.encode(), self._token.encode()):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                "That is not the token.",
-                "The console prints it when it starts; each start has another.",
+                "The token is wrong.",
+                "Copy the token that the console printed at its last start: each start has a new "
+                "one.",
             )
         session = Session(
             secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._now() + SESSION_SECONDS
@@ -144,13 +145,13 @@ class Guard:
         self._check_origin(request)
         if session is None:
             raise PageError(
-                HTTPStatus.FORBIDDEN, "You are not signed in.", "Sign in with the token first."
+                HTTPStatus.FORBIDDEN, "You are not signed in.", "Sign in with the token."
             )
         if not hmac.compare_digest(request.field("csrf").encode(), session.csrf.encode()):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                "This form is not of your session.",
-                "Go back, load the page again, and send it from there.",
+                "Your session has changed since this page was loaded.",
+                "Go back, reload the page, and submit the form again.",
             )
         return session
 
@@ -167,8 +168,8 @@ class Guard:
                 return
         raise PageError(
             HTTPStatus.CONFLICT,
-            "This form was sent before.",
-            "It was carried out then, and not again. Go back, and load the page again.",
+            "This form has been submitted already.",
+            "It was not carried out a second time. Go back, and reload the page.",
         )
 
     def check_writable(self) -> None:
@@ -180,8 +181,8 @@ class Guard:
         if not self.is_writable:
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                "This console only reads.",
-                "Start it with --writes to change something.",
+                "This console is read-only.",
+                "To make changes, start it with --writes.",
             )
 
     def _check_origin(self, request: Request) -> None:
@@ -192,8 +193,8 @@ class Guard:
         if is_other or site not in _SAME_SITE:
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                "A page of another site has sent this form.",
-                "Nothing was changed. Use the console's own pages.",
+                "This form was submitted by another site.",
+                "Nothing was changed. Submit it from the console's own page.",
             )
 
 

@@ -121,7 +121,7 @@ class History:
             try:
                 self.sample_watches()
             except Exception:  # noqa: BLE001, PERF203  # whatever it is, the next look has to come
-                _log.exception("a chart's figures cannot be read")
+                _log.exception("reading the figures of a chart failed, retrying")
 
 
 def per_second(points: Sequence[Point]) -> list[Point]:

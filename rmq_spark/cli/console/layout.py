@@ -38,11 +38,11 @@ SECTIONS: Final = (
 _KEYS: Final = (
     *((keys, title) for _, title, _, keys in SECTIONS),
     ("/", "search"),
-    ("j  k", "next row, row before"),
+    ("j  k", "next row, previous row"),
     ("Enter", "open the row"),
-    ("u", "up: the page above"),
-    ("t", "light or dark"),
-    ("?", "these keys"),
+    ("u", "go up one page"),
+    ("t", "switch between light and dark"),
+    ("?", "show these keys"),
 )
 
 
@@ -101,7 +101,7 @@ def render_document(page: Page, context: PageContext) -> bytes:
     )
     body = el(
         "body",
-        el("a.skip", "To the content", href="#content"),
+        el("a.skip", "Skip to content", href="#content"),
         _navigation(page, context),
         el(
             "div.main",
@@ -149,7 +149,7 @@ def _top(page: Page, context: PageContext) -> Html:
     ]
     return el(
         "header.top",
-        el("nav.trail", trail, el("span.here", page.title), aria_label="Way back"),
+        el("nav.trail", trail, el("span.here", page.title), aria_label="Breadcrumbs"),
         el("span.stale", "not refreshed", id="stale", hidden=True, role="status"),
         el(
             "form.search",
@@ -203,8 +203,8 @@ def sign_in_page(next_path: str) -> Page:
         "Sign in",
         el(
             "form.card.pad.narrow",
-            el("p", "The console has printed a token where it was started. It lets you change "
-               "offsets and resend dead letters; each start of the console has another."),
+            el("p", "Enter the token that the console printed when it started. Each start has a "
+               "new token."),
             el("label", "Token", for_="token"),
             el("input", type="password", name="token", id="token", required=True,
                autocomplete="current-password", autofocus=True),

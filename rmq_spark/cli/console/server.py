@@ -132,7 +132,7 @@ class _ConsoleHandler(BaseHTTPRequestHandler):
             response = Response(status, f"{text}\n".encode(), TEXT_TYPE)
         except Exception:  # noqa: BLE001  # whatever it is, others have to be served
             _log.exception("%s %r", method, self.path)
-            text = "the console failed at this; its log has more\n"
+            text = "the console failed to answer this request. See its log\n"
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, text.encode(), TEXT_TYPE)
         self._send(response)
 
@@ -149,15 +149,16 @@ class _ConsoleHandler(BaseHTTPRequestHandler):
     def _read_form(self) -> tuple[tuple[str, str], ...]:
         if self.headers.get_content_type() != _FORM_TYPE:
             raise _MalformedRequest(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"needed a form, {_FORM_TYPE}"
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"not a form. Send {_FORM_TYPE}"
             )
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise _MalformedRequest(HTTPStatus.LENGTH_REQUIRED, "needed Content-Length")
+            raise _MalformedRequest(HTTPStatus.LENGTH_REQUIRED, "no length. Send Content-Length")
         if len(length) > 9 or int(length) > _FORM_BYTES_MAX:
             self.rfile.read(min(int(length), _DISCARDED_BYTES_MAX))  # who is cut off sees no answer
             raise _MalformedRequest(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has up to {_FORM_BYTES_MAX} bytes"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the form is too large. Send at most {_FORM_BYTES_MAX} bytes",
             )
         return _parse_pairs(self.rfile.read(int(length)).decode("latin-1"))
 
@@ -189,5 +190,5 @@ def _parse_pairs(text: str) -> tuple[tuple[str, str], ...]:
         return tuple(parse_qsl(text, keep_blank_values=True, max_num_fields=_FIELDS_MAX))
     except ValueError as error:
         raise _MalformedRequest(
-            HTTPStatus.BAD_REQUEST, f"a query or form has up to {_FIELDS_MAX} fields"
+            HTTPStatus.BAD_REQUEST, f"too many fields. Send at most {_FIELDS_MAX}"
         ) from error

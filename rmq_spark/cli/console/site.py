@@ -34,7 +34,7 @@ from rmq_spark.cli.console.server import TEXT_TYPE, Request, Response, redirect
 from rmq_spark.cli.console.topic_sizes import TopicSizes
 from rmq_spark.cli.console.visit import Visit
 from rmq_spark.cli.shell.connection import ClusterAccess, explain_missing_topics
-from rmq_spark.cli.shell.failures import describe_error
+from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.client.errors import MessageRejected, NoPermission, TopicNotUsable
 from rmq_spark.errors import RocketPollError
 
@@ -112,26 +112,33 @@ class Site:
             title = "Not found" if refusal.status is HTTPStatus.NOT_FOUND else "Not done"
             answer = self._error_page(refusal.status, title, refusal.problem, refusal.remedy)
         except (NoPermission, TopicNotUsable) as error:
-            what = "The cluster does not permit this"
+            explained = explain_error(error)
             answer = self._error_page(
-                HTTPStatus.FORBIDDEN, "No permission", what, describe_error(error)
+                HTTPStatus.FORBIDDEN,
+                "No permission",
+                "The cluster does not permit this",
+                explained.problem,
+                explained.remedy,
             )
         except MessageRejected as error:
             answer = self._error_page(
-                HTTPStatus.BAD_REQUEST, "Not done", "That means nothing here", str(error)
+                HTTPStatus.BAD_REQUEST, "Not done", "The request is not valid", str(error)
             )
         except RocketPollError as error:
+            explained = explain_error(error)
             answer = self._error_page(
                 HTTPStatus.BAD_GATEWAY,
                 "No answer",
-                "The cluster does not answer as it should",
-                describe_error(error),
+                "The cluster does not answer",
+                explained.problem,
+                explained.remedy,
                 is_retried=request.method == "GET",
             )
         except click.ClickException as error:
-            what, _, says = error.message.partition(": ")
+            refused = error if isinstance(error, Failure) else Failure(error.message)
+            problem = refused.problem[:1].upper() + refused.problem[1:]
             status, title = _status_and_title(request, error)
-            answer = self._error_page(status, title, what[:1].upper() + what[1:], says)
+            answer = self._error_page(status, title, problem, refused.remedy)
         if isinstance(answer, Response):
             return answer
         return Response(
@@ -165,14 +172,13 @@ class Site:
         return redirect("/", self._guard.sign_out(request, ended))
 
     def _error_page(
-        self, status: HTTPStatus, title: str, problem: str, hint: str, *, is_retried: bool = False
+        self, status: HTTPStatus, title: str, problem: str, *text: str, is_retried: bool = False
     ) -> Page:
         """Return a page that reports an error; the script retries it if the error is transient."""
-        remedies = map(self._access.complete_commands, hint.split("; "))
         return Page(
             title,
             join(
-                alert(self._access.complete_commands(problem), *remedies),
+                alert(*map(self._access.complete_commands, filter(None, (problem, *text)))),
                 el("p", el("a.button", "Overview", href="/"), " ",
                    el("a.button", "Try again", href="?"), data_again=is_retried),
             ),
@@ -201,7 +207,7 @@ def _route(
         ):
             return page
     raise PageError(
-        HTTPStatus.NOT_FOUND, "There is no such page.", "The navigation shows what there is."
+        HTTPStatus.NOT_FOUND, "There is no such page.", "Choose one from the navigation."
     )
 
 
@@ -238,5 +244,5 @@ def _asset_path(name: str) -> str:
 def _asset_response(request: Request) -> Response:
     name = request.segments[-1]
     if len(request.segments) != 2 or name not in _ASSETS:
-        raise PageError(HTTPStatus.NOT_FOUND, "There is no such file.", "Load the page again.")
+        raise PageError(HTTPStatus.NOT_FOUND, "There is no such file.", "Reload the page.")
     return Response(HTTPStatus.OK, _asset_content(name), _ASSETS[name], (_CACHE_FOREVER,))

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 _PAGE_NUMBER_MAX: Final = 1_000_000
 _DIGITS_MAX: Final = 18
 _CREDENTIALS_HINT: Final = (
-    "The command leaves out the credentials of this console. Set ROCKETPOLL_ACCESS_KEY, "
-    "ROCKETPOLL_SECRET_KEY and ROCKETPOLL_TLS_KEY_PASSWORD as the console has them, or use a "
-    "profile."
+    "The command omits the console's credentials. Set ROCKETPOLL_ACCESS_KEY, "
+    "ROCKETPOLL_SECRET_KEY and ROCKETPOLL_TLS_KEY_PASSWORD, or use a profile."
 )
 
 
@@ -84,7 +83,7 @@ def parse_time_field(text: str) -> int:
     try:
         return parse_time_ms(text.removeprefix("@"), time.time())
     except ValueError as error:
-        raise PageError(HTTPStatus.BAD_REQUEST, "That is no time.", str(error)) from error
+        raise PageError(HTTPStatus.BAD_REQUEST, "That is not a time.", str(error)) from error
 
 
 def location_text(queue: MessageQueue, queue_offset: int) -> str:
@@ -115,11 +114,13 @@ def location_from_path(
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
             raise PageError(
                 HTTPStatus.NOT_FOUND,
-                f"There is no place {broker}:{queue}:{queue_offset}.",
-                "A place is a broker, the number of a queue and an offset: broker-a:0:42.",
+                f"{broker}:{queue}:{queue_offset} is not a position.",
+                "Write a broker, the number of a queue and an offset: broker-a:0:42.",
             )
     if int(queue) > 1 << 30:
-        raise PageError(HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Queues count from 0.")
+        raise PageError(
+            HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Choose one of the topic's."
+        )
     return MessageQueue(topic, broker, int(queue)), int(queue_offset)
 
 

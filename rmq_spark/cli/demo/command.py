@@ -122,23 +122,23 @@ class _DemoParts(NamedTuple):
     context_settings=HELP_SETTINGS,
     example="rocketpoll demo --no-spark --seconds 3",
 )
-@click.option("--seconds", type=PositiveFloat(), default=30.0,
-              show_default=True, help="How long it sends.")  # fmt: skip
-@click.option("--rate", type=click.IntRange(1),
-              help="Messages per second, 50000 or without Spark 5000; fewer are sent where this "
-                   "machine does not keep up.")  # fmt: skip
+@click.option("--seconds", type=PositiveFloat(), default=30.0, metavar="SECONDS",
+              show_default=True, help="How long to send.")  # fmt: skip
+@click.option("--rate", type=click.IntRange(1), metavar="N",
+              help="Messages per second; fewer if this machine cannot keep up. "
+                   "[default: 50000, without Spark 5000]")  # fmt: skip
 @click.option("--bytes", "body_bytes", type=click.IntRange(1), default=100, show_default=True,
-              help="Bytes of a message's body.")  # fmt: skip
+              metavar="N", help="Size of a message body.")  # fmt: skip
 @click.option("--spark/--no-spark", "with_spark", default=True, show_default=True,
-              help="Read by a Spark stream, or by a consumer that pulls.")  # fmt: skip
-@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path),
-              help="Save what it shows in the end as this SVG file.")  # fmt: skip
+              help="Read with a Spark stream, or with a pull consumer.")  # fmt: skip
+@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Save the final screen as this SVG file.")  # fmt: skip
 def demo(
     seconds: float, rate: int | None, body_bytes: int, *, with_spark: bool, picture: Path | None
 ) -> int:
-    """Show a broker, a producer and a Spark stream at work, in this terminal.
+    """Run a broker, a producer and a Spark stream, and show their figures in this terminal.
 
-    It counts once Spark is warm. The exit code is 0 if all that was sent was read.
+    Counting starts after Spark has warmed up. Exits 0 if every message sent was read.
     """
     fault = _missing_prerequisite() if with_spark else None
     if fault is not None:
@@ -150,7 +150,7 @@ def demo(
             try:
                 return _run(wish, directory)
             except KeyboardInterrupt:
-                sys.stdout.write("\ninterrupted; everything was stopped\n")
+                sys.stdout.write("\ninterrupted: all parts are stopped\n")
                 return 130
             except BrokenPipeError:  # the reader, as `head`, has seen enough
                 raise
@@ -174,11 +174,9 @@ def _interrupt_on_signals() -> Iterator[None]:
 
 def _missing_prerequisite() -> str | None:
     if not has_pyspark():
-        return (
-            f"pyspark is not installed for {sys.executable}: {INSTALL_PYSPARK}; or try --no-spark"
-        )
+        return f"{sys.executable} has no pyspark. Run {INSTALL_PYSPARK}, or use --no-spark"
     fault = java_fault()
-    return None if fault is None else f"{fault}. Or try --no-spark"
+    return None if fault is None else f"{fault}. Or use --no-spark"
 
 
 def _run(settings: DemoSettings, directory: Path) -> int:
@@ -215,8 +213,8 @@ def _run(settings: DemoSettings, directory: Path) -> int:
 
 
 _START_MESSAGES: Final = {
-    True: "a broker listens; Spark starts: a JVM and a session, which takes some seconds",
-    False: "a broker listens; a consumer starts",
+    True: "the broker is listening; starting Spark (a JVM and a session, some seconds)",
+    False: "the broker is listening; starting a consumer",
 }
 
 
@@ -236,13 +234,14 @@ def _load_reader(
 def _warm_up(parts: _DemoParts) -> None:
     """Let Spark read some messages: a first batch loads classes and starts Python."""
     figures = parts.figures
-    with parts.display.show_status("the first batch warms it up; what follows is counted"):
+    with parts.display.show_status("warming up with a first batch; counting starts after it"):
         parts.sender.send(_WARM_UP_MESSAGES)
         figures.sent = parts.sender.sent
         _wait_until_read(parts)
         if figures.read < figures.sent:
             raise DemoError(
-                f"{figures.sent} messages are not read: none came for {_STALL_SECONDS_MAX:.0f} s"
+                f"{figures.sent - figures.read} of {figures.sent} messages were not read: none "
+                f"arrived for {_STALL_SECONDS_MAX:.0f} s"
             )
 
 
@@ -257,8 +256,8 @@ def _run_display(parts: _DemoParts, rate: int) -> None:
         if pace.adjust(time.monotonic(), figures.sent, figures.read):
             sender.per_second = pace.rate
             figures.set_note(
-                f"this machine does not send and read {pace.requested:,} messages a second: "
-                f"{pace.rate:,} are sent"
+                f"this machine cannot send and read {pace.requested:,} messages per second: "
+                f"sending {pace.rate:,}"
             )
         _check_faults(parts)
         parts.display.show(figures, parts.title, time.monotonic())
@@ -288,10 +287,10 @@ def _wait_until_read(parts: _DemoParts, on_wait: Callable[[], None] = lambda: No
 
 def _check_faults(parts: _DemoParts) -> None:
     if parts.sender.fault is not None:
-        raise DemoError(f"the producer has stopped: {parts.sender.fault}")
+        raise DemoError(f"the producer failed: {parts.sender.fault}")
     fault = parts.reader.fault()
     if fault is not None:
-        raise DemoError(f"the reader has stopped: {fault}")
+        raise DemoError(f"the reader failed: {fault}")
 
 
 @contextmanager
@@ -316,7 +315,7 @@ def _running_broker(directory: Path) -> Iterator[Callable[[], str]]:
         def listening() -> str:
             line = said.readline()
             if not line:
-                raise DemoError("the broker does not start; what it says stands above")
+                raise DemoError("the broker did not start. See its message above")
             return line.rpartition(" ")[2].strip()
 
         try:

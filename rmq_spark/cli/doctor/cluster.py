@@ -29,34 +29,34 @@ def check_cluster(
     """
     address = namesrv or os.environ.get(NAME_SERVER_VARIABLE)
     if address is None:
-        return [_skipped("name server", f"--namesrv HOST:PORT, or {NAME_SERVER_VARIABLE}")]
+        return [_skipped("name server", f"give --namesrv HOST:PORT, or set {NAME_SERVER_VARIABLE}")]
     given = {"retryTimeoutMs": _RETRY_TIMEOUT_MS, **options, "namesrvAddr": address}
     remedy = (
-        "take the name server's address, not a broker's, and --option tls=true where it speaks "
-        "TLS; `rocketpoll broker` starts one of your own"
+        "give the address of a name server, and --option tls=true if it speaks TLS; or start a "
+        "broker: rocketpoll broker"
     )
     fault = _error_of(lambda: check_writable(write_options(_without_read_options(given))))
     if fault is not None:
         is_about_another = isinstance(fault, OptionError) and fault.option != "namesrvAddr"
         return [
             Diagnosis(
-                "name server", str(fault), "correct that --option" if is_about_another else remedy
+                "name server", str(fault), "correct this --option" if is_about_another else remedy
             )
         ]
     answers = Diagnosis("name server", f"{address} answers")
     if topic is None:
-        return [answers, _skipped("topic", "--topic NAME")]
+        return [answers, _skipped("topic", "give --topic NAME")]
     fault = _error_of(lambda: check_with_brokers(read_options({**given, "topic": topic})))
     if fault is not None:
         return [
             answers,
             Diagnosis(
-                "topic", str(fault), "its name, or create it: mqadmin updateTopic, or send to it"
+                "topic", str(fault), f"check the name, or run rocketpoll topic create {topic}"
             ),
         ]
     return [
         answers,
-        Diagnosis("topic", f"{topic} is there"),
+        Diagnosis("topic", f"{topic} exists"),
         _check_brokers({**given, "topic": topic}),
     ]
 
@@ -86,7 +86,7 @@ def _check_brokers(given: Mapping[str, str]) -> Diagnosis:
         return Diagnosis(
             "brokers",
             str(error),
-            "a brokerIP1 in the broker's settings that can be reached from here",
+            "set brokerIP1 of the broker to an address that this machine can reach",
         )
     finally:
         instance.shutdown()
@@ -94,9 +94,9 @@ def _check_brokers(given: Mapping[str, str]) -> Diagnosis:
     return Diagnosis(
         "brokers",
         f"{', '.join(names)}: {format_count(len(ends), 'queue')}, "
-        f"{format_count(sum(ends.values()), 'message')} ever sent",
+        f"{format_count(sum(ends.values()), 'message')} stored in all",
     )
 
 
 def _skipped(subject: str, hint: str) -> Diagnosis:
-    return Diagnosis(subject, f"not asked: {hint}", is_skipped=True)
+    return Diagnosis(subject, f"not checked: {hint}", is_skipped=True)

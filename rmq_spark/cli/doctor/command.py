@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from importlib import metadata
 from typing import Final
@@ -21,15 +22,16 @@ _PYSPARK_VERSION_MAX: Final = (4, 3)
 
 
 @click.command(cls=CommandWithExample, context_settings=HELP_SETTINGS, example="rocketpoll doctor")
-@click.option("--namesrv", metavar="HOST:PORT", help="A name server to ask (NAMESRV_ADDR).")
-@click.option("--topic", metavar="NAME", help="A topic that has to be there.")
+@click.option("--namesrv", metavar="HOST:PORT", help="Name server to check. "
+              "[default: $NAMESRV_ADDR]")  # fmt: skip
+@click.option("--topic", metavar="NAME", help="Topic that must exist.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
-              help="What else a read is told: tls=true, accessKey=... (other users of the machine "
-              "may see it).")  # fmt: skip
+              help="Option of the Spark source, for example tls=true. Repeatable. Other users can "
+              "see command lines.")  # fmt: skip
 def doctor(namesrv: str | None, topic: str | None, options: tuple[str, ...]) -> int:
-    """Look for what keeps a first stream from running, and say how to mend it.
+    """Check what a first Spark stream needs, and say how to fix what is missing.
 
-    The exit code is 1 if there is something to mend.
+    The exit code is 1 if there is something to fix.
     """
     of_read = dict(each.partition("=")[::2] for each in options)
     findings = [
@@ -38,20 +40,23 @@ def doctor(namesrv: str | None, topic: str | None, options: tuple[str, ...]) -> 
         *check_worker_python(),
         *check_cluster(namesrv, topic, of_read),
     ]
-    write_text("".join(f"{line}\n" for line in report_lines(findings)))
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    write_text("".join(f"{line}\n" for line in report_lines(findings, columns)))
     return 0 if all(each.is_ok for each in findings) else 1
 
 
 def _check_pyspark() -> Diagnosis:
     if not has_pyspark():
-        return Diagnosis("pyspark", f"{sys.executable} has none", INSTALL_PYSPARK)
+        return Diagnosis("pyspark", f"{sys.executable} has none", f"run {INSTALL_PYSPARK}")
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:  # that of a Spark which was unpacked, on PYTHONPATH
-        return Diagnosis("pyspark", "is there, of a version that it does not say")
+        return Diagnosis("pyspark", "installed, unknown version")
     numbers = tuple(int(each) for each in re.findall(r"[0-9]+", version)[:2])
     if not _PYSPARK_VERSION_MIN <= numbers <= _PYSPARK_VERSION_MAX:
-        return Diagnosis("pyspark", f"{version}; rocketpoll is for 4.0 to 4.3", INSTALL_PYSPARK)
+        return Diagnosis(
+            "pyspark", f"{version}; rocketpoll needs 4.0 to 4.3", f"run {INSTALL_PYSPARK}"
+        )
     return Diagnosis("pyspark", version)
 
 
@@ -61,4 +66,4 @@ def _check_java() -> Diagnosis:
         found, _, remedy = fault.partition(". ")
         return Diagnosis("Java", found, remedy)
     java = find_java()
-    return Diagnosis("Java", f"{java.path} is Java {java.version}" if java else "is there")
+    return Diagnosis("Java", f"{java.path} is Java {java.version}" if java else "found")

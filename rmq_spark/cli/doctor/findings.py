@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 
@@ -20,14 +21,27 @@ class Diagnosis(NamedTuple):
         return self.remedy is None
 
 
-def report_lines(findings: Sequence[Diagnosis]) -> Iterator[str]:
-    """Yield the findings as lines for the terminal, and a summary."""
+def report_lines(findings: Sequence[Diagnosis], columns: int | None = None) -> Iterator[str]:
+    """Yield the findings as lines, wrapped to a number of columns if given, and a summary."""
     width = max(len(each.subject) for each in findings)
+    indent = " " * (width + 8)
     for each in findings:
         mark = "-   " if each.is_skipped else "ok  " if each.is_ok else "FAIL"
-        yield f"{mark}  {each.subject:{width}}  {each.detail}"
+        lines = [f"{mark}  {each.subject:{width}}  {each.detail}"]
         if each.remedy is not None:
-            yield f"      {'':{width}}  to mend it: {each.remedy}"
+            lines.append(f"{indent}fix: {each.remedy}")
+        for line in lines:
+            yield from (
+                [line]
+                if columns is None
+                else wrap(
+                    line,
+                    max(columns, 2 * len(indent)),
+                    subsequent_indent=indent,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
     faults = sum(not each.is_ok for each in findings)
     yield ""
-    yield "all is well" if not faults else f"{faults} of {len(findings)} to mend"
+    yield "everything is ready" if not faults else f"{faults} of {len(findings)} checks failed"

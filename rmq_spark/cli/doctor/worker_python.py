@@ -46,26 +46,26 @@ def check_worker_python() -> list[Diagnosis]:
     """Check which Python the workers would run, and, if it starts, which packages it has."""
     named = os.environ.get(PYTHON_VARIABLE)
     path = shutil.which(named or _DEFAULT_PYTHON)
-    here = f"export {PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
+    here = f"run export {PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
     origin = (
-        f"by {PYTHON_VARIABLE}"
+        f"from {PYTHON_VARIABLE}"
         if named
-        else f"{PYTHON_VARIABLE} is not set: {_DEFAULT_PYTHON} of PATH"
+        else f"{_DEFAULT_PYTHON} on PATH, as {PYTHON_VARIABLE} is not set"
     )
     if path is None:
         return [
-            Diagnosis("worker Python", f"{named or _DEFAULT_PYTHON} is not there ({origin})", here)
+            Diagnosis("worker Python", f"there is no {named or _DEFAULT_PYTHON} ({origin})", here)
         ]
     seen = _probe(path)
     if isinstance(seen, str):
-        return [Diagnosis("worker Python", f"{path} does not run: {seen}", here)]
+        return [Diagnosis("worker Python", f"{path} fails: {seen}", here)]
     version = tuple(seen["version"])
     text = ".".join(map(str, version))
     if version != sys.version_info[:2]:
         driver = ".".join(map(str, sys.version_info[:2]))
         found = (
-            f"{path} is Python {text}, this one {driver}: Spark wants the same for driver and "
-            "workers"
+            f"{path} is Python {text}, this one {driver}: Spark needs the same version on driver "
+            "and workers"
         )
         return [Diagnosis("worker Python", found, here)]
     found = f"{path}, Python {text} ({origin})"
@@ -84,7 +84,7 @@ def _check_packages(path: str, report: dict[str, Any]) -> Diagnosis:
         return Diagnosis(
             "its packages",
             found,
-            f"{shlex.quote(path)} -m pip install {names}, or another {PYTHON_VARIABLE}",
+            f"run {shlex.quote(path)} -m pip install {names}, or set {PYTHON_VARIABLE} to another",
         )
     return Diagnosis("its packages", ", ".join(_REQUIRED_PACKAGES))
 
@@ -92,20 +92,18 @@ def _check_packages(path: str, report: dict[str, Any]) -> Diagnosis:
 def _check_format(path: str, report: dict[str, Any], remedy: str) -> Diagnosis:
     what = "the format"
     if not report["is_importable"]:
-        return Diagnosis(
-            what, f"{path} has no rocketpoll, so that Spark does not find the format", remedy
-        )
+        return Diagnosis(what, f"{path} has no rocketpoll: Spark cannot find the format", remedy)
     if not report["is_found"]:
         found = (
-            f"{path} can import pyspark_rocketpoll, but does not list it, as Spark does: an "
-            "editable install"
+            f"{path} can import pyspark_rocketpoll, but Spark does not find it in a list of "
+            "modules: it is an editable install"
         )
-        again = f"{shlex.quote(path)} -m pip install -e DIRECTORY without --config-settings"
+        again = f"run {shlex.quote(path)} -m pip install -e DIRECTORY without --config-settings"
         return Diagnosis(what, found, f"{again}, or put the directory on PYTHONPATH")
     if report["rocketpoll"] != __version__:
         found = f"{path} has rocketpoll {report['rocketpoll']}, this Python {__version__}"
-        return Diagnosis(what, found, f"{remedy}, or the same release for both")
-    return Diagnosis(what, f"rocketpoll {__version__} is found by its name")
+        return Diagnosis(what, found, f"{remedy}, or install the same release in both")
+    return Diagnosis(what, f"rocketpoll {__version__} is found")
 
 
 def _probe(path: str) -> dict[str, Any] | str:

@@ -12,7 +12,6 @@ import click
 from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
-from rmq_spark.client.transport.connection import parse_address
 
 if TYPE_CHECKING:
     from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
@@ -26,19 +25,17 @@ if TYPE_CHECKING:
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=5557, show_default=True,
-              help="Port to listen on; 0: any free one.")  # fmt: skip
+              metavar="PORT",
+              help="Port to listen on; 0 takes any free one.")  # fmt: skip
 @click.option("--interval", type=PositiveFloat(1, 3_600), default=15.0, show_default=True,
-              metavar="SECONDS", help="How often the cluster is read.")  # fmt: skip
+              metavar="SECONDS", help="Time between two reads of the cluster.")  # fmt: skip
 @connection_options
 def exporter(*, host: str, port: int, interval: float, access: ClusterAccess) -> None:
-    """Serve lag, offsets and rates of a cluster for Prometheus, at /metrics, until it is stopped.
+    """Serve lag, offsets and rates of a cluster to Prometheus at /metrics, until Ctrl-C.
 
-    /healthz tells that it runs, /readyz whether it has read the cluster.
+    /healthz answers while the exporter runs, /readyz once it has read the cluster.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
-    instance = access.instance()
-    for address in instance.name_servers.addresses:  # one that cannot be is not waited for
-        parse_address(address)
     with access.admin() as admin:
         _serve(admin, host, port, interval)
 

@@ -35,7 +35,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         answering = self.server.handlers.get(self.path.partition("?")[0])
         if answering is None:
             paths = " ".join(self.server.handlers)
-            status, body = HTTPStatus.NOT_FOUND, f"there are {paths}\n".encode()
+            status, body = HTTPStatus.NOT_FOUND, f"no such path. Use one of: {paths}\n".encode()
         else:
             status, body = answering()
         self.send_response(status)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from rmq_spark.cli.groups.group_state import check_group_exists, consumed_topics, is_unknown_group
-from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     QueueName,
@@ -58,9 +58,11 @@ def plan_seek(
     chosen = list(topics) or sorted(consumed_topics(admin.progress(name)))
     if not chosen:
         check_group_exists(admin, name)
-        raise Failure(f"{name} has committed nothing yet: say which --topic")
+        raise Failure(f"{name} has committed no offsets", "Name a topic with --topic")
     if not topics and queue is not None and len(chosen) > 1:
-        raise click.UsageError(f"--queue needs --topic: {name} consumes {', '.join(chosen)}")
+        raise click.UsageError(
+            f"--queue needs --topic: {name} consumes several. Name one of {', '.join(chosen)}"
+        )
     if topics and is_unknown_group(admin, name):
         check_group_exists(admin, name)
     return [move for topic in chosen for move in _plan_topic(admin, name, topic, position, queue)]
@@ -98,7 +100,10 @@ def apply_seek(
             return
         except ClientError as error:
             queues = format_count(len(moves), "queue was", "queues were")
-            raise Failure(f"{describe_error(error)}; {done} of {queues} moved before") from error
+            explained = explain_error(error)
+            raise Failure(
+                f"{explained.problem} (after {done} of {queues} moved)", explained.remedy
+            ) from error
 
 
 def _plan_topic(
@@ -124,8 +129,9 @@ def _plan_topic(
             continue
         if committed is None and span.end > span.start:
             raise Failure(
-                f"{name} has committed nothing in {topic} {each.broker_name}:{each.queue_id}, so "
-                "that nothing is relative to it: seek to start, end, an offset or a time"
+                f"{name} has committed no offset in {topic} {each.broker_name}:{each.queue_id} "
+                "for a relative move",
+                "Seek to start, end, an offset or a time",
             )
         step = position.number if position.kind is PositionKind.FORWARD else -position.number
         to = min(max((committed or 0) + step, span.start), span.end)

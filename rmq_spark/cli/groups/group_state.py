@@ -150,8 +150,8 @@ def check_group_exists(admin: Admin, name: str) -> None:
     if name not in known:
         bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
         near = bare if bare in known else nearest_name(name, sorted(known))
-        hint = f"did you mean {near}? " if near else ""
-        raise Failure(f"there is no group {name}: {hint}rocketpoll group list shows all")
+        hint = f"Did you mean {near}? " if near else ""
+        raise Failure(f"there is no group {name}", f"{hint}List all with rocketpoll group list")
 
 
 def _queue_states(

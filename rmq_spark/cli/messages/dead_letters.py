@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq_spark.cli.groups.group_state import check_group_exists, is_unknown_group
 from rmq_spark.cli.messages.message_text import user_properties
 from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.cli.shell.parameter_types import (
@@ -117,10 +118,11 @@ def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
         )
     except RouteNotFound:
         admin.masters()
-        is_topic = group.startswith(DLQ_PREFIX)
-        hint = f"did you mean {group.removeprefix(DLQ_PREFIX)}? " if is_topic else ""
+        if group.startswith(DLQ_PREFIX) or is_unknown_group(admin, group):
+            check_group_exists(admin, group)
         raise Failure(
-            f"{group} has no dead letters; {hint}rocketpoll dlq list shows who has"
+            f"{group} has no dead letters",
+            "List the groups that have some with rocketpoll dlq list",
         ) from None
 
     queues = [stored_messages(admin.instance.api, span) for span in spans]
@@ -144,8 +146,8 @@ def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) 
         ]
         if not same:
             raise Failure(
-                f"{group} has no dead letter {wanted}: rocketpoll dlq show {group} -f '%i\\n' "
-                "lists them"
+                f"{group} has no dead letter {wanted}",
+                f"List their ids with rocketpoll dlq show {group} -f '%i\\n'",
             )
         found += same
     return found
@@ -161,16 +163,16 @@ def original_message(letter: MessageExt, group: str) -> Message:
         queue = letter.queue
         raise Failure(
             f"the dead letter {letter.message_id} of {group} at {queue.broker_name}:"
-            f"{queue.queue_id}@{letter.queue_offset} cannot be read: {letter.fault}; print it with "
-            "rocketpoll dlq show -o json, which has its stored bytes, and send it with rocketpoll "
-            "produce"
+            f"{queue.queue_id}@{letter.queue_offset} cannot be read: {letter.fault}",
+            "Print its stored bytes with rocketpoll dlq show -o json, and send them with "
+            "rocketpoll produce",
         )
     properties = letter.properties
     topic = properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
     if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
         raise Failure(
-            f"the dead letter {letter.message_id} of {group} does not say which topic it came "
-            "from: print it with rocketpoll dlq show -o json, and send it with rocketpoll produce"
+            f"the dead letter {letter.message_id} of {group} does not name its original topic",
+            "Print it with rocketpoll dlq show -o json, and send it with rocketpoll produce",
         )
     return Message(
         topic,

@@ -29,14 +29,14 @@ from rmq_spark.wire.properties import RESERVED_NAMES
     example="rocketpoll message $(rocketpoll consume orders -n 1 -f %i) --topic orders",
 )
 @click.argument("message_id", metavar="ID")
-@click.option("--topic", metavar="TOPIC", help="Where to look; without, all topics are searched.")
+@click.option("--topic", metavar="TOPIC", help="Search this topic. [default: all topics]")
 @output_option
 @connection_options
 def message(message_id: str, topic: str | None, output: str, access: ClusterAccess) -> None:
-    """Show where a message is, what it holds, and which groups have consumed it.
+    """Show where a message is, what it contains, and which groups have consumed it.
 
-    A group has, if it has committed an offset behind the message. One that filters it away passes
-    over it, and counts as well.
+    A group counts as having consumed the message once its committed offset is past it, also when
+    its filter skipped the message.
     """
     with access.admin() as admin:
         copies = find_copies(admin, message_id, topic, _print_search_count)
@@ -66,15 +66,14 @@ def message(message_id: str, topic: str | None, output: str, access: ClusterAcce
 
 def _print_search_count(topics: int) -> None:
     if sys.stderr.isatty():
-        searched = format_count(topics, "topic is", "topics are")
-        sys.stderr.write(f"{searched} searched; --topic is quicker\n")
+        sys.stderr.write(f"searching {format_count(topics, 'topic')}; --topic is faster\n")
 
 
 def _group_row(delivery: Delivery) -> dict[str, object]:
     state = {
         DeliveryState.CONSUMED: "consumed",
-        DeliveryState.WAITING: f"not yet: {delivery.messages_before} before it",
-        DeliveryState.NOT_STARTED: "has committed nothing",
+        DeliveryState.WAITING: f"waiting, {delivery.messages_before} before it",
+        DeliveryState.NOT_STARTED: "not started: no committed offset",
         DeliveryState.DEAD_LETTER: f"dead letter: rocketpoll dlq show {delivery.group}",
     }[delivery.state]
     return {

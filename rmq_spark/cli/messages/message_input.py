@@ -81,7 +81,7 @@ def _read_file(path: Path, *, whole: bool) -> Iterator[InputText]:
             else:
                 yield from _read_lines(f"{path} line", file)
     except OSError as error:
-        raise Failure(f"{path} cannot be read: {error.strerror}") from error
+        raise Failure(f"cannot read {path}: {error.strerror}", "Check the path") from error
 
 
 def _read_lines(origin: str, file: BinaryIO) -> Iterator[InputText]:
@@ -94,7 +94,7 @@ def _read_lines(origin: str, file: BinaryIO) -> Iterator[InputText]:
 
 def _check_size(data: bytes, origin: str) -> bytes:
     if len(data) > _TEXT_BYTES_MAX:
-        raise Failure(f"{origin} has over {_TEXT_BYTES_MAX} bytes: a message is smaller")
+        raise Failure(f"{origin} has more than {_TEXT_BYTES_MAX} bytes", "Send less per message")
     return data
 
 
@@ -134,17 +134,19 @@ def _from_json(line: bytes, defaults: MessageDefaults) -> Message:
     try:
         given: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise TypeError('needed an object, as {"body": "text", "keys": ["order-42"]}')
+        raise TypeError(
+            'not a JSON object. Write for example {"body": "text", "keys": ["order-42"]}'
+        )
     if given.get("fault") is not None:
         raise ValueError(
-            f"fault: this message could not be read ({given['fault']}), and body_base64 has its "
-            "stored bytes; leave fault out to send these as the body"
+            f"this message could not be read ({given['fault']}). Remove the field fault to send "
+            "the stored bytes in body_base64 as its body"
         )
     unknown = [name for name in given if name not in _FIELDS and name not in _CONSUME_FIELDS]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} means nothing; there are {', '.join(_FIELDS)}")
+        raise ValueError(f"unknown field {unknown[0]!r}. Use {', '.join(_FIELDS)}")
     return Message(
         defaults.topic,
         _body_of(given),
@@ -159,7 +161,7 @@ def _from_json(line: bytes, defaults: MessageDefaults) -> Message:
 
 def _body_of(fields: Mapping[str, Any]) -> bytes:
     if ("body" in fields) == ("body_base64" in fields):
-        raise ValueError("needed one of body and body_base64")
+        raise ValueError("no body, or two. Give either body or body_base64")
     if "body" in fields:
         body = fields["body"]
         return body.encode() if isinstance(body, str) else orjson.dumps(body)
@@ -172,7 +174,7 @@ def _body_of(fields: Mapping[str, Any]) -> bytes:
 def _properties_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
     properties = fields.get("properties") or {}
     if not isinstance(properties, dict):
-        raise TypeError('properties: needed an object of texts, as {"colour": "red"}')
+        raise TypeError('properties: not an object of strings. Write for example {"colour": "red"}')
     return properties
 
 
@@ -184,5 +186,5 @@ def parse_property(text: str) -> tuple[str, str]:
     """
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise click.UsageError(f"--property {text}: needed NAME=VALUE")
+        raise click.UsageError(f"--property {text} has no name or no =. Write NAME=VALUE")
     return name, value

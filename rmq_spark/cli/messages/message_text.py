@@ -94,8 +94,8 @@ def show_messages(
             sys.stdout.flush()
     if left_out:
         raise Failure(
-            f"{format_count(left_out, 'message')} left out, as named above: their bodies cannot be "
-            "read; use -o json to print their stored bytes"
+            f"cannot read the bodies of {format_count(left_out, 'message')}, named above",
+            "Print their stored bytes with -o json",
         )
 
 
@@ -215,7 +215,7 @@ def _parse_token(token: re.Match[str]) -> bytes | Callable[[MessageExt], bytes]:
     if escape in _ESCAPES:
         return _ESCAPES[escape]
     fields = " ".join(f"%{each}" for each in _FIELDS)
-    raise click.UsageError(f"-f: {token[0]!r} means nothing; there are {fields} %% \\n \\t \\xHH")
+    raise click.UsageError(f"-f: unknown field {token[0]!r}. Use {fields} %% \\n \\t \\xHH")
 
 
 def _bytes(text: str) -> bytes:

@@ -24,7 +24,7 @@ from rmq_spark.cli.messages.message_input import (
 )
 from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line, write_text
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.client.errors import ClientError, PartlySent
@@ -47,23 +47,24 @@ _GROUP: Final = "rocketpoll-produce"
 )
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--json", "is_json", is_flag=True, help="Lines are JSON objects: body or "
+@click.option("--json", "is_json", is_flag=True, help="Read lines as JSON objects with body or "
               "body_base64, keys, tags, properties, sharding_key, delay_level, flag.")  # fmt: skip
-@click.option("--whole", is_flag=True, help="Each file is one message, not each line.")
-@click.option("-t", "--tags", metavar="TAG", help="Tag that consumers filter by.")
-@click.option("-k", "--key", "keys", multiple=True, metavar="KEY", help="Key to look it up by; may "
-              "be given several times.")  # fmt: skip
+@click.option("--whole", is_flag=True, help="Send each file as one message, not each line.")
+@click.option("-t", "--tags", metavar="TAG", help="Tag by which consumers can filter.")
+@click.option("-k", "--key", "keys", multiple=True, metavar="KEY",
+              help="Key by which messages can be found. Repeatable.")  # fmt: skip
 @click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE",
-              help="A property; may be given several times.")  # fmt: skip
-@click.option("--sharding-key", metavar="KEY", help="All go to one queue, in order.")
-@click.option("--delay-level", type=click.IntRange(0, 18), default=0, metavar="1..18",
-              help="Deliver later: 1 s to 2 h, as the broker is set.")  # fmt: skip
+              help="User property. Repeatable.")  # fmt: skip
+@click.option("--sharding-key", metavar="KEY", help="Send all messages to one queue, in order.")
+@click.option("--delay-level", type=click.IntRange(0, 18), default=0, show_default=True,
+              metavar="N", help="Delay delivery: 1 to 18 are 1 s to 2 h, unless the broker is "
+              "configured otherwise.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="N",
-              help="Messages for each request.")  # fmt: skip
+              help="Messages per request.")  # fmt: skip
 @click.option("--rate", type=PositiveFloat(), metavar="N",
-              help="Most messages a second.")  # fmt: skip
+              help="Send at most this many messages per second.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text",
-              show_default=True, help="A summary, or a JSON line for each request.")  # fmt: skip
+              show_default=True, help="A summary, or one JSON line per request.")  # fmt: skip
 @connection_options
 def produce(
     topic: str,
@@ -83,11 +84,11 @@ def produce(
 ) -> None:
     """Send each line of stdin, or of files, as a message.
 
-    Empty lines are passed over, as RocketMQ takes no empty bodies. What "consume -o json" prints,
-    --json sends again, with keys, tags, properties, sharding key and flag.
+    Empty lines are skipped, because RocketMQ has no empty bodies. --json reads what "consume -o
+    json" prints, and sends it with keys, tags, properties, sharding key and flag.
     """
     if whole and (is_json or not files):
-        raise click.UsageError("--whole is for files, and not for JSON lines")
+        raise click.UsageError("--whole needs files, and excludes --json. Name the files")
     named = dict(parse_property(text) for text in properties)
     settings = MessageDefaults(topic, tags, keys, named, sharding_key, delay_level)
     made = parse_messages(read_texts(files, whole=whole), settings, is_json=is_json)
@@ -101,10 +102,9 @@ def produce(
                 if output == "json":
                     sys.stdout.buffer.write(_result_line(results, count))
         except (ClientError, Failure) as error:
-            text = (
-                describe_error(error) if isinstance(error, ClientError) else error.format_message()
-            )
-            raise Failure(f"{text}; {sent} before") from error
+            explained = explain_error(error) if isinstance(error, ClientError) else error
+            before = f" (after {sent})" if sent.count else ""
+            raise Failure(f"{explained.problem}{before}", explained.remedy) from error
     if output == "text":
         write_text(f"{sent}{sent.last_location}\n")
 
@@ -132,7 +132,7 @@ class SendCounter:
             return ""
         queue = self._last.queue
         newest = self._last.message_id.rpartition(",")[2]
-        return f"; the last is {newest} in {queue.broker_name}:{queue.queue_id}"
+        return f"; the last one is {newest} in {queue.broker_name}:{queue.queue_id}"
 
 
 def _send_batches(
@@ -205,7 +205,7 @@ def _progress() -> Iterator[Any]:
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.completed:,.0f} messages, {task.fields[rate]} a second"),
+        TextColumn("{task.completed:,.0f} messages, {task.fields[rate]} per second"),
         TimeElapsedColumn(),
     )
     started = time.monotonic()

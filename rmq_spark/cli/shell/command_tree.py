@@ -9,15 +9,20 @@ Listing the commands imports none of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import click
 
+from rmq_spark.cli.shell.failures import USAGE
 from rmq_spark.errors import nearest_name
 
 _HELP_NAMES: Final = ("-h", "--help")
+_RANGE: Final = re.compile(r"; [0-9<=>x]+(?=\])|  \[[0-9<=>x]+\]$")
+"""The range of a number in the help of an option; the error for another number has it."""
+
 HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_width": 100}
 
 
@@ -52,7 +57,7 @@ class CommandWithExample(click.Command):
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         for title, is_of_connection in (("Options", False), ("Connection", True)):
             records = [
-                record
+                (record[0], _RANGE.sub("", record[1]))
                 for option in options
                 if isinstance(option, ConnectionOption) is is_of_connection
                 and (record := option.get_help_record(ctx)) is not None
@@ -79,6 +84,13 @@ class CommandGroup(click.Group):
         settings.setdefault("context_settings", HELP_SETTINGS)
         super().__init__(*arguments, **settings)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Print the help as it is, with the exit code of wrong usage, if there is no subcommand."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(USAGE)
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -90,8 +102,8 @@ class CommandGroup(click.Group):
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             near = nearest_name(name, self.list_commands(ctx))
-            hint = f": did you mean {near!r}?" if near else ""
-            ctx.fail(f"there is no command {name!r}{hint}")
+            hint = f". Did you mean {near}?" if near else ""
+            ctx.fail(f"there is no command {name}{hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -116,7 +128,7 @@ class RootGroup(CommandGroup):
             return None
         command = getattr(import_module(leaf.module), leaf.name)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{leaf.module}.{leaf.name} is no command")
+            raise TypeError(f"{leaf.module}.{leaf.name} is not a command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

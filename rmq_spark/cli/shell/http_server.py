@@ -31,8 +31,8 @@ def explain_port_errors(host: str, port: int) -> Iterator[None]:
         yield
     except OSError as error:
         raise Failure(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port or "
-            "--host"
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            "Choose another --port or --host",
         ) from error
 
 

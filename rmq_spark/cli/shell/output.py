@@ -56,7 +56,7 @@ def output_option(function: _Function) -> _Function:
     """Add ``-o``, which a command passes to `show_rows` or `show_document`."""
     return click.option(
         "-o", "--output", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True,
-        help="What to print it as.",
+        help="Output format.",
     )(function)  # fmt: skip
 
 

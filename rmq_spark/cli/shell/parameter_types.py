@@ -10,7 +10,6 @@ Times without a zone are in this machine's.
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Collection
@@ -36,19 +35,25 @@ _SECONDS_MAX: Final = 1e9
 """A limit: thirty years of seconds."""
 
 
-class PositiveFloat(click.FloatRange):
+class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
     """Parses a number above 0, or one that is not below a minimum."""
 
+    name = "number"
+
     def __init__(self, minimum: float = 0.0, maximum: float = _SECONDS_MAX) -> None:
-        super().__init__(minimum, maximum, min_open=not minimum)
+        self._minimum, self._maximum = minimum, maximum
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the number in a text."""
-        number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is not a number.", param, ctx)
+        least = f"at least {self._minimum:g}" if self._minimum else "above 0"
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not (number > 0 and self._minimum <= number <= self._maximum):  # nor is NaN
+            self.fail(f"{value} is not {least} and at most {self._maximum:,.0f}", param, ctx)
         return number
 
 
@@ -65,7 +70,7 @@ _DURATION_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?")
 _MS_DIGITS: Final = 13
 _TIME_FORMS: Final = (
-    "@-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z or milliseconds, @1795424400000"
+    "@-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z or @1795424400000 (milliseconds)"
 )
 
 
@@ -90,7 +95,7 @@ class TopicPosition(NamedTuple):
 class PositionType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
     """Parses positions on the command line."""
 
-    name = "place"
+    name = "position"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -110,7 +115,9 @@ class PositionType(click.ParamType):  # type: ignore[type-arg]  # generic only i
             signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
             return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
         return self.fail(
-            f"{text!r} is none of start, end, -10, +10, 42 and {_TIME_FORMS}", param, ctx
+            f"{text!r} is not a position. Write start, end, -10, +10, 42, or a time: {_TIME_FORMS}",
+            param,
+            ctx,
         )
 
 
@@ -133,7 +140,9 @@ def parse_time_ms(text: str, now: float) -> int:
         return found
     if text.isascii() and text.isdigit():
         if len(text) != _MS_DIGITS:
-            raise ValueError(f"@{text} needs {_MS_DIGITS} digits, milliseconds since 1970")
+            raise ValueError(
+                f"@{text} is not a time in milliseconds since 1970. Write {_MS_DIGITS} digits"
+            )
         return int(text)
     try:
         moment = (
@@ -143,9 +152,12 @@ def parse_time_ms(text: str, now: float) -> int:
         )
         found = int(moment.timestamp() * 1_000)  # one without a zone is this machine's
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"@{text} is no time: write {_TIME_FORMS}") from None
+        raise ValueError(f"@{text} is not a time. Write {_TIME_FORMS}") from None
     if found > now * 1_000:
-        raise ValueError(f"@{text} is still to come; with a date it could be another day's")
+        raise ValueError(
+            f"@{text} is in the future. Add a date to mean another day, for example "
+            "@2026-11-23T18:00"
+        )
     if found < 0:
         raise ValueError(f"@{text} is before 1970")
     return found
@@ -190,7 +202,7 @@ class QueueName(NamedTuple):
         """
         if not queues:
             raise Failure(
-                f"{topic} has no queue {self}: rocketpoll topic describe {topic} shows them"
+                f"{topic} has no queue {self}", f"List them with rocketpoll topic describe {topic}"
             )
 
 
@@ -205,7 +217,7 @@ class QueueType(click.ParamType):  # type: ignore[type-arg]  # generic only in n
         """Return the queue that a text names."""
         found = _QUEUE_FORM.fullmatch(str(value))
         if found is None:
-            self.fail(f"{value!r} is no queue: write 3, or broker-a:3", param, ctx)
+            self.fail(f"{value!r} is not a queue. Write 3, or broker-a:3", param, ctx)
         return QueueName(found["broker"], int(found["number"]))
 
 

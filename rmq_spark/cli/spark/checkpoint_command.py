@@ -67,35 +67,35 @@ _COLUMNS: Final = (
 )
 @click.argument("directory")
 @click.option(
-    "--all", "is_all", is_flag=True, help=f"All batches, not only the last {_BATCHES_SHOWN}."
+    "--all", "is_all", is_flag=True, help=f"Show all batches. [default: the last {_BATCHES_SHOWN}]"
 )
-@click.option("--lag", is_flag=True, help="Show how far the query is behind, queue by queue.")
+@click.option("--lag", is_flag=True, help="Show the lag of the query, queue by queue.")
 @click.option("--to-group", "group", metavar="GROUP",
-              help="Have a group go on where the query is; it is made if need be.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="With --to-group: show it, and change nothing.")
-@click.option("--yes", is_flag=True, help="With --to-group: do not ask.")
-@click.option("--start", is_flag=True, help="Print option startingOffsets to go on behind a batch, "
-              "and no more.")  # fmt: skip
-@click.option("--batch", type=int, metavar="N", help="That batch (the last that was committed).")
-@click.option("--source", metavar="N",
-              help="Source of the query, by its number or name, if it has several.")  # fmt: skip
+              help="Move a group to the position of the query; create it if needed.")  # fmt: skip
+@click.option("--dry-run", is_flag=True,
+              help="With --to-group: show the moves, and change nothing.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="With --to-group: do not ask for confirmation.")
+@click.option("--start", is_flag=True, help="Print only the option startingOffsets with which "
+              "another query continues after a batch.")  # fmt: skip
+@click.option("--batch", type=int, metavar="N",
+              help="Batch for --start or --to-group. [default: the last committed]")  # fmt: skip
+@click.option("--source", metavar="N", help="Source of the query, by number or name. Needed for "
+              "--start and --to-group if there are several.")  # fmt: skip
 @output_option
 @connection_options
 def checkpoint(directory: str, *, output: str, access: ClusterAccess, **how: Any) -> None:
-    """Show what a streaming query's checkpoint says, and have others go on from it.
+    """Show a streaming query's checkpoint and lag, and let others continue from it.
 
     DIRECTORY is the query's checkpointLocation: a local directory, or a URL that Spark can read.
-    Only --lag and --to-group ask the cluster.
+    Only --lag and --to-group connect to the cluster.
     """
     ways = [name for name in ("is_all", "lag", "group", "start") if how[name]]
     if len(ways) > 1:
-        raise click.UsageError("--all, --lag, --to-group and --start: one at a time")
+        raise click.UsageError("--all, --lag, --to-group and --start exclude each other. Give one")
     if not {"group", "start"} & {*ways} and (how["batch"], how["source"]) != (None, None):
-        raise click.UsageError("--batch and --source are for --start and --to-group")
-    if how["dry_run"] and not how["group"]:
-        raise click.UsageError("--dry-run is for --to-group")
-    if how["yes"] and not how["group"]:
-        raise click.UsageError("--yes is for --to-group")
+        raise click.UsageError("--batch and --source need --start or --to-group. Add one of them")
+    if (how["dry_run"] or how["yes"]) and not how["group"]:
+        raise click.UsageError("--dry-run and --yes need --to-group. Add it")
     source = None if how["source"] is None else _parse_source(how["source"])
     try:
         if how["start"]:
@@ -138,7 +138,7 @@ def _spark_session(location: str) -> Iterator[SparkSession | None]:
         return
     if not has_pyspark():
         raise SparkError(
-            f"{location} is read by Spark, and this Python has no pyspark: {INSTALL_PYSPARK}"
+            f"reading {location} needs Spark, and this Python has no pyspark. Run {INSTALL_PYSPARK}"
         )
     from pyspark.sql import SparkSession  # noqa: PLC0415  # brings Java
 
@@ -221,11 +221,11 @@ def _show_batches(batches: Sequence[CheckpointedBatch], output: str, *, is_all: 
     shown = batches if is_all else batches[-_BATCHES_SHOWN:]
     if output != "table":
         rows = [_row(batch, *each) for batch in shown for each in _positions(batch)]
-        show_rows(rows, _COLUMNS, output, empty_text="no source of it is rocketpoll's")
+        show_rows(rows, _COLUMNS, output, empty_text="no rocketpoll source in these batches")
         return
     if len(shown) < len(batches):
-        hidden = format_count(len(batches) - len(shown), "earlier batch is", "earlier batches are")
-        write_text(f"{hidden} not shown: --all\n")
+        hidden = format_count(len(batches) - len(shown), "earlier batch", "earlier batches")
+        write_text(f"{hidden} not shown. Add --all to see them\n")
     for batch in shown:
         write_text("".join(f"{line}\n" for line in _batch_lines(batch)))
 
@@ -257,7 +257,7 @@ def _batch_lines(batch: CheckpointedBatch) -> Iterator[str]:
     state = "committed" if batch.is_committed else "not committed"
     yield f"batch {batch.batch_id}  {_time(batch.timestamp_ms)}  {state}"
     if not batch.offsets:
-        yield "  no source of it is rocketpoll's"
+        yield "  no rocketpoll source"
     for source, queue, position in _positions(batch):
         stored = "" if position.stored_ms is None else f"  last stored {_time(position.stored_ms)}"
         name = f"{queue.topic} > {queue.broker_name} > {queue.queue_id}"

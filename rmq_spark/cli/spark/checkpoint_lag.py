@@ -75,9 +75,9 @@ def plan_moves(
     sources = dict.fromkeys(each.source for each in positions)
     there = ", ".join(map(str, sources)) or "none"
     if source is None and len(sources) > 1:
-        raise Failure(f"the query has the sources {there}: name one by --source")
+        raise Failure(f"the query has several sources: {there}", "Choose one with --source")
     if source is not None and source not in sources:
-        raise Failure(f"source {source} is none of rocketpoll's; these are: {there}")
+        raise Failure(f"source {source} is not a rocketpoll source", f"Use one of: {there}")
     chosen = [each for each in positions if source is None or each.source == source]
     committed = {
         lag.queue: lag.consumer_offset
@@ -91,7 +91,8 @@ def plan_moves(
     ]
     if not moves:
         raise Failure(
-            "none of the checkpoint's queues is there: rocketpoll checkpoint DIR --lag shows them, "
-            "rocketpoll cluster info the brokers"
+            "none of the checkpoint's queues exists",
+            "Compare them (rocketpoll checkpoint DIR --lag) with the brokers (rocketpoll cluster "
+            "info)",
         )
     return moves

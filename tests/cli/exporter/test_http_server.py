@@ -38,7 +38,7 @@ def test_a_path_is_answered_and_another_is_told_which_there_are(port):
     with pytest.raises(urllib.error.HTTPError) as raised:
         asked(port, "/")
     with raised.value as answer:
-        assert (answer.code, answer.read()) == (404, b"there are /metrics\n")
+        assert (answer.code, answer.read()) == (404, b"no such path. Use one of: /metrics\n")
 
 
 def test_nobody_is_asked_for_the_name_of_this_machine(monkeypatch):

@@ -40,7 +40,7 @@ def render_body(body: bytes, fault: str | None = None) -> BodyView:
     if fault is not None:
         shown = None if len(body) <= _HEX_BYTES_MAX else _HEX_BYTES_MAX
         lines = "\n".join(_hex_lines(body[:_HEX_BYTES_MAX]))
-        said = el("p.notice", f"This message cannot be read: {fault}. These are its stored bytes:")
+        said = el("p.notice", f"This message cannot be read: {fault}. Its stored bytes are:")
         return BodyView("stored bytes", join(said, el("pre.body.hex", lines)), shown)
     document = _json_of(body)
     if document is not None:

@@ -56,9 +56,7 @@ def chart(
             el("span", _clock(points[0]) if len(points) > 1 else ""),
             el(
                 "span",
-                f"max {format_value(top)}"
-                if len(points) > 1
-                else "the line begins in a few seconds",
+                f"max {format_value(top)}" if len(points) > 1 else "collecting data",
             ),
             el("span", _clock(points[-1]) if len(points) > 1 else ""),
         ),

@@ -172,7 +172,7 @@ def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html
         el("span", f"{first:,}-{min(first + PAGE_ROWS - 1, count):,} of {count:,}"),
         el(
             "span",
-            el("a.button", "Before", href=href(page_number - 1)) if page_number > 1 else None,
+            el("a.button", "Previous", href=href(page_number - 1)) if page_number > 1 else None,
             el("a.button", "Next", href=href(page_number + 1))
             if page_number * PAGE_ROWS < count
             else None,
@@ -246,7 +246,7 @@ def _bar(ratio: float, tone: str) -> Html:
 
 def sign_in_link(next_path: str) -> Html:
     """Return the button that leads to signing in, and from there to a path."""
-    return el("p", el("a.button.primary", "Sign in to do it", href=sign_in_path(next_path)))
+    return el("p", el("a.button.primary", "Sign in to apply", href=sign_in_path(next_path)))
 
 
 def sign_in_path(next_path: str) -> str:
@@ -267,7 +267,7 @@ def _format_age(seconds: float) -> str:
     for unit, text in _AGE_UNITS:
         if seconds >= unit:
             return f"{seconds / unit:.0f} {text} ago"
-    return "just now" if seconds > -1 else "to come"
+    return "just now" if seconds > -1 else "in the future"
 
 
 NO_VALUE: Final = el("span.none", "-")

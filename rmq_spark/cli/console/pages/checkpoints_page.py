@@ -40,7 +40,7 @@ _BATCHES_SHOWN: Final = 20
 _LIST_COLUMNS: Final = (
     HtmlTableColumn("Directory", "grow"),
     HtmlTableColumn("Last batch", "number"),
-    HtmlTableColumn("Began", "number"),
+    HtmlTableColumn("Started", "number"),
     HtmlTableColumn("Behind", "number"),
 )
 _QUEUE_COLUMNS: Final = (
@@ -50,13 +50,13 @@ _QUEUE_COLUMNS: Final = (
     HtmlTableColumn("Next", "number"),
     HtmlTableColumn("End", "number.wide"),
     HtmlTableColumn("Behind", "number"),
-    HtmlTableColumn("Last read was stored", "number.wide"),
+    HtmlTableColumn("Last read stored", "number.wide"),
 )
 _BATCH_COLUMNS: Final = (
     HtmlTableColumn("Batch", "number"),
-    HtmlTableColumn("Began", "grow"),
+    HtmlTableColumn("Started", "grow"),
     HtmlTableColumn("State"),
-    HtmlTableColumn("Messages in it", "number"),
+    HtmlTableColumn("Messages", "number"),
 )
 
 
@@ -64,9 +64,9 @@ def checkpoints(visit: Visit) -> Page:
     """Return the list of the checkpoints that the console was started with."""
     if not visit.checkpoints:
         nothing = empty_state(
-            "No checkpoints are named",
-            "Name the checkpointLocation of a query, and its batches and its lag show here. It is "
-            "read from this machine's files; a browser can name none.",
+            "No checkpoints",
+            "Start the console with the checkpointLocation of a query to see its batches and lag "
+            "here. The console reads it from this machine's files:",
             command=visit.command("console", options=["--checkpoint", "/srv/checkpoints/orders"]),
         )
         return Page("Checkpoints", nothing, "checkpoints")
@@ -84,7 +84,9 @@ def checkpoint(visit: Visit) -> Page:
     is_known = text.isascii() and text.isdigit() and int(text[:9]) < len(visit.checkpoints)
     if not is_known:
         raise PageError(
-            HTTPStatus.NOT_FOUND, "There is no such checkpoint.", "The list shows all there are."
+            HTTPStatus.NOT_FOUND,
+            "There is no such checkpoint.",
+            "Choose one on the Checkpoints page.",
         )
     directory = visit.checkpoints[int(text)]
     trail = (("Checkpoints", "/checkpoints"),)
@@ -100,7 +102,7 @@ def checkpoint(visit: Visit) -> Page:
             [
                 ("Behind", number_text(total_behind(places))),
                 ("Last committed", f"batch {last.batch_id}" if last.is_committed else "none"),
-                ("Began", age(last.timestamp_ms)),
+                ("Started", age(last.timestamp_ms)),
             ]
         ),
         card("Queues", table(_QUEUE_COLUMNS, [_queue_row(each) for each in places])),
@@ -108,8 +110,8 @@ def checkpoint(visit: Visit) -> Page:
     )
     says = el(
         "p.hint",
-        "Behind is what the topics hold beyond the last committed batch. To start another query "
-        "there:",
+        "Behind counts the messages after the last committed batch. To get the option with which "
+        "another query continues there:",
     )
     command = visit.command("checkpoint", directory, options=["--start"])
     return Page(directory, join(content, says, command), "checkpoints", trail)
@@ -130,7 +132,10 @@ def _list_row(visit: Visit, index: int, directory: str) -> HtmlTableRow:
 
 
 def _unreadable_checkpoint(error: Exception) -> Html:
-    says = "Is it the checkpointLocation of a query that reads from rocketpoll, on this machine?"
+    says = (
+        "Check that it is the checkpointLocation of a query that reads from rocketpoll, on this "
+        "machine."
+    )
     return alert("This checkpoint cannot be read", str(error), says)
 
 
@@ -142,7 +147,7 @@ def _queue_row(position: QueryPosition) -> HtmlTableRow:
             el("a", queue.topic, href=topic_path(queue.topic)),
             queue_text(queue),
             number_text(position.next_offset),
-            "gone" if position.end is None else number_text(position.end),
+            "deleted" if position.end is None else number_text(position.end),
             NO_VALUE if position.behind is None else number_text(position.behind),
             age(position.stored_ms),
         )

@@ -49,18 +49,18 @@ from rmq_spark.wire.names import dlq_topic
 _GROUP_COLUMNS: Final = (
     HtmlTableColumn("Group", "grow"),
     HtmlTableColumn("Dead letters", "number"),
-    HtmlTableColumn("Last came", "number"),
+    HtmlTableColumn("Last stored", "number"),
 )
 _LETTER_COLUMNS: Final = (
     HtmlTableColumn("", "tick"),
-    HtmlTableColumn("Came"),
+    HtmlTableColumn("Stored"),
     HtmlTableColumn("From topic"),
     HtmlTableColumn("Keys", "wide"),
     HtmlTableColumn("Body", "grow"),
 )
 _RESEND_COLUMNS: Final = (
     HtmlTableColumn("Dead letter"),
-    HtmlTableColumn("Goes to"),
+    HtmlTableColumn("To topic"),
     HtmlTableColumn("Keys", "wide"),
     HtmlTableColumn("Body", "grow"),
 )
@@ -101,12 +101,12 @@ def letters(visit: Visit) -> Page:
         older = el("a.button", "Older", href=_letters_path(group, **found.older))
     content = el(
         "form",
-        el("p.hint", "Resent, a dead letter is a new message in the topic that it came from: all "
-           "groups of that topic get it. The dead letter stays. Mend what made the group fail "
-           "first."),
+        el("p.hint", "Fix the cause of the failures first. Resending a dead letter sends a new "
+           "message to its original topic: all groups of that topic receive it. The dead letter "
+           "stays."),
         el("div.switches", el("label.switch", el("input", type="checkbox", data_all=True),
                               " All on this page"),
-           el("button.primary", "Show what resending would do", type="submit"), older),
+           el("button.primary", "Preview resend", type="submit"), older),
         table(_LETTER_COLUMNS, rows),
         action=path("dead-letters", group, "resend"),
     )  # fmt: skip
@@ -119,7 +119,7 @@ def resend_plan(visit: Visit) -> Page:
     chosen = _chosen_letters(visit, group, visit.request.query)
     count = format_count(len(chosen), "message")
     content = join(
-        el("p", badge("dry run"), " Nothing has been sent. These would be:"),
+        el("p", badge("dry run"), " Nothing has been sent. These messages would be:"),
         table(_RESEND_COLUMNS, [_plan_row(letter, group) for letter in chosen]),
         _confirmation(visit, group, chosen, count),
         card(
@@ -158,8 +158,8 @@ def _chosen_letters(
     if not places or len(places) > _RESEND_MAX:
         raise PageError(
             HTTPStatus.BAD_REQUEST,
-            "No dead letter is chosen." if not places else "Those are too many at once.",
-            f"Tick 1 to {_RESEND_MAX} of them first.",
+            "No dead letters are selected." if not places else "Too many are selected.",
+            f"Select 1 to {_RESEND_MAX} dead letters.",
         )
     chosen = []
     for queue, queue_offset in places:
@@ -168,7 +168,7 @@ def _chosen_letters(
             raise PageError(
                 HTTPStatus.NOT_FOUND,
                 f"There is no dead letter at {location_text(queue, queue_offset)}.",
-                "It was deleted since: load the list again.",
+                "It may have been deleted. Reload the list.",
             )
         chosen.append(letter)
     return chosen
@@ -177,7 +177,7 @@ def _chosen_letters(
 def _confirmation(visit: Visit, group: str, chosen: Sequence[MessageExt], count: str) -> Html:
     places = [("at", location_text(letter.queue, letter.queue_offset)) for letter in chosen]
     if not visit.is_writable:
-        says = "This console only reads: start it with --writes, or use the command below."
+        says = "This console is read-only. Start it with --writes, or use the command below."
         return el("p.hint", says)
     if visit.session is None:
         query = urlencode(places)
@@ -186,7 +186,7 @@ def _confirmation(visit: Visit, group: str, chosen: Sequence[MessageExt], count:
         "form.actions",
         hidden_fields([*places, *form_fields(visit.session)]),
         el("button.primary", f"Resend {count}", type="submit"),
-        el("a.button", "Leave it", href=_letters_path(group)),
+        el("a.button", "Cancel", href=_letters_path(group)),
         action=path("dead-letters", group, "resend"),
         method="post",
     )
@@ -198,7 +198,7 @@ def _row(letter: MessageExt) -> HtmlTableRow:
     origin = letter.properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
     return HtmlTableRow(
         (
-            el("input", type="checkbox", name="at", value=place, aria_label=f"Choose {place}"),
+            el("input", type="checkbox", name="at", value=place, aria_label=f"Select {place}"),
             el("a", timestamp(letter.store_timestamp), href=href),
             el("a", origin, href=topic_path(origin)),
             [el("code.chip", key[:40]) for key in letter.keys[:3]],
@@ -253,15 +253,15 @@ def _page(group: str, content: Html, title: str | None = None) -> Page:
 def _no_dead_letters() -> Html:
     return empty_state(
         "No dead letters",
-        "A message that a group fails again and again (16 times, unless its consumers say "
-        "otherwise) is put aside, so that it holds up nothing else. It shows here, and can be "
-        "sent once more when what made the group fail is mended.",
+        "A message becomes a dead letter when a group has failed to consume it too often (after "
+        "16 retries, unless its consumers are configured otherwise). It appears here, and can be "
+        "resent once the cause is fixed.",
     )
 
 
 def _no_dead_letters_of(group: str) -> Html:
     return empty_state(
         f"{group} has no dead letters",
-        "It has given up no message. ",
-        el("a", "See the group", href=group_path(group)),
+        "The group has not given up on any message. ",
+        el("a", "Show the group", href=group_path(group)),
     )

@@ -66,9 +66,9 @@ _PLAN_COLUMNS: Final = (
     HtmlTableColumn("Topic", "grow"),
     HtmlTableColumn("Queue"),
     HtmlTableColumn("Committed", "number"),
-    HtmlTableColumn("Goes to", "number"),
-    HtmlTableColumn("Moves", "number.wide"),
-    HtmlTableColumn("Behind then", "number.wide"),
+    HtmlTableColumn("New offset", "number"),
+    HtmlTableColumn("Change", "number.wide"),
+    HtmlTableColumn("Behind after", "number.wide"),
 )
 
 
@@ -106,14 +106,14 @@ def seek_form(group: str, topics: Sequence[str]) -> Html:
             el("input", name="to", id="to", required=True, placeholder="@09:00",
                autocomplete="off"),
             el("span.hint", "start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00), +1 "
-               "to skip a message, -10 to repeat ten"),
+               "to skip one message, -10 to repeat ten"),
         ),
         el("div.field", el("label", "Topic", for_="topic"),
            el("select", options, name="topic", id="topic")),
         el("div.field", el("label", "Queue", for_="queue"),
            el("input", name="queue", id="queue", placeholder="all, or broker-a:0",
               autocomplete="off")),
-        el("button.primary", "Show what it would do", type="submit"),
+        el("button.primary", "Preview", type="submit"),
         action=group_path(group, "seek"),
     )  # fmt: skip
 
@@ -135,15 +135,15 @@ def seek(visit: Visit) -> Page:
     is_relative = wish.position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     if is_relative and visit.request.field("seen") != _digest(moves):
         changed = alert(
-            "The group has moved on since",
-            "Nothing was changed. This is what the seek would do from where the group is now.",
+            "The group's offsets have changed since the preview",
+            "Nothing was changed. The table shows the seek from the present offsets.",
         )
         return _plan_page(visit, wish, moves, changed)
     apply_seek(visit.admin, wish.group, moves, wish.position, is_all=wish.queue is None)
     done = el(
         "div.card.notice",
         badge("moved", "good"),
-        f" {wish.group} goes on there. Members that are online have been told.",
+        f" {wish.group} continues from the new offsets. Online members have been notified.",
     )
     back = el("a.button", f"Back to {wish.group}", href=group_path(wish.group))
     return _page(wish, join(done, _move_table(moves), el("p", back)))
@@ -159,7 +159,7 @@ def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
     text, queue = read_field("to"), read_field("queue")
     if not text:
         raise PageError(
-            HTTPStatus.BAD_REQUEST, "Where should the group go on?", "Give a place, as @09:00."
+            HTTPStatus.BAD_REQUEST, "No position given.", "Enter one, for example @09:00."
         )
     if _TIME_START.match(text):
         text = f"@{text}"
@@ -179,14 +179,17 @@ def _plan_page(
 ) -> Page:
     if not moves:
         return _page(
-            request, empty_state("No queues there", "The group has nothing to move there.")
+            request,
+            empty_state(
+                "Nothing to move", "The group has no committed offsets in that topic or queue."
+            ),
         )
     return _page(
         request,
         join(
             notice,
             el("p", badge("dry run"), " Nothing has been changed. ", el("strong", request.group),
-               " would go on so:"),
+               " would continue from these offsets:"),
             _move_table(moves),
             _confirmation(visit, request, moves),
             card("On the command line", request.command(visit)),
@@ -196,7 +199,7 @@ def _plan_page(
 
 def _confirmation(visit: Visit, request: _SeekRequest, moves: Sequence[OffsetMove]) -> Html:
     if not visit.is_writable:
-        says = "This console only reads: start it with --writes, or use the command below."
+        says = "This console is read-only. Start it with --writes, or use the command below."
         return el("p.hint", says)
     if visit.session is None:
         return sign_in_link(request.path)
@@ -211,7 +214,7 @@ def _confirmation(visit: Visit, request: _SeekRequest, moves: Sequence[OffsetMov
         "form.actions",
         hidden_fields(fields),
         el("button.primary", f"Move {format_count(len(moves), 'queue')}", type="submit"),
-        el("a.button", "Leave it", href=group_path(request.group)),
+        el("a.button", "Cancel", href=group_path(request.group)),
         action=group_path(request.group, "seek"),
         method="post",
     )
@@ -321,7 +324,7 @@ def group(visit: Visit) -> Page:
         card("Members", _members(state)),
     )
     topics = sorted({each.lag.queue.topic for each in state.queues})
-    seeking = card("Go on elsewhere", seek_form(name, topics))
+    seeking = card("Move offsets", seek_form(name, topics))
     return Page(name, join(content, seeking), "groups", (("Groups", "/groups"),))
 
 
@@ -335,7 +338,7 @@ def _list_row(admin: Admin, name: str) -> HtmlTableRow:
             number_text(members),
             number_text(behind),
             age(last_consumed_ms),
-            shown or "nothing yet",
+            shown or "none yet",
         ),
         group_path(name),
     )
@@ -373,8 +376,8 @@ def _diagnosis(state: GroupState) -> Html:
     if not state.members:
         return el(
             "div.card.notice",
-            el("strong", "Nobody consumes. "),
-            "No member of this group is online, so its messages wait. Start its consumers.",
+            el("strong", "No consumer is online. "),
+            "Messages wait until one is. Start the group's consumers.",
         )
     lone = [each for each in behind if each.member is None]
     if lone:
@@ -382,8 +385,8 @@ def _diagnosis(state: GroupState) -> Html:
         return el(
             "div.card.notice",
             el("strong", "Queues without a member. "),
-            f"No member says that it has {names}: it may be busy, or another of the group's "
-            "members subscribes to something else.",
+            f"No member reports {names}. A member may be busy, or the members of the group "
+            "subscribe to different topics.",
         )
     oldest = min(behind, key=lambda each: each.waiting_since_ms or now_ms)
     if now_ms - (oldest.waiting_since_ms or now_ms) < _STUCK_MS:
@@ -391,12 +394,12 @@ def _diagnosis(state: GroupState) -> Html:
     return el(
         "div.card.notice",
         el("strong", "Furthest behind: "),
-        f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message waits since ",
+        f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message was stored ",
         age(oldest.waiting_since_ms),
         ". ",
         *_describe_last_try(oldest, now_ms),
-        _next_message(oldest, "Look at it"),
-        " to see what its consumer is stuck on; ",
+        _next_message(oldest, "Look at the message"),
+        " to see what the consumer is stuck on, or ",
         el("a", "skip it", href=_skip_path(state.name, oldest)),
         " if it cannot be consumed.",
     )
@@ -407,18 +410,18 @@ def _describe_last_try(state: QueueState, now_ms: int) -> Iterator[Html | str]:
     if state.last_tried_ms is None:
         return
     if now_ms - state.last_tried_ms < _STUCK_MS:
-        yield "Its member has just tried: the listener fails, or is slow. "
+        yield "Its member has just tried it: the listener fails, or is slow. "
         return
-    yield "Its member has taken up nothing since "
+    yield "Its member last tried a message "
     yield age(state.last_tried_ms)
-    yield ": the listener hangs, or works on one message since then. Restart it, also to skip. "
+    yield ": the listener hangs, or still works on that one. Restart the member, also to skip. "
 
 
 def _queues(state: GroupState, points: Mapping[str, Sequence[Point]]) -> Html:
     if not state.queues:
         return empty_state(
             "Nothing consumed yet",
-            "The group has committed no offsets. Its queues show here once it has.",
+            "The group has committed no offsets. Its queues appear here when it does.",
         )
     return table(_QUEUE_COLUMNS, [_queue_row(state.name, each, points) for each in state.queues])
 
@@ -433,7 +436,7 @@ def _queue_row(name: str, state: QueueState, points: Mapping[str, Sequence[Point
             number_text(lag.consumer_offset),
             number_text(lag.broker_offset),
             number_text(lag.messages),
-            sparkline(points.get(_series_name(lag.queue), ()), "messages behind, of late"),
+            sparkline(points.get(_series_name(lag.queue), ()), "recent lag in messages"),
             _next_message(state, age(state.waiting_since_ms)) if is_behind else NO_VALUE,
             truncated(state.member or "none"),
             el("a.button.small", "Skip one", href=_skip_path(name, state)) if is_behind else None,
@@ -455,7 +458,7 @@ def _members(state: GroupState) -> Html:
     if not state.members:
         return empty_state(
             "No members",
-            "Consumers that start with this group's name show here, with the queues they have.",
+            "Consumers that start with this group's name appear here with their queues.",
         )
     return table(
         _MEMBER_COLUMNS,
@@ -478,6 +481,6 @@ def _no_groups(query: str) -> Html:
         return empty_state(f"No group has {query} in its name", el("a", "Show all", href="/groups"))
     return empty_state(
         "No groups yet",
-        "A consumer group shares the queues of a topic among its members, and remembers how far "
-        "they have come. A consumer's first start makes its group.",
+        "A consumer group shares the queues of a topic among its members, and stores their "
+        "offsets. The first start of a consumer creates its group.",
     )

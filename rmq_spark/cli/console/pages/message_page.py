@@ -43,7 +43,7 @@ _PROPERTY_COLUMNS: Final = (HtmlTableColumn("Name"), HtmlTableColumn("Value", "g
 _STATE_BADGES: Final = {
     DeliveryState.CONSUMED: ("consumed", "good"),
     DeliveryState.WAITING: ("waiting", "warn"),
-    DeliveryState.NOT_STARTED: ("not begun", "plain"),
+    DeliveryState.NOT_STARTED: ("not started", "plain"),
     DeliveryState.DEAD_LETTER: ("dead letter", "bad"),
 }
 
@@ -53,7 +53,7 @@ def message(visit: Visit) -> Page:
     found = _read_message(visit)
     queue, queue_offset = found.queue, found.queue_offset
     body = render_body(found.body, found.fault)
-    cut = "" if body.shown_bytes is None else f", of which the first {size(body.shown_bytes)} stand"
+    cut = "" if body.shown_bytes is None else f", first {size(body.shown_bytes)} shown"
     aside = el(
         "span.hint",
         f"{body.kind}, {size(len(found.body))}{cut}  ",
@@ -67,9 +67,9 @@ def message(visit: Visit) -> Page:
             "div",
             card("Body", el("div.card.scroll", body.element), header_content=aside),
             card("Properties", _properties(own) if own else _no_properties()),
-            el("details", el("summary", "RocketMQ's own properties"), _properties(system)),
+            el("details", el("summary", "System properties"), _properties(system)),
         ),
-        el("div", card("Place", _location(found)), card("Way", _trace(visit, found))),
+        el("div", card("Location", _location(found)), card("Trace", _trace(visit, found))),
     )
     trail = (("Topics", "/topics"), (found.topic, topic_path(found.topic)))
     title = f"{queue_text(queue)} @ {queue_offset}"
@@ -91,8 +91,9 @@ def _read_message(visit: Visit) -> MessageExt:
     if found is None:
         raise PageError(
             HTTPStatus.NOT_FOUND,
-            f"{topic} holds no message in {queue_text(place[0])} at {queue_offset}.",
-            "It was deleted since, or is still to come: the topic's queues show what they hold.",
+            f"{topic} has no message in {queue_text(place[0])} at {queue_offset}.",
+            "It has been deleted, or not stored yet. See the topic's queues for the offsets they "
+            "hold.",
         )
     return found
 
@@ -124,8 +125,8 @@ def _trace(visit: Visit, message: MessageExt) -> Html:
     ]  # fmt: skip
     if message.topic.startswith(DLQ_PREFIX):
         group = message.topic.removeprefix(DLQ_PREFIX)
-        link = el("a", "Its dead letters", href=path("dead-letters", group))
-        steps.append(_step("bad", f"Given up by {group}", link, ""))
+        link = el("a", "all dead letters", href=path("dead-letters", group))
+        steps.append(_step("bad", f"Dead letter of {group}", link, ""))
     steps += [_delivery_step(each) for each in made]
     if not made:
         steps.append(_step("plain", "No group consumes this topic", None, ""))
@@ -138,11 +139,11 @@ def _delivery_step(delivery: Delivery) -> Html:
     if delivery.state is DeliveryState.WAITING:
         says = f"{delivery.messages_before:,} before it; the group is at {delivery.committed:,}"
     elif delivery.state is DeliveryState.NOT_STARTED:
-        says = "the group has committed nothing in this queue"
+        says = "the group has no committed offset in this queue"
     elif delivery.state is DeliveryState.CONSUMED and delivery.retries:
-        says = f"given back {format_count(delivery.retries, 'time')} for another try"
+        says = f"redelivered {format_count(delivery.retries, 'time')}"
     elif delivery.state is DeliveryState.DEAD_LETTER:
-        says = "the group has failed it too often"
+        says = "the group failed to consume it too often"
     name = el("a", delivery.group, href=group_path(delivery.group))
     letters = None
     if delivery.state is DeliveryState.DEAD_LETTER:
@@ -158,7 +159,7 @@ def _neighbours(message: MessageExt) -> Html:
     before = message.queue_offset - 1
     return el(
         "div.switches",
-        el("a.switch", "Message before", href=message_path(message.queue, before))
+        el("a.switch", "Previous message", href=message_path(message.queue, before))
         if before >= 0
         else None,
         el("a.switch", "Next message", href=message_path(message.queue, message.queue_offset + 1)),
@@ -176,6 +177,6 @@ def _property_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[HtmlTableRow]:
 
 def _no_properties() -> Html:
     return empty_state(
-        "No properties of its own",
-        "A sender may add names with values, by which consumers can select in SQL.",
+        "No user properties",
+        "Producers can add properties, by which consumers can select messages with SQL92.",
     )

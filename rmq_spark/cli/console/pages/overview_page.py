@@ -75,9 +75,9 @@ def overview(visit: Visit) -> Page:
                 "overview",
                 empty_state(
                     "No brokers",
-                    "The name servers answer, and know no broker: none was started yet, or it is "
-                    "away, and its log says why. This page shows it as soon as it registers. A "
-                    "broker of rocketpoll's is its own name server:",
+                    "The name servers answer, but no broker is registered. Start one, or read the "
+                    "log of one that runs: this page shows it as soon as it registers. A "
+                    "rocketpoll broker has a built-in name server:",
                     command=command_box("rocketpoll broker"),
                 ),
             ),
@@ -130,7 +130,7 @@ def group_limit_hint(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Htm
     if len(series) < _GROUPS_QUERIED_MAX:
         return None
     command = visit.access.command("top")
-    return el("p.hint", f"The first {_GROUPS_QUERIED_MAX} groups by name. {command} shows all.")
+    return el("p.hint", f"First {_GROUPS_QUERIED_MAX} groups by name. To see all, run {command}.")
 
 
 def _query_lags(admin: Admin) -> Mapping[str, float]:
@@ -150,7 +150,7 @@ def _group_table(visit: Visit) -> Html | None:
         HtmlTableRow(
             (
                 el("a", name, href=group_path(name)),
-                sparkline(series[name], "messages behind, of late"),
+                sparkline(series[name], "recent lag in messages"),
                 number_text(series[name][-1].value),
             ),
             group_path(name),
@@ -188,7 +188,7 @@ def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
         check for broker in brokers for check in check_broker(broker) if check.remedy is not None
     ]
     if not wrong:
-        return el("p.well", badge("All is well", "good"), " Every broker answers.")
+        return el("p.well", badge("Brokers: ok", "good"), " Every broker answers.")
     return join(
         alert(f"{each.subject}: {each.detail}", visit.access.complete_commands(f"{each.remedy}."))
         for each in wrong
@@ -198,14 +198,14 @@ def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
 def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> HtmlTableRow:
     now, morning = broker.number("msgPutTotalTodayNow"), broker.number("msgPutTotalTodayMorning")
     name: Child = el("div", el("strong", broker.title), el("div.sub", broker.address))
-    state = badge("answers", "good") if broker.info is not None else badge("away", "bad")
+    state = badge("online", "good") if broker.info is not None else badge("no answer", "bad")
     info = broker.info or {}
     return HtmlTableRow(
         (
             name,
             state,
             rate(_figure(broker, "in")),
-            sparkline(points.get(f"{broker.title} in", ()), "messages in, of late"),
+            sparkline(points.get(f"{broker.title} in", ()), "recent messages in"),
             rate(_figure(broker, "out")),
             number_text(None if now is None or morning is None else now - morning),
             fill_bar(_figure(broker, "disk")),
@@ -224,7 +224,7 @@ _BROKER_CHARTS: Final[Mapping[str, tuple[str, ValueFormat]]] = {
     "in": ("Messages in", rate),
     "out": ("Messages out", rate),
     "disk": ("Disk in use", lambda part: f"{part:.0%}"),
-    "held pulls": ("Pulls that wait", lambda count: f"{count:,.0f}"),
+    "held pulls": ("Waiting pulls", lambda count: f"{count:,.0f}"),
     "to flush": ("Bytes to flush", lambda count: size(int(count))),
     "to dispatch": ("Bytes to dispatch", lambda count: size(int(count))),
 }
@@ -253,8 +253,8 @@ def charts(visit: Visit) -> Page:
         )
         for broker in brokers
     ]
-    says = el("p.hint", "A point every 5 seconds while a browser shows a chart, 20 minutes in all. "
-              "For more than that, have Prometheus read the broker, or run "
+    says = el("p.hint", "The console samples every 5 seconds while a browser shows a chart, and "
+              "keeps 20 minutes. For a longer history, let Prometheus scrape the broker, or run "
               f"{visit.access.command('exporter')}.")  # fmt: skip
     return Page("Charts", live_region("charts", parts, _group_charts(visit), says), "charts")
 

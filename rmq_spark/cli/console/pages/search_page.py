@@ -61,11 +61,11 @@ def search(visit: Visit) -> Page | Response:
         if names
     ]
     if len(found_topics) > _NAMES_SHOWN:
-        parts.append(el("p", el("a", "All topics like it", href=path("topics", q=wanted))))
+        parts.append(el("p", el("a", "All matching topics", href=path("topics", q=wanted))))
     nothing = empty_state(
-        f"Nothing is called {wanted[:80]}",
-        "Names of topics and groups are searched, and ids of messages as producers and brokers "
-        "give them. A key is searched on its topic's page.",
+        f"Nothing found for {wanted[:80]}",
+        "The search covers names of topics and groups, and message ids. To search for a key, open "
+        "the page of its topic.",
     )
     return Page(f"Search: {wanted[:80]}", join(parts) if parts else nothing, "")
 

@@ -124,7 +124,7 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
     try:
         found = search_messages(visit, name)
     except TopicNotUsable as error:
-        return join(searched, alert("Its messages may not be read", str(error)))
+        return join(searched, alert("The messages of this topic cannot be read", str(error)))
     if not found.messages:
         return join(searched, _no_messages(visit, name, found, offsets))
     rows = message_table(found.messages)
@@ -168,17 +168,20 @@ def _search(visit: Visit, name: str) -> Html:
 def _no_messages(visit: Visit, name: str, result: MessageSearchResult, offsets: Offsets) -> Html:
     if result.is_filtered:
         return empty_state(
-            "No message like that",
-            result.note or "Keys and ids are found whole, with capitals as they are. ",
-            el("a", "Show the last messages", href=topic_path(name)),
+            "No message found",
+            result.note or "Keys and ids must match completely, including upper and lower case. ",
+            el("a", "Search older messages", href=topic_path(name, **result.older))
+            if result.older is not None
+            else el("a", "Show the newest messages", href=topic_path(name)),
         )
     if _total_end_offset(offsets):
         return empty_state(
-            "All messages have been deleted", "Their time, or the room for them, is over."
+            "No messages left",
+            "They expired (fileReservedTime), or were deleted to free disk space.",
         )
     return empty_state(
         "No messages yet",
-        "What producers send to this topic shows here, the newest first. Try one:",
+        "Messages that producers send to this topic appear here, the newest first. Send one:",
         command=visit.command("produce", name, stdin="echo 'hello' | "),
     )
 
@@ -214,8 +217,8 @@ def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
     ]
     about = visit.admin.topic_size(name)
     says = (
-        f"About {size(about.stored_bytes)} in the log, estimated by the first and last messages of "
-        "each queue. Offsets count from 0; end is one behind the last message."
+        f"About {size(about.stored_bytes)} in the log, estimated from the first and last messages "
+        "of each queue. Offsets count from 0; End is the offset after the last message."
     )
     return live_region("queues", table(_QUEUE_COLUMNS, rows), el("p.hint", says))
 
@@ -225,8 +228,7 @@ def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001 
     if not rows:
         return empty_state(
             "No group consumes this topic",
-            "A consumer group remembers how far its members have come. It shows here once it has "
-            "committed an offset of this topic.",
+            "A consumer group appears here once it has committed an offset in this topic.",
         )
     return live_region("groups", table(_GROUP_COLUMNS, rows))
 
@@ -258,8 +260,8 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
             el("h3", broker),
             facts(
                 [
-                    ("Queues to read", number_text(config.read_queue_nums)),
-                    ("Queues to write", number_text(config.write_queue_nums)),
+                    ("Read queues", number_text(config.read_queue_nums)),
+                    ("Write queues", number_text(config.write_queue_nums)),
                     ("Permission", perm_text(config.perm)),
                     ("Ordered", "yes" if config.order else "no"),
                     *((key, text) for key, text in sorted((config.attributes or {}).items())),
@@ -270,7 +272,7 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
     ]
     return join(
         el("div.cards", cards),
-        el("p.hint", "Settings are changed on the command line:"),
+        el("p.hint", "To change settings, use the command line:"),
         visit.command("topic alter", name, options=["--queues", "8", "--perm", "rw"]),
     )
 

@@ -44,8 +44,8 @@ _COLUMNS: Final = (
 _SIZE_COLUMNS: Final = (
     HtmlTableColumn("Topic", "grow"),
     HtmlTableColumn("Messages", "number"),
-    HtmlTableColumn("Bytes, about", "number"),
-    HtmlTableColumn("Part of all", "wide"),
+    HtmlTableColumn("Size, about", "number"),
+    HtmlTableColumn("Share", "wide"),
     HtmlTableColumn("Last stored", "number.wide"),
 )
 
@@ -92,7 +92,7 @@ def topics(visit: Visit) -> Page:
         ),
         el(
             "a.switch",
-            "With RocketMQ's own",
+            "Include system topics",
             href=link(all=None if with_all else "yes"),
             aria_current=_aria_current(with_all),
         ),
@@ -149,16 +149,16 @@ def _size_table(shown: Sequence[str], known_sizes: KnownTopicSizes, names: Seque
             )
         )
     says: Child = (
-        f"{size(total)} in all topics, RocketMQ's own among them. Bytes are estimated by the first "
+        f"{size(total)} in all topics, including system topics. Sizes are estimated from the first "
         "and last messages of each queue."
     )
     if not known_sizes.is_complete:
         asked = sum(name in sizes for name in names)
-        says = f"Looking: {asked:,} of {format_count(len(names), 'topic')} so far."
+        says = f"Reading sizes: {asked:,} of {format_count(len(names), 'topic')} so far."
     problem = (
         None
         if known_sizes.error is None
-        else alert("Not all could be asked", str(known_sizes.error))
+        else alert("Some sizes could not be read", str(known_sizes.error))
     )
     return join(problem, el("p.hint", says), table(_SIZE_COLUMNS, rows))
 
@@ -167,13 +167,13 @@ def _no_topics(visit: Visit, query: str) -> Html:
     if query:
         return empty_state(
             f"No topic has {query} in its name",
-            "Capitals do not matter. ",
+            "Upper and lower case do not matter. ",
             el("a", "Show all topics", href="/topics"),
         )
     return empty_state(
         "No topics yet",
-        "A topic holds messages in queues. The first message that is sent to one makes it, or "
-        "make it yourself:",
+        "A topic stores messages in queues. The first message sent to a topic creates it, or "
+        "create one yourself:",
         command=visit.command("topic create", "orders", options=["--queues", "4"]),
     )
 
