@@ -30,83 +30,38 @@ from rmq_spark.errors import RocketPollError
 
 _PROGRAM: Final = "rocketpoll"
 _COMPLETION_VARIABLE: Final = "_ROCKETPOLL_COMPLETE"
-_PACKAGE: Final = "rmq_spark.cli"
 
 SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
     "Messages": {
-        "produce": LazyCommand(
-            f"{_PACKAGE}.messages.produce_command", "produce", "send lines, files or JSON lines"
-        ),
-        "consume": LazyCommand(
-            f"{_PACKAGE}.messages.consume_command", "consume", "print messages of a topic"
-        ),
-        "tail": LazyCommand(
-            f"{_PACKAGE}.messages.consume_command", "tail", "print new messages of topics"
-        ),
-        "message": LazyCommand(
-            f"{_PACKAGE}.messages.message_command", "message", "find a message and its consumers"
-        ),
-        "dlq": LazyCommand(
-            f"{_PACKAGE}.messages.dlq_command", "dlq", "list, show and resend dead letters"
-        ),
+        "produce": LazyCommand(".messages.produce_command", "send lines, files or JSON lines"),
+        "consume": LazyCommand(".messages.consume_command", "print messages of a topic"),
+        "tail": LazyCommand(".messages.consume_command", "print new messages of topics"),
+        "message": LazyCommand(".messages.message_command", "find a message and its consumers"),
+        "dlq": LazyCommand(".messages.dlq_command", "list, show and resend dead letters"),
     },
     "Cluster": {
-        "topic": LazyCommand(
-            f"{_PACKAGE}.cluster.topic_command", "topic", "create, change and inspect topics"
-        ),
-        "group": LazyCommand(
-            f"{_PACKAGE}.groups.group_command", "group", "show lag and members, move offsets"
-        ),
-        "store": LazyCommand(
-            f"{_PACKAGE}.cluster.store_command", "store", "inspect and verify a store"
-        ),
-        "cluster": LazyCommand(
-            f"{_PACKAGE}.cluster.cluster_command", "cluster", "list brokers and check their health"
-        ),
+        "topic": LazyCommand(".cluster.topic_command", "create, change and inspect topics"),
+        "group": LazyCommand(".groups.group_command", "show lag and members, move offsets"),
+        "store": LazyCommand(".cluster.store_command", "inspect and verify a store"),
+        "cluster": LazyCommand(".cluster.cluster_command", "list brokers and check their health"),
     },
     "Speed": {
-        "bench": LazyCommand(
-            f"{_PACKAGE}.cluster.bench_command", "bench", "measure throughput and latency"
-        ),
-        "top": LazyCommand(f"{_PACKAGE}.cluster.top_command", "top", "show live rates and lags"),
+        "bench": LazyCommand(".cluster.bench_command", "measure throughput and latency"),
+        "top": LazyCommand(".cluster.top_command", "show live rates and lags"),
     },
     "Programs": {
-        "broker": LazyCommand(
-            f"{_PACKAGE}.cluster.broker_entry",
-            "broker",
-            "run a broker with a built-in name server",
-        ),
-        "demo": LazyCommand(
-            f"{_PACKAGE}.demo.command",
-            "demo",
-            "run a broker, a producer and a Spark stream",
-        ),
-        "console": LazyCommand(
-            f"{_PACKAGE}.console.command", "console", "show a cluster in a browser"
-        ),
-        "exporter": LazyCommand(
-            f"{_PACKAGE}.exporter.command", "exporter", "export lag and rates to Prometheus"
-        ),
+        "broker": LazyCommand(".cluster.broker_entry", "run a broker with a built-in name server"),
+        "demo": LazyCommand(".demo.command", "run a broker, a producer and a Spark stream"),
+        "console": LazyCommand(".console.command", "show a cluster in a browser"),
+        "exporter": LazyCommand(".exporter.command", "export lag and rates to Prometheus"),
     },
     "Spark": {
-        "doctor": LazyCommand(
-            f"{_PACKAGE}.doctor.command",
-            "doctor",
-            "check what a first Spark stream needs",
-        ),
+        "doctor": LazyCommand(".doctor.command", "check what a first Spark stream needs"),
         "checkpoint": LazyCommand(
-            f"{_PACKAGE}.spark.checkpoint_command",
-            "checkpoint",
-            "show a streaming query's checkpoint and lag",
+            ".spark.checkpoint_command", "show a streaming query's checkpoint and lag"
         ),
-        "sink": LazyCommand(
-            f"{_PACKAGE}.spark.sink_command", "sink", "show what exactly-once queries committed"
-        ),
-        "archive": LazyCommand(
-            f"{_PACKAGE}.spark.archive_command",
-            "archive",
-            "pack source and sink for spark-submit",
-        ),
+        "sink": LazyCommand(".spark.sink_command", "show what exactly-once queries committed"),
+        "archive": LazyCommand(".spark.archive_command", "pack source and sink for spark-submit"),
     },
 }
 

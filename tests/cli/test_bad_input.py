@@ -271,7 +271,7 @@ def test_half_a_cluster_away_and_messages_go_to_the_other_half(run, two_brokers)
             ("--access-key", "a"),
             "--secret-key is missing. Give --access-key and --secret-key together",
         ),
-        (("--tls-ca-file", "/nothing"), "--tls-ca-file: /nothing: No such file"),
+        (("--tls-ca-file", "/nothing"), "--tls-ca-file: /nothing cannot be read: No such file"),
         (("--profile", "prod"), "--profile prod: cannot read /nowhere.ini: No such file"),
         (("--namesrv", "http://x:1"), "http://x:1"),
         (("--nmesrv", "x"), "--namesrv"),

@@ -20,7 +20,7 @@ import click
 
 from rmq_spark.cli.cluster.cluster_command import BrokerStatus, query_brokers
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.output import Row, json_line, rich_table, text_lines
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
@@ -63,7 +63,6 @@ class ClusterSample(NamedTuple):
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll top -n 1 --interval 0.5",
 )
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Exit after N samples.")

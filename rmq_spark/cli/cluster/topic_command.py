@@ -230,10 +230,6 @@ def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None =
         action: What it does, such as ``delete orders``.
         yes: Whether it is confirmed already.
         show_details: Function that prints details above the question.
-
-    Raises:
-        click.UsageError: The question cannot be asked, because there is no terminal.
-        Failure: The answer was no.
     """
     if yes:
         return

@@ -81,11 +81,7 @@ class Guard:
         self._submitted_marks: deque[str] = deque(maxlen=_SUBMITTED_MARKS_MAX)
 
     def check_host(self, request: Request) -> None:
-        """Accept requests that name a host of this machine.
-
-        Raises:
-            PageError: The request names another host.
-        """
+        """Accept requests that name a host of this machine."""
         given = request.headers.get("host", "")
         name = _host_of(given)
         if name is None or not (name in self._host_names or _is_address(name)):
@@ -108,11 +104,7 @@ class Guard:
         return session if session is not None and session.expires_at > self._now() else None
 
     def sign_in(self, request: Request, token: str) -> tuple[str, str]:
-        """Start a session for the right token, and return the header that sets its cookie.
-
-        Raises:
-            PageError: The token is wrong, or the form came from another site.
-        """
+        """Start a session for the right token, and return the header that sets its cookie."""
         self._check_origin(request)
         if self._token is None or not hmac.compare_digest(token.encode(), self._token.encode()):
             raise PageError(
@@ -137,11 +129,7 @@ class Guard:
         return _cookie(request, "", 0)
 
     def check_form(self, request: Request, session: Session | None) -> Session:
-        """Accept a form that a page of this session has sent, and return the session.
-
-        Raises:
-            PageError: There is no session, or the form came from another site.
-        """
+        """Accept a form that a page of this session has sent, and return the session."""
         self._check_origin(request)
         if session is None:
             raise PageError(
@@ -156,11 +144,7 @@ class Guard:
         return session
 
     def check_not_resubmitted(self, request: Request) -> None:
-        """Accept each form once, by the mark that pages put into it.
-
-        Raises:
-            PageError: The form was sent before, or has no mark.
-        """
+        """Accept each form once, by the mark that pages put into it."""
         mark = request.field("mark")
         with self._lock:
             if mark and mark not in self._submitted_marks:
@@ -173,11 +157,7 @@ class Guard:
         )
 
     def check_writable(self) -> None:
-        """Accept changes if they are enabled.
-
-        Raises:
-            PageError: The console is read-only.
-        """
+        """Accept changes if they are enabled."""
         if not self.is_writable:
             raise PageError(
                 HTTPStatus.FORBIDDEN,

@@ -82,11 +82,7 @@ RequestHandler = Callable[[Request], Response]
 
 
 def redirect(location: str, *headers: tuple[str, str]) -> Response:
-    """Return the response that redirects to another path of this site, by GET.
-
-    Raises:
-        ValueError: The location is on another site, or contains a line break.
-    """
+    """Return the response that redirects to another path of this site, by GET."""
     if not is_local(location):
         raise ValueError(f"not a path of this site: {location!r}")
     return Response(HTTPStatus.SEE_OTHER, b"", extra_headers=(("Location", location), *headers))
@@ -96,11 +92,7 @@ class ConsoleServer(BoundedHttpServer):
     """An HTTP server that passes all requests to one function."""
 
     def __init__(self, host: str, port: int, handle: RequestHandler) -> None:
-        """Listen.
-
-        Raises:
-            OSError: The port is in use, or the address is not this machine's.
-        """
+        """Listen."""
         self.handle = handle
         super().__init__(host, port, _ConsoleHandler)
 

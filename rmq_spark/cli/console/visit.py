@@ -75,11 +75,7 @@ class Visit:
 
 
 def parse_time_field(text: str) -> int:
-    """Return the time in a field, in ms since the epoch; it may start with @.
-
-    Raises:
-        PageError: The text is not a time.
-    """
+    """Return the time in a field, in ms since the epoch; it may start with @."""
     try:
         return parse_time_ms(text.removeprefix("@"), time.time())
     except ValueError as error:
@@ -92,11 +88,7 @@ def location_text(queue: MessageQueue, queue_offset: int) -> str:
 
 
 def parse_location(topic: str, text: str) -> tuple[MessageQueue, int]:
-    """Parse a position in a topic from a parameter.
-
-    Raises:
-        PageError: It is not a position.
-    """
+    """Parse a position in a topic from a parameter."""
     broker, _, rest = text.partition(":")
     queue, _, queue_offset = rest.partition(":")
     return location_from_path(topic, broker, queue, queue_offset)
@@ -105,11 +97,7 @@ def parse_location(topic: str, text: str) -> tuple[MessageQueue, int]:
 def location_from_path(
     topic: str, broker: str, queue: str, queue_offset: str
 ) -> tuple[MessageQueue, int]:
-    """Return the position in a topic that the segments of a path name.
-
-    Raises:
-        PageError: A queue or an offset is not a number.
-    """
+    """Return the position in a topic that the segments of a path name."""
     for text in (queue, queue_offset):
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
             raise PageError(

@@ -21,7 +21,7 @@ import click
 from rmq_spark.cli.cluster.broker_launcher import broker_command
 from rmq_spark.cli.demo.display import Display, LineDisplay, TerminalDisplay, save_picture
 from rmq_spark.cli.demo.view import DemoBatch, DemoFigures, screen_lines, summary
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark, java_fault
 
@@ -119,7 +119,6 @@ class _DemoParts(NamedTuple):
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll demo --no-spark --seconds 3",
 )
 @click.option("--seconds", type=PositiveFloat(), default=30.0, metavar="SECONDS",

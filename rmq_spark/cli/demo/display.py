@@ -93,11 +93,7 @@ class TerminalDisplay:
 
 
 def save_picture(path: Path, lines: Sequence[str], title: str, closing: Sequence[str]) -> None:
-    """Save a screen and its closing lines as an SVG.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Save a screen and its closing lines as an SVG."""
     from rich.console import Console  # noqa: PLC0415  # only for a picture
 
     console = Console(

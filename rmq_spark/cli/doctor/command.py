@@ -13,7 +13,7 @@ import click
 from rmq_spark.cli.doctor.cluster import check_cluster
 from rmq_spark.cli.doctor.findings import Diagnosis, report_lines
 from rmq_spark.cli.doctor.worker_python import check_worker_python
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.output import write_text
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, find_java, has_pyspark, java_fault
 
@@ -21,7 +21,7 @@ _PYSPARK_VERSION_MIN: Final = (4, 0)
 _PYSPARK_VERSION_MAX: Final = (4, 3)
 
 
-@click.command(cls=CommandWithExample, context_settings=HELP_SETTINGS, example="rocketpoll doctor")
+@click.command(cls=CommandWithExample, example="rocketpoll doctor")
 @click.option("--namesrv", metavar="HOST:PORT", help="Name server to check. "
               "[default: $NAMESRV_ADDR]")  # fmt: skip
 @click.option("--topic", metavar="NAME", help="Topic that must exist.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll exporter --port 5558 --interval 30",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")

@@ -18,11 +18,7 @@ class MetricsServer(BoundedHttpServer):
     """A port with a few paths."""
 
     def __init__(self, host: str, port: int, handlers: Mapping[str, PathHandler]) -> None:
-        """Listen.
-
-        Raises:
-            OSError: The port is in use, or the address is not this machine's.
-        """
+        """Listen."""
         self.handlers = handlers
         super().__init__(host, port, _MetricsHandler)
 

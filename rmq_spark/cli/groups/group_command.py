@@ -207,12 +207,7 @@ def delete(name: str, *, yes: bool, access: ClusterAccess) -> None:
 def confirm_moves(
     name: str, moves: Sequence[OffsetMove], output: str, *, is_dry_run: bool, yes: bool
 ) -> Iterator[None]:
-    """Print how a group moves, or would; ask before the block if that replaces offsets.
-
-    Raises:
-        click.UsageError: The question cannot be asked, because there is no terminal.
-        Failure: The answer was no.
-    """
+    """Print how a group moves, or would; ask before the block if that replaces offsets."""
     rows: list[dict[str, object]] = [
         {
             "topic": move.queue.topic,

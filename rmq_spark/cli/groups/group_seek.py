@@ -50,11 +50,7 @@ def plan_seek(
     position: TopicPosition,
     queue: QueueName | None,
 ) -> list[OffsetMove]:
-    """Plan a seek of a group, in all topics that it consumes if none is named.
-
-    Raises:
-        Failure: There is no such group or queue, or nothing to which the position is relative.
-    """
+    """Plan a seek of a group, in all topics that it consumes if none is named."""
     chosen = list(topics) or sorted(consumed_topics(admin.progress(name)))
     if not chosen:
         check_group_exists(admin, name)
@@ -79,9 +75,6 @@ def apply_seek(
         moves: The plan.
         position: The position that the plan leads to.
         is_all: Whether the plan has all queues of its topics.
-
-    Raises:
-        Failure: A broker did not answer, or cannot do so; the line says how far it went.
     """
     for done, move in enumerate(moves):
         try:

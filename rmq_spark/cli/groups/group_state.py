@@ -65,11 +65,7 @@ class GroupState(NamedTuple):
 
 
 def read_group(admin: Admin, name: str) -> GroupState:
-    """Ask all brokers for the state of a group.
-
-    Raises:
-        Failure: There is no such group.
-    """
+    """Ask all brokers for the state of a group."""
     members = admin.members(name)
     reports = admin.queue_reports(name) if members else {}
     topics = {*consumed_topics(admin.progress(name)), *(queue.topic for queue in reports)}
@@ -141,11 +137,7 @@ def is_unknown_group(admin: Admin, name: str) -> bool:
 
 
 def check_group_exists(admin: Admin, name: str) -> None:
-    """Raise an error unless brokers know a group.
-
-    Raises:
-        Failure: There is no such group.
-    """
+    """Raise an error unless brokers know a group."""
     known = admin.groups()
     if name not in known:
         bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import show_client_warnings
 from rmq_spark.cli.shell.parameter_types import (
@@ -87,7 +87,6 @@ def _consume_options(function: Any) -> Any:
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll consume orders --offset -10\n"
     "rocketpoll consume orders --offset @-1h --tags paid -f '%o %k %s\\n'\n"
     "rocketpoll consume orders -n 1 -o json",
@@ -132,7 +131,6 @@ def consume(
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll tail orders payments -n 1",
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
@@ -166,11 +164,7 @@ def _selector(tags: str | None, sql: str | None) -> MessageSelector:
 
 
 def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
-    """Yield the messages that are stored now, by store time.
-
-    Raises:
-        BrokerRefused: A broker cannot parse the condition: RocketMQ would not filter by it.
-    """
+    """Yield the messages that are stored now, by store time."""
     from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
 

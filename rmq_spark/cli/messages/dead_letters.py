@@ -51,12 +51,7 @@ class DeadLetterCount(NamedTuple):
 
 
 def groups_with_dead_letters(admin: Admin) -> list[DeadLetterCount]:
-    """Return the groups that have dead letters, by name.
-
-    Raises:
-        BrokerNotFound: The cluster has no broker: name servers drop the topics of those that are
-            away.
-    """
+    """Return the groups that have dead letters, by name."""
     found = []
     for topic in sorted(each for each in admin.topics() if each.startswith(DLQ_PREFIX)):
         offsets = admin.topic_offsets(topic).values()
@@ -104,12 +99,7 @@ def resend_dead_letters(
 
 
 def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
-    """Yield all dead letters of a group, the oldest first; one that cannot be read has a fault.
-
-    Raises:
-        Failure: The group has none.
-        BrokerNotFound: The cluster has no broker.
-    """
+    """Yield all dead letters of a group, the oldest first; one that cannot be read has a fault."""
     from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # not for help
 
     try:
@@ -130,11 +120,7 @@ def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
 
 
 def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list[MessageExt]:
-    """Return the dead letters with these ids, their own or those of their originals.
-
-    Raises:
-        Failure: No dead letter has one of the ids.
-    """
+    """Return the dead letters with these ids, their own or those of their originals."""
     letters = list(letters)
     found = []
     for wanted in ids:
@@ -154,11 +140,7 @@ def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) 
 
 
 def original_message(letter: MessageExt, group: str) -> Message:
-    """Return the original message of a dead letter, to be sent again.
-
-    Raises:
-        Failure: The dead letter does not state its original topic, or cannot be read.
-    """
+    """Return the original message of a dead letter, to be sent again."""
     if letter.fault is not None:
         queue = letter.queue
         raise Failure(

@@ -16,7 +16,7 @@ from rmq_spark.cli.messages.message_trace import (
     find_copies,
     trace_deliveries,
 )
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.output import output_option, show_document
 from rmq_spark.errors import format_count
@@ -25,7 +25,6 @@ from rmq_spark.wire.properties import RESERVED_NAMES
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll message $(rocketpoll consume orders -n 1 -f %i) --topic orders",
 )
 @click.argument("message_id", metavar="ID")

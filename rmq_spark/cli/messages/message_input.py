@@ -59,11 +59,7 @@ class InputText(NamedTuple):
 
 
 def read_texts(files: tuple[str, ...], *, whole: bool) -> Iterator[InputText]:
-    """Yield the non-empty lines of files, or of stdin; or files as a whole.
-
-    Raises:
-        Failure: A file cannot be read.
-    """
+    """Yield the non-empty lines of files, or of stdin; or files as a whole."""
     if not files:
         yield from _read_lines("line", sys.stdin.buffer)
     for name in files:
@@ -101,11 +97,7 @@ def _check_size(data: bytes, origin: str) -> bytes:
 def parse_messages(
     texts: Iterable[InputText], defaults: MessageDefaults, *, is_json: bool
 ) -> Iterator[Message]:
-    """Yield the message of each text.
-
-    Raises:
-        Failure: A text is not a message that can be sent; the error names its place.
-    """
+    """Yield the message of each text."""
     for text in texts:
         try:
             message = (
@@ -179,11 +171,7 @@ def _properties_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def parse_property(text: str) -> tuple[str, str]:
-    """Return name and value of a property, such as ``colour=red``.
-
-    Raises:
-        click.UsageError: One of them is missing.
-    """
+    """Return name and value of a property, such as ``colour=red``."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise click.UsageError(f"--property {text} has no name or no =. Write NAME=VALUE")

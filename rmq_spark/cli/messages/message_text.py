@@ -56,11 +56,7 @@ _FIELDS: Final[Mapping[str, Callable[[MessageExt], bytes]]] = {
 
 
 def renderer(output: str, text_format: str | None) -> Renderer:
-    """Return the function that formats a message, for this output or kcat-like format.
-
-    Raises:
-        click.UsageError: The format is invalid.
-    """
+    """Return the function that formats a message, for this output or kcat-like format."""
     if text_format is not None:
         return _format_renderer(text_format)
     return {TEXT: _line, "json": _json, "raw": _body_renderer(_raw), "hex": _body_renderer(_hex)}[
@@ -77,9 +73,6 @@ def show_messages(
         messages: The messages.
         render: Formats each message.
         flush_each: Whether to flush stdout after each message.
-
-    Raises:
-        Failure: Messages that cannot be read were omitted, because the output has bodies alone.
     """
     left_out = 0
     for message in messages:

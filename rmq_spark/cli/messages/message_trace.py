@@ -65,9 +65,6 @@ def find_copies(
         message_id: The id.
         topic: Topic to search; None searches all.
         on_search: Function that gets the number of topics to search, if a search is needed.
-
-    Raises:
-        Failure: There are none.
     """
     if topic is not None:
         try:

@@ -22,7 +22,7 @@ from rmq_spark.cli.messages.message_input import (
     parse_property,
     read_texts,
 )
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line, write_text
@@ -40,7 +40,6 @@ _GROUP: Final = "rocketpoll-produce"
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="echo 'one order' | rocketpoll produce orders --key order-42 --tags paid\n"
     "seq 1000 | rocketpoll produce orders --batch 100\n"
     "rocketpoll consume orders -n 5 -o json | rocketpoll produce orders-copy --json",

@@ -201,11 +201,7 @@ class ClusterAccess:
 
     @contextmanager
     def admin(self) -> Iterator[Admin]:
-        """Yield an `Admin` of the cluster; an error for an unknown topic suggests the closest one.
-
-        Raises:
-            Failure: The cluster has no topic of a name.
-        """
+        """Yield an `Admin` of the cluster; an error for an unknown topic suggests the nearest."""
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not for help
 
         with Admin(instance=self.instance()) as admin, explain_missing_topics(admin):
@@ -235,10 +231,6 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
 
     Name servers drop the topics of brokers that are away: if there is no broker, the topic may well
     exist, and the error must not advise to create it.
-
-    Raises:
-        Failure: The cluster has no topic of a name.
-        BrokerNotFound: It has no broker.
     """
     try:
         yield
@@ -306,11 +298,7 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
 
 
 def read_profile(name: str) -> Mapping[str, Any]:
-    """Return the settings of a profile, by the names of the options.
-
-    Raises:
-        click.UsageError: There is no such file or section, or it contains something else.
-    """
+    """Return the settings of a profile, by the names of the options."""
     path = _profiles_path(name)
     section, others_may_read = _read_section(name, path)
     found: dict[str, Any] = {}

@@ -22,11 +22,7 @@ CLIENT_TIMEOUT_SECONDS: Final = 10.0
 
 @contextmanager
 def explain_port_errors(host: str, port: int) -> Iterator[None]:
-    """Turn the error for a port that cannot be opened into a Failure with the remedy.
-
-    Raises:
-        Failure: The port is in use, or the address is not this machine's.
-    """
+    """Turn the error for a port that cannot be opened into a Failure with the remedy."""
     try:
         yield
     except OSError as error:
@@ -42,11 +38,7 @@ class BoundedHttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
-        """Listen.
-
-        Raises:
-            OSError: The port is in use, or the address is not this machine's.
-        """
+        """Listen."""
         self._client_permits = threading.BoundedSemaphore(CLIENTS_MAX)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)

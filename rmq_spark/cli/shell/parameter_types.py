@@ -125,11 +125,7 @@ POSITION: Final = PositionType()
 
 
 def parse_time_ms(text: str, now: float) -> int:
-    """Return the time in a text, in ms since the epoch; ``now`` is in seconds.
-
-    Raises:
-        ValueError: The text is not a time, or is a time in the future.
-    """
+    """Return the time in a text, in ms since the epoch; ``now`` is in seconds."""
     text = text.strip()
     ago = _RELATIVE_TIME.fullmatch(text)
     if ago:
@@ -195,11 +191,7 @@ class QueueName(NamedTuple):
         return queue.queue_id == self.queue_id and self.broker_name in (None, queue.broker_name)
 
     def require_match(self, queues: Collection[MessageQueue], topic: str) -> None:
-        """Raise an error if no queue of a topic matched.
-
-        Raises:
-            Failure: There was none.
-        """
+        """Raise an error if no queue of a topic matched."""
         if not queues:
             raise Failure(
                 f"{topic} has no queue {self}", f"List them with rocketpoll topic describe {topic}"
@@ -231,10 +223,6 @@ def resolve_ranges(
 
     Relative positions count from the ends: -10 before the end, +5 after the start. Ranges never
     exceed the queue.
-
-    Raises:
-        Failure: The topic has no queue of that name.
-        RouteNotFound: There is no such topic.
     """
     from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, resolve_read_ranges  # noqa: PLC0415  # not for help
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import click
 
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import ByteSize
 
@@ -31,7 +31,6 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll archive dist/rocketpoll.zip",
 )
 @click.argument("file", type=click.Path(path_type=Path))

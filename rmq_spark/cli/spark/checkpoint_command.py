@@ -17,7 +17,7 @@ import click
 from rmq_spark.cli.groups.group_command import confirm_moves
 from rmq_spark.cli.groups.group_seek import apply_seek
 from rmq_spark.cli.groups.group_state import is_unknown_group
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import (
@@ -60,7 +60,6 @@ _COLUMNS: Final = (
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll checkpoint ~/checkpoints/orders --lag\n"
     "rocketpoll checkpoint ~/checkpoints/orders --to-group billing --dry-run\n"
     "rocketpoll checkpoint ~/checkpoints/orders --start",
@@ -160,11 +159,7 @@ def _select_batch(directory: str, batch_id: int | None) -> CheckpointedBatch:
 
 
 def _query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPosition]:
-    """Return the positions of a query, some of whose queues may be gone.
-
-    Raises:
-        RouteNotFound: Its topics no longer exist, or are another cluster's.
-    """
+    """Return the positions of a query, some of whose queues may be gone."""
     places = query_positions(admin, batch)
     if places and all(each.end is None for each in places):
         admin.route(places[0].queue.topic)

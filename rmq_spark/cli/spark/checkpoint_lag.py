@@ -66,12 +66,7 @@ def total_behind(positions: Sequence[QueryPosition]) -> int:
 def plan_moves(
     admin: Admin, group: str, positions: Sequence[QueryPosition], source: int | str | None
 ) -> list[OffsetMove]:
-    """Plan the moves of a group to the positions of a query's source.
-
-    Raises:
-        Failure: There is no such source, or several and none is named, or its queues no longer
-            exist.
-    """
+    """Plan the moves of a group to the positions of a query's source."""
     sources = dict.fromkeys(each.source for each in positions)
     there = ", ".join(map(str, sources)) or "none"
     if source is None and len(sources) > 1:

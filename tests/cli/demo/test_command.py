@@ -93,7 +93,7 @@ def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
     # Where the signal came while a text was run by exec, as for a dataclass, `python -m` ends by
     # SIGINT whatever exit code it is given; a shell calls both 130.
     assert process.returncode in {130, -signal.SIGINT}
-    assert out.endswith("interrupted; everything was stopped\n")
+    assert out.endswith("interrupted: all parts are stopped\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -49,9 +49,6 @@ def el(selector: str, *children: Child, **attributes: Attribute) -> Html:
         children: Texts, numbers, elements, or iterables of these; None is omitted.
         attributes: Its attributes, ``data_live`` for ``data-live`` and ``for_`` for ``for``; True
             is one without a value, None and False are omitted.
-
-    Raises:
-        ValueError: A link leads to another site, or is invalid.
     """
     name, *classes = selector.split(".")
     parts = ["<", name]

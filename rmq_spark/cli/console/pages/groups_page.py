@@ -150,12 +150,7 @@ def seek(visit: Visit) -> Page:
 
 
 def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
-    """Parse a seek from a query or a form.
-
-    Raises:
-        PageError: It names no position.
-        click.UsageError: The position or the queue is invalid.
-    """
+    """Parse a seek from a query or a form."""
     text, queue = read_field("to"), read_field("queue")
     if not text:
         raise PageError(

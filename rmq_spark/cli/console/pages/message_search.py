@@ -51,9 +51,6 @@ def ranges_before(
         topic: Name of the topic.
         until_ms: Milliseconds since the epoch, the last at which messages were stored; None: now.
         ends: Offsets before which to end, for some queues; the others are left out.
-
-    Raises:
-        RouteNotFound: There is no such topic.
     """
     end = LATEST if until_ms is None else until_ms + 1
     spans = resolve_read_ranges(admin.instance, topic, EARLIEST, end)
