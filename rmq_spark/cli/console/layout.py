@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Final
 
 from rmq_spark.cli.console.guard import Session
-from rmq_spark.cli.console.markup.components import badge, hidden_fields, sign_in_path
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Html, el, path
 
 _ICONS: Final = {
@@ -176,14 +176,14 @@ def _sign_in_state(context: PageContext) -> Html:
     if context.session is not None:
         return el(
             "form.who",
-            hidden_fields([("csrf", context.session.csrf)]),
+            ui.hidden_fields([("csrf", context.session.csrf)]),
             el("button.quiet", "Sign out", type="submit"),
             action="/sign-out",
             method="post",
         )
     if context.is_writable:
-        return el("a.quiet.button", "Sign in", href=sign_in_path(context.return_path))
-    return el("span.who", badge("read-only"))
+        return el("a.quiet.button", "Sign in", href=ui.sign_in_path(context.return_path))
+    return el("span.who", ui.badge("read-only"))
 
 
 def _key_help() -> Html:
@@ -208,7 +208,7 @@ def sign_in_page(next_path: str) -> Page:
             el("label", "Token", for_="token"),
             el("input", type="password", name="token", id="token", required=True,
                autocomplete="current-password", autofocus=True),
-                        hidden_fields([("next", next_path)]),
+                        ui.hidden_fields([("next", next_path)]),
             el("button.primary", "Sign in", type="submit"),
             action=path("sign-in"),
             method="post",

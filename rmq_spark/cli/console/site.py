@@ -20,7 +20,7 @@ from rmq_spark import __version__
 from rmq_spark.cli.console.guard import Guard, PageError, Session
 from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.layout import Page, PageContext, render_document, sign_in_page
-from rmq_spark.cli.console.markup.components import alert, sign_in_path
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import el, is_local, join, path
 from rmq_spark.cli.console.pages.checkpoints_page import checkpoint, checkpoints
 from rmq_spark.cli.console.pages.dead_letters_page import dead_letters, letters, resend, resend_plan
@@ -149,7 +149,7 @@ class Site:
         if request.segments in (("sign-in",), ("sign-out",)):
             return self._handle_sign_in(request, session)
         if session is None and not self._guard.has_public_reads:
-            return redirect(sign_in_path(_return_path(request)))
+            return redirect(ui.sign_in_path(_return_path(request)))
         visit = Visit(
             request, self._admin, self._history, self._sizes, self._checkpoints,
             self._access, self._guard.is_writable, session,
@@ -178,7 +178,7 @@ class Site:
         return Page(
             title,
             join(
-                alert(*map(self._access.complete_commands, filter(None, (problem, *text)))),
+                ui.alert(*map(self._access.complete_commands, filter(None, (problem, *text)))),
                 el("p", el("a.button", "Overview", href="/"), " ",
                    el("a.button", "Try again", href="?"), data_again=is_retried),
             ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.cli.console.guard import PageError, Session
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.markup.components import command_box
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Html, path
 from rmq_spark.cli.console.server import Request
 from rmq_spark.cli.console.topic_sizes import TopicSizes
@@ -65,7 +65,7 @@ class Visit:
             stdin: The part of the line that writes to its input, with the pipe.
         """
         line = stdin + self.access.command(verb, *arguments, options=options)
-        return command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
+        return ui.command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
 
     def page_number(self) -> int:
         """Return the requested page number, starting at 1."""

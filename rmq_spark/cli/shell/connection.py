@@ -49,15 +49,8 @@ _VARIABLES: Final = {
     "secret-key": "ROCKETPOLL_SECRET_KEY",
     "tls-key-password": "ROCKETPOLL_TLS_KEY_PASSWORD",
 }
-_BOOLEANS: Final = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "no": False,
-    "off": False,
-}
-
+_BOOLEANS: Final = {each: each in ("true", "yes", "on") for each in
+                    ("true", "yes", "on", "false", "no", "off")}  # fmt: skip
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _BODY_BYTES: Final = click.IntRange(1, PLAIN_BYTES_LIMIT_MAX)
@@ -86,7 +79,7 @@ _OPTIONS: Final = (
     _option("--profile", metavar="NAME", help="Section of the profiles file "
                  f"(${PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
 )  # fmt: skip
-_NUMBERS: Final = {"max-body-bytes": _BODY_BYTES}
+
 _FLAGS: Final = frozenset({"tls", "tls-verify"})
 _FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
 _SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
@@ -131,10 +124,7 @@ class ClusterAccess:
     def command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
         """Return a command line, quoted for a shell, that acts on this cluster wherever it is run.
 
-        Args:
-            verb: The words that name the command, such as ``group seek``.
-            arguments: Its arguments, as they are.
-            options: Its own options, as they are.
+        ``verb`` has the words that name the command, such as ``group seek``.
         """
         words = ["rocketpoll", *verb.split()]
         if any(each.startswith("-") for each in arguments):  # a name, and no option
@@ -237,8 +227,13 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
-        _check_has_brokers(admin, error)
-        near = nearest_name(error.topic, _known_topics(admin))
+        try:
+            admin.masters()
+            near = nearest_name(error.topic, sorted(admin.topics()))
+        except BrokerNotFound as no_broker:
+            raise no_broker from error
+        except RocketPollError:  # the first error tells more
+            near = None
         what = f"Did you mean {near}? " if near else ""
         raise Failure(
             f"there is no topic {error.topic}",
@@ -313,15 +308,15 @@ def read_profile(name: str) -> Mapping[str, Any]:
             if text.lower() not in _BOOLEANS:
                 raise click.UsageError(f"{path}: [{name}] {key} = {text}. Write true or false")
             found[key] = _BOOLEANS[text.lower()]
-        elif key in _NUMBERS:
+        elif key == "max-body-bytes":
             try:
-                found[key] = _NUMBERS[key](text)
+                found[key] = _BODY_BYTES(text)
             except click.BadParameter as error:
                 raise click.UsageError(
                     f"{path}: [{name}] {key} = {text}: {error.message}"
                 ) from error
         else:
-            found[key] = _expand_user(text) if key in _FILES else text
+            found[key] = os.path.expanduser(text) if key in _FILES else text  # noqa: PTH111  # where there is no home, it stays
     if others_may_read and not _SECRETS.isdisjoint(found):
         click.echo(
             f"rocketpoll: other users can read the secrets in {path}. Run chmod 600 {path}",
@@ -358,11 +353,6 @@ def _read_section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
     return dict(parser.items(name)), bool(mode & _READABLE_BY_OTHERS)
 
 
-def _expand_user(path: str) -> str:
-    """Return a path with ~ replaced by the user's home directory, as in shells."""
-    return os.path.expanduser(path)  # noqa: PTH111  # where there is none, it stays as it is
-
-
 def _profiles_path(name: str) -> Path:
     named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
     if named:
@@ -374,19 +364,3 @@ def _profiles_path(name: str) -> Path:
             f"--profile {name}: this account has no home directory. Set {PROFILES_VARIABLE} to "
             "the path of the profiles file"
         ) from error
-
-
-def _check_has_brokers(admin: Admin, missing: RouteNotFound) -> None:
-    try:
-        admin.masters()
-    except BrokerNotFound as error:
-        raise error from missing
-    except RocketPollError:  # the first error tells more
-        return
-
-
-def _known_topics(admin: Admin) -> list[str]:
-    try:
-        return sorted(admin.topics())
-    except RocketPollError:  # the first error tells more
-        return []

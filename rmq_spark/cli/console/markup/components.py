@@ -20,19 +20,6 @@ _NEARLY_FULL_RATIO: Final = 0.7
 _AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-class HtmlTableColumn(NamedTuple):
-    """A column of a table.
-
-    Attributes:
-        title: Its heading.
-        kind: Classes of its cells, separated by dots: ``number`` for figures, ``wide`` for a column
-            that phones do not show, ``advance`` for the one that takes the remaining width.
-    """
-
-    title: str
-    kind: str = ""
-
-
 class HtmlTableRow(NamedTuple):
     """A row of a table; ``href`` is its link, if it has one."""
 
@@ -40,18 +27,22 @@ class HtmlTableRow(NamedTuple):
     href: str | None = None
 
 
-def table(columns: Sequence[HtmlTableColumn], rows: Iterable[HtmlTableRow]) -> Html:
-    """Return a table in a card; keys move through its rows, and open their links."""
+def table(columns: Sequence[str], rows: Iterable[HtmlTableRow]) -> Html:
+    """Return a table in a card; keys move through its rows, and open their links.
+
+    A column is its title and the classes of its cells, such as ``"Messages.number.wide"``:
+    ``number`` for figures, ``wide`` for a column that phones do not show, ``grow`` for the one that
+    takes the remaining width.
+    """
+    titles, kinds = zip(*(column.partition(".")[::2] for column in columns), strict=True)
     head = el(
-        "tr", (el(_cell_selector("th", column), column.title, scope="col") for column in columns)
+        "tr",
+        (el(f"th.{kind}", title, scope="col") for title, kind in zip(titles, kinds, strict=True)),
     )
     lines = [
         el(
             "tr",
-            (
-                el(_cell_selector("td", column), each)
-                for column, each in zip(columns, row.cells, strict=True)
-            ),
+            (el(f"td.{kind}", each) for kind, each in zip(kinds, row.cells, strict=True)),
             data_href=row.href,
         )
         for row in rows
@@ -257,10 +248,6 @@ def sign_in_path(next_path: str) -> str:
 def hidden_fields(pairs: Iterable[tuple[str, object]]) -> list[Html]:
     """Return hidden fields of a form."""
     return [el("input", type="hidden", name=name, value=str(value)) for name, value in pairs]
-
-
-def _cell_selector(name: str, column: HtmlTableColumn) -> str:
-    return f"{name}.{column.kind}" if column.kind else name
 
 
 def _format_age(seconds: float) -> str:

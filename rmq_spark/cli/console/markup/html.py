@@ -50,7 +50,7 @@ def el(selector: str, *children: Child, **attributes: Attribute) -> Html:
         attributes: Its attributes, ``data_live`` for ``data-live`` and ``for_`` for ``for``; True
             is one without a value, None and False are omitted.
     """
-    name, *classes = selector.split(".")
+    name, *classes = filter(None, selector.split("."))
     parts = ["<", name]
     if classes:
         parts.append(f' class="{" ".join(classes)}"')

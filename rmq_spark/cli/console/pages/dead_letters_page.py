@@ -9,21 +9,8 @@ from urllib.parse import urlencode
 
 from rmq_spark.cli.console.guard import PageError, form_fields
 from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import preview_body
-from rmq_spark.cli.console.markup.components import (
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    badge,
-    card,
-    empty_state,
-    hidden_fields,
-    live_region,
-    number_text,
-    sign_in_link,
-    table,
-    timestamp,
-)
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
 from rmq_spark.cli.console.pages.message_search import search_messages
 from rmq_spark.cli.console.visit import (
@@ -46,24 +33,9 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic
 
-_GROUP_COLUMNS: Final = (
-    HtmlTableColumn("Group", "grow"),
-    HtmlTableColumn("Dead letters", "number"),
-    HtmlTableColumn("Last stored", "number"),
-)
-_LETTER_COLUMNS: Final = (
-    HtmlTableColumn("", "tick"),
-    HtmlTableColumn("Stored"),
-    HtmlTableColumn("From topic"),
-    HtmlTableColumn("Keys", "wide"),
-    HtmlTableColumn("Body", "grow"),
-)
-_RESEND_COLUMNS: Final = (
-    HtmlTableColumn("Dead letter"),
-    HtmlTableColumn("To topic"),
-    HtmlTableColumn("Keys", "wide"),
-    HtmlTableColumn("Body", "grow"),
-)
+_GROUP_COLUMNS: Final = ("Group.grow", "Dead letters.number", "Last stored.number")
+_LETTER_COLUMNS: Final = (".tick", "Stored", "From topic", "Keys.wide", "Body.grow")
+_RESEND_COLUMNS: Final = ("Dead letter", "To topic", "Keys.wide", "Body.grow")
 _RESEND_MAX: Final = 100
 """Most dead letters to send at once; a page shows fewer."""
 
@@ -72,17 +44,19 @@ def dead_letters(visit: Visit) -> Page:
     """Return the groups that have dead letters."""
     found = groups_with_dead_letters(visit.admin)
     rows = [
-        HtmlTableRow(
+        ui.HtmlTableRow(
             (
                 el("a", each.group, href=_letters_path(each.group)),
-                number_text(each.messages),
-                age(each.last_stored_ms),
+                ui.number_text(each.messages),
+                ui.age(each.last_stored_ms),
             ),
             _letters_path(each.group),
         )
         for each in found
     ]
-    content = live_region("letters", table(_GROUP_COLUMNS, rows)) if rows else _no_dead_letters()
+    content = (
+        ui.live_region("letters", ui.table(_GROUP_COLUMNS, rows)) if rows else _no_dead_letters()
+    )
     return Page("Dead letters", content, "dead-letters")
 
 
@@ -107,7 +81,7 @@ def letters(visit: Visit) -> Page:
         el("div.switches", el("label.switch", el("input", type="checkbox", data_all=True),
                               " All on this page"),
            el("button.primary", "Preview resend", type="submit"), older),
-        table(_LETTER_COLUMNS, rows),
+        ui.table(_LETTER_COLUMNS, rows),
         action=path("dead-letters", group, "resend"),
     )  # fmt: skip
     return _page(group, content)
@@ -119,10 +93,10 @@ def resend_plan(visit: Visit) -> Page:
     chosen = _chosen_letters(visit, group, visit.request.query)
     count = format_count(len(chosen), "message")
     content = join(
-        el("p", badge("dry run"), " Nothing has been sent. These messages would be:"),
-        table(_RESEND_COLUMNS, [_plan_row(letter, group) for letter in chosen]),
+        el("p", ui.badge("dry run"), " Nothing has been sent. These messages would be:"),
+        ui.table(_RESEND_COLUMNS, [_plan_row(letter, group) for letter in chosen]),
         _confirmation(visit, group, chosen, count),
-        card(
+        ui.card(
             "On the command line",
             visit.command("dlq resend", group, *(each.offset_message_id for each in chosen)),
         ),
@@ -136,12 +110,12 @@ def resend(visit: Visit) -> Page:
     chosen = _chosen_letters(visit, group, visit.request.form)
     done = list(resend_dead_letters(visit.admin, group, chosen))
     sent = sum(each.result is not None for each in done)
-    state = badge("sent", "good") if sent == len(chosen) else badge("not all", "bad")
+    state = ui.badge("sent", "good") if sent == len(chosen) else ui.badge("not all", "bad")
     content = join(
         el(
             "div.card.notice", state, f" {sent} of {format_count(len(chosen), 'was', 'were')} sent."
         ),
-        table(_RESEND_COLUMNS, [_resent_row(visit, each) for each in done]),
+        ui.table(_RESEND_COLUMNS, [_resent_row(visit, each) for each in done]),
         el("p", el("a.button", "Back to the dead letters", href=_letters_path(group))),
     )
     return _page(group, content, "Resent")
@@ -181,10 +155,10 @@ def _confirmation(visit: Visit, group: str, chosen: Sequence[MessageExt], count:
         return el("p.hint", says)
     if visit.session is None:
         query = urlencode(places)
-        return sign_in_link(f"{path('dead-letters', group, 'resend')}?{query}")
+        return ui.sign_in_link(f"{path('dead-letters', group, 'resend')}?{query}")
     return el(
         "form.actions",
-        hidden_fields([*places, *form_fields(visit.session)]),
+        ui.hidden_fields([*places, *form_fields(visit.session)]),
         el("button.primary", f"Resend {count}", type="submit"),
         el("a.button", "Cancel", href=_letters_path(group)),
         action=path("dead-letters", group, "resend"),
@@ -192,14 +166,14 @@ def _confirmation(visit: Visit, group: str, chosen: Sequence[MessageExt], count:
     )
 
 
-def _row(letter: MessageExt) -> HtmlTableRow:
+def _row(letter: MessageExt) -> ui.HtmlTableRow:
     place = location_text(letter.queue, letter.queue_offset)
     href = message_path(letter.queue, letter.queue_offset)
     origin = letter.properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
             el("input", type="checkbox", name="at", value=place, aria_label=f"Select {place}"),
-            el("a", timestamp(letter.store_timestamp), href=href),
+            el("a", ui.timestamp(letter.store_timestamp), href=href),
             el("a", origin, href=topic_path(origin)),
             [el("code.chip", key[:40]) for key in letter.keys[:3]],
             el("span.preview", preview_body(letter.body, letter.fault)),
@@ -208,7 +182,7 @@ def _row(letter: MessageExt) -> HtmlTableRow:
     )
 
 
-def _resent_row(visit: Visit, outcome: ResendResult) -> HtmlTableRow:
+def _resent_row(visit: Visit, outcome: ResendResult) -> ui.HtmlTableRow:
     letter, result, fault = outcome
     href = None if result is None else message_path(result.queue, result.queue_offset)
     if result is None:
@@ -216,22 +190,22 @@ def _resent_row(visit: Visit, outcome: ResendResult) -> HtmlTableRow:
     else:
         goes_to = el("a", result.queue.topic, href=href)
     cells = (
-        timestamp(letter.store_timestamp),
+        ui.timestamp(letter.store_timestamp),
         goes_to,
         " ".join(letter.keys),
         preview_body(letter.body, letter.fault),
     )
-    return HtmlTableRow(cells, href)
+    return ui.HtmlTableRow(cells, href)
 
 
-def _plan_row(letter: MessageExt, group: str) -> HtmlTableRow:
+def _plan_row(letter: MessageExt, group: str) -> ui.HtmlTableRow:
     try:
         goes_to = original_message(letter, group).topic
     except Failure as error:
         goes_to = error.message
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
-            timestamp(letter.store_timestamp),
+            ui.timestamp(letter.store_timestamp),
             goes_to,
             " ".join(letter.keys),
             el("span.preview", preview_body(letter.body, letter.fault)),
@@ -251,7 +225,7 @@ def _page(group: str, content: Html, title: str | None = None) -> Page:
 
 
 def _no_dead_letters() -> Html:
-    return empty_state(
+    return ui.empty_state(
         "No dead letters",
         "A message becomes a dead letter when a group has failed to consume it too often (after "
         "16 retries, unless its consumers are configured otherwise). It appears here, and can be "
@@ -260,7 +234,7 @@ def _no_dead_letters() -> Html:
 
 
 def _no_dead_letters_of(group: str) -> Html:
-    return empty_state(
+    return ui.empty_state(
         f"{group} has no dead letters",
         "The group has not given up on any message. ",
         el("a", "Show the group", href=group_path(group)),

@@ -12,27 +12,8 @@ from typing import Final, NamedTuple
 from rmq_spark.cli.console.guard import PageError, form_fields
 from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.charts import chart, sparkline
-from rmq_spark.cli.console.markup.components import (
-    NO_VALUE,
-    PAGE_ROWS,
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    alert,
-    badge,
-    card,
-    empty_state,
-    figures,
-    hidden_fields,
-    live_region,
-    name_filter,
-    number_text,
-    pagination,
-    sign_in_link,
-    table,
-    truncated,
-)
 from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
 from rmq_spark.cli.console.pages.topic_page import group_state_badge
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
@@ -62,14 +43,8 @@ from rmq_spark.wire.names import is_system_group
 _TIME_START: Final = re.compile(r"\d{1,2}:\d{2}|\d{4}-\d{2}-|-\d+(ms|[smhdw])")
 """The beginning of a time, which may be given without the command line's @ in front."""
 
-_PLAN_COLUMNS: Final = (
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Queue"),
-    HtmlTableColumn("Committed", "number"),
-    HtmlTableColumn("New offset", "number"),
-    HtmlTableColumn("Change", "number.wide"),
-    HtmlTableColumn("Behind after", "number.wide"),
-)
+_PLAN_COLUMNS: Final = ("Topic.grow", "Queue", "Committed.number", "New offset.number",
+                        "Change.number.wide", "Behind after.number.wide")  # fmt: skip
 
 
 class _SeekRequest(NamedTuple):
@@ -134,7 +109,7 @@ def seek(visit: Visit) -> Page:
     moves = _plan_moves(visit, wish)
     is_relative = wish.position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     if is_relative and visit.request.field("seen") != _digest(moves):
-        changed = alert(
+        changed = ui.alert(
             "The group's offsets have changed since the preview",
             "Nothing was changed. The table shows the seek from the present offsets.",
         )
@@ -142,7 +117,7 @@ def seek(visit: Visit) -> Page:
     apply_seek(visit.admin, wish.group, moves, wish.position, is_all=wish.queue is None)
     done = el(
         "div.card.notice",
-        badge("moved", "good"),
+        ui.badge("moved", "good"),
         f" {wish.group} continues from the new offsets. Online members have been notified.",
     )
     back = el("a.button", f"Back to {wish.group}", href=group_path(wish.group))
@@ -175,7 +150,7 @@ def _plan_page(
     if not moves:
         return _page(
             request,
-            empty_state(
+            ui.empty_state(
                 "Nothing to move", "The group has no committed offsets in that topic or queue."
             ),
         )
@@ -183,11 +158,11 @@ def _plan_page(
         request,
         join(
             notice,
-            el("p", badge("dry run"), " Nothing has been changed. ", el("strong", request.group),
+            el("p", ui.badge("dry run"), " Nothing has been changed. ", el("strong", request.group),
                " would continue from these offsets:"),
             _move_table(moves),
             _confirmation(visit, request, moves),
-            card("On the command line", request.command(visit)),
+            ui.card("On the command line", request.command(visit)),
         ),
     )  # fmt: skip
 
@@ -197,7 +172,7 @@ def _confirmation(visit: Visit, request: _SeekRequest, moves: Sequence[OffsetMov
         says = "This console is read-only. Start it with --writes, or use the command below."
         return el("p.hint", says)
     if visit.session is None:
-        return sign_in_link(request.path)
+        return ui.sign_in_link(request.path)
     fields = [
         ("to", request.text),
         ("topic", request.topic),
@@ -207,7 +182,7 @@ def _confirmation(visit: Visit, request: _SeekRequest, moves: Sequence[OffsetMov
     ]
     return el(
         "form.actions",
-        hidden_fields(fields),
+        ui.hidden_fields(fields),
         el("button.primary", f"Move {format_count(len(moves), 'queue')}", type="submit"),
         el("a.button", "Cancel", href=group_path(request.group)),
         action=group_path(request.group, "seek"),
@@ -226,19 +201,19 @@ def _plan_moves(visit: Visit, request: _SeekRequest) -> list[OffsetMove]:
 
 
 def _move_table(moves: Sequence[OffsetMove]) -> Html:
-    return table(_PLAN_COLUMNS, [_row(move) for move in moves])
+    return ui.table(_PLAN_COLUMNS, [_row(move) for move in moves])
 
 
-def _row(move: OffsetMove) -> HtmlTableRow:
+def _row(move: OffsetMove) -> ui.HtmlTableRow:
     moves = "-" if move.committed is None else f"{move.target_offset - move.committed:+,}"
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
             move.queue.topic,
             queue_text(move.queue),
-            number_text(move.committed),
-            number_text(move.target_offset),
+            ui.number_text(move.committed),
+            ui.number_text(move.target_offset),
             moves,
-            number_text(move.behind),
+            ui.number_text(move.behind),
         )
     )
 
@@ -251,31 +226,12 @@ def _page(request: _SeekRequest, content: Html) -> Page:
 _STUCK_MS: Final = 30_000
 """Time for which the next message of a queue has waited when a group looks stuck there."""
 
-_LIST_COLUMNS: Final = (
-    HtmlTableColumn("Group", "grow"),
-    HtmlTableColumn("State"),
-    HtmlTableColumn("Members", "number.wide"),
-    HtmlTableColumn("Behind", "number"),
-    HtmlTableColumn("Last consumed", "number.wide"),
-    HtmlTableColumn("Topics", "wide"),
-)
-_QUEUE_COLUMNS: Final = (
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Queue"),
-    HtmlTableColumn("Committed", "number.wide"),
-    HtmlTableColumn("End", "number.wide"),
-    HtmlTableColumn("Behind", "number"),
-    HtmlTableColumn("", "wide"),
-    HtmlTableColumn("Waiting since", "number.wide"),
-    HtmlTableColumn("Member", "wide"),
-    HtmlTableColumn(""),
-)
-_MEMBER_COLUMNS: Final = (
-    HtmlTableColumn("Client", "grow"),
-    HtmlTableColumn("Address", "wide"),
-    HtmlTableColumn("Language", "wide"),
-    HtmlTableColumn("Queues", "number"),
-)
+_LIST_COLUMNS: Final = ("Group.grow", "State", "Members.number.wide", "Behind.number",
+                        "Last consumed.number.wide", "Topics.wide")  # fmt: skip
+_QUEUE_COLUMNS: Final = ("Topic.grow", "Queue", "Committed.number.wide", "End.number.wide",
+                         "Behind.number", ".wide", "Waiting since.number.wide", "Member.wide",
+                         "")  # fmt: skip
+_MEMBER_COLUMNS: Final = ("Client.grow", "Address.wide", "Language.wide", "Queues.number")
 
 
 def groups(visit: Visit) -> Page:
@@ -287,14 +243,14 @@ def groups(visit: Visit) -> Page:
         if wanted.lower() in name.lower() and not is_system_group(name)
     ]
     page = visit.page_number()
-    shown = names[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
-    search = name_filter("/groups", wanted)
+    shown = names[(page - 1) * ui.PAGE_ROWS : page * ui.PAGE_ROWS]
+    search = ui.name_filter("/groups", wanted)
     if not names:
         found: Html = _no_groups(wanted)
     else:
-        found = table(_LIST_COLUMNS, [_list_row(visit.admin, name) for name in shown])
-    foot = pagination(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
-    return Page("Groups", join(search, live_region("groups", found, foot)), "groups")
+        found = ui.table(_LIST_COLUMNS, [_list_row(visit.admin, name) for name in shown])
+    foot = ui.pagination(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
+    return Page("Groups", join(search, ui.live_region("groups", found, foot)), "groups")
 
 
 def group(visit: Visit) -> Page:
@@ -302,37 +258,37 @@ def group(visit: Visit) -> Page:
     name = visit.request.segments[1]
     state = read_group(visit.admin, name)
     points = _lag_history(visit, state)
-    dead = el("a", number_text(state.dead_letters), href=path("dead-letters", name))
-    content = live_region(
+    dead = el("a", ui.number_text(state.dead_letters), href=path("dead-letters", name))
+    content = ui.live_region(
         "group",
-        figures(
+        ui.figures(
             [
-                ("Behind", number_text(state.behind)),
-                ("Members", number_text(len(state.members))),
-                ("Waiting for retry", number_text(state.waiting_for_retry)),
-                ("Dead letters", dead if state.dead_letters else number_text(0)),
+                ("Behind", ui.number_text(state.behind)),
+                ("Members", ui.number_text(len(state.members))),
+                ("Waiting for retry", ui.number_text(state.waiting_for_retry)),
+                ("Dead letters", dead if state.dead_letters else ui.number_text(0)),
             ]
         ),
         _diagnosis(state),
         el("div.charts", chart("Messages behind", points.get("all", ()), _format_count)),
-        card("Queues", _queues(state, points)),
-        card("Members", _members(state)),
+        ui.card("Queues", _queues(state, points)),
+        ui.card("Members", _members(state)),
     )
     topics = sorted({each.lag.queue.topic for each in state.queues})
-    seeking = card("Move offsets", seek_form(name, topics))
+    seeking = ui.card("Move offsets", seek_form(name, topics))
     return Page(name, join(content, seeking), "groups", (("Groups", "/groups"),))
 
 
-def _list_row(admin: Admin, name: str) -> HtmlTableRow:
+def _list_row(admin: Admin, name: str) -> ui.HtmlTableRow:
     members, topics, behind, last_consumed_ms = summarize_group(admin, name)
     shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
             el("a", name, href=group_path(name)),
             group_state_badge(members, behind),
-            number_text(members),
-            number_text(behind),
-            age(last_consumed_ms),
+            ui.number_text(members),
+            ui.number_text(behind),
+            ui.age(last_consumed_ms),
             shown or "none yet",
         ),
         group_path(name),
@@ -390,7 +346,7 @@ def _diagnosis(state: GroupState) -> Html:
         "div.card.notice",
         el("strong", "Furthest behind: "),
         f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message was stored ",
-        age(oldest.waiting_since_ms),
+        ui.age(oldest.waiting_since_ms),
         ". ",
         *_describe_last_try(oldest, now_ms),
         _next_message(oldest, "Look at the message"),
@@ -408,32 +364,34 @@ def _describe_last_try(state: QueueState, now_ms: int) -> Iterator[Html | str]:
         yield "Its member has just tried it: the listener fails, or is slow. "
         return
     yield "Its member last tried a message "
-    yield age(state.last_tried_ms)
+    yield ui.age(state.last_tried_ms)
     yield ": the listener hangs, or still works on that one. Restart the member, also to skip. "
 
 
 def _queues(state: GroupState, points: Mapping[str, Sequence[Point]]) -> Html:
     if not state.queues:
-        return empty_state(
+        return ui.empty_state(
             "Nothing consumed yet",
             "The group has committed no offsets. Its queues appear here when it does.",
         )
-    return table(_QUEUE_COLUMNS, [_queue_row(state.name, each, points) for each in state.queues])
+    return ui.table(_QUEUE_COLUMNS, [_queue_row(state.name, each, points) for each in state.queues])
 
 
-def _queue_row(name: str, state: QueueState, points: Mapping[str, Sequence[Point]]) -> HtmlTableRow:
+def _queue_row(
+    name: str, state: QueueState, points: Mapping[str, Sequence[Point]]
+) -> ui.HtmlTableRow:
     lag = state.lag
     is_behind = state.next_offset is not None
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
             el("a", lag.queue.topic, href=topic_path(lag.queue.topic)),
             queue_text(lag.queue),
-            number_text(lag.consumer_offset),
-            number_text(lag.broker_offset),
-            number_text(lag.messages),
+            ui.number_text(lag.consumer_offset),
+            ui.number_text(lag.broker_offset),
+            ui.number_text(lag.messages),
             sparkline(points.get(_series_name(lag.queue), ()), "recent lag in messages"),
-            _next_message(state, age(state.waiting_since_ms)) if is_behind else NO_VALUE,
-            truncated(state.member or "none"),
+            _next_message(state, ui.age(state.waiting_since_ms)) if is_behind else ui.NO_VALUE,
+            ui.truncated(state.member or "none"),
             el("a.button.small", "Skip one", href=_skip_path(name, state)) if is_behind else None,
         )
     )
@@ -451,19 +409,19 @@ def _skip_path(name: str, state: QueueState) -> str:
 
 def _members(state: GroupState) -> Html:
     if not state.members:
-        return empty_state(
+        return ui.empty_state(
             "No members",
             "Consumers that start with this group's name appear here with their queues.",
         )
-    return table(
+    return ui.table(
         _MEMBER_COLUMNS,
         [
-            HtmlTableRow(
+            ui.HtmlTableRow(
                 (
                     member.client_id,
                     member.client_addr,
                     member.language,
-                    number_text(state.queues_of(member.client_id)),
+                    ui.number_text(state.queues_of(member.client_id)),
                 )
             )
             for member in state.members
@@ -473,8 +431,10 @@ def _members(state: GroupState) -> Html:
 
 def _no_groups(query: str) -> Html:
     if query:
-        return empty_state(f"No group has {query} in its name", el("a", "Show all", href="/groups"))
-    return empty_state(
+        return ui.empty_state(
+            f"No group has {query} in its name", el("a", "Show all", href="/groups")
+        )
+    return ui.empty_state(
         "No groups yet",
         "A consumer group shares the queues of a topic among its members, and stores their "
         "offsets. The first start of a consumer creates its group.",

@@ -8,20 +8,8 @@ from typing import Final
 
 from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import render_body
-from rmq_spark.cli.console.markup.components import (
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    badge,
-    card,
-    empty_state,
-    facts,
-    number_text,
-    size,
-    table,
-    timestamp,
-)
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
 from rmq_spark.cli.console.server import Response
 from rmq_spark.cli.console.visit import (
@@ -39,7 +27,7 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.names import DLQ_PREFIX
 from rmq_spark.wire.properties import RESERVED_NAMES
 
-_PROPERTY_COLUMNS: Final = (HtmlTableColumn("Name"), HtmlTableColumn("Value", "grow"))
+_PROPERTY_COLUMNS: Final = ("Name", "Value.grow")
 _STATE_BADGES: Final = {
     DeliveryState.CONSUMED: ("consumed", "good"),
     DeliveryState.WAITING: ("waiting", "warn"),
@@ -53,10 +41,10 @@ def message(visit: Visit) -> Page:
     found = _read_message(visit)
     queue, queue_offset = found.queue, found.queue_offset
     body = render_body(found.body, found.fault)
-    cut = "" if body.shown_bytes is None else f", first {size(body.shown_bytes)} shown"
+    cut = "" if body.shown_bytes is None else f", first {ui.size(body.shown_bytes)} shown"
     aside = el(
         "span.hint",
-        f"{body.kind}, {size(len(found.body))}{cut}  ",
+        f"{body.kind}, {ui.size(len(found.body))}{cut}  ",
         el("a", "Download", href=message_path(queue, queue_offset, "body"), download=True),
     )
     own = user_properties(found)
@@ -65,11 +53,11 @@ def message(visit: Visit) -> Page:
         "div.two",
         el(
             "div",
-            card("Body", el("div.card.scroll", body.element), header_content=aside),
-            card("Properties", _properties(own) if own else _no_properties()),
+            ui.card("Body", el("div.card.scroll", body.element), header_content=aside),
+            ui.card("Properties", _properties(own) if own else _no_properties()),
             el("details", el("summary", "System properties"), _properties(system)),
         ),
-        el("div", card("Location", _location(found)), card("Trace", _trace(visit, found))),
+        el("div", ui.card("Location", _location(found)), ui.card("Trace", _trace(visit, found))),
     )
     trail = (("Topics", "/topics"), (found.topic, topic_path(found.topic)))
     title = f"{queue_text(queue)} @ {queue_offset}"
@@ -102,8 +90,8 @@ def _location(message: MessageExt) -> Html:
     pairs: list[tuple[str, Child]] = [
         ("Topic", el("a", message.topic, href=topic_path(message.topic))),
         ("Queue", queue_text(message.queue)),
-        ("Offset", number_text(message.queue_offset)),
-        ("Age", age(message.store_timestamp)),
+        ("Offset", ui.number_text(message.queue_offset)),
+        ("Age", ui.age(message.store_timestamp)),
         ("Id", el("code", message.message_id)),
         ("Broker's id", el("code", message.offset_message_id)),
         ("Tag", el("code", message.tags) if message.tags else "none"),
@@ -113,14 +101,14 @@ def _location(message: MessageExt) -> Html:
         pairs.append(("Delay level", str(message.delay_level)))
     if message.flag:
         pairs.append(("Flag", str(message.flag)))
-    return el("div.card.pad", facts(pairs))
+    return el("div.card.pad", ui.facts(pairs))
 
 
 def _trace(visit: Visit, message: MessageExt) -> Html:
     made = trace_deliveries(visit.admin, message)
     steps = [
-        _step("plain", "Sent", timestamp(message.born_timestamp), f"from {message.born_host}"),
-        _step("good", "Stored", timestamp(message.store_timestamp),
+        _step("plain", "Sent", ui.timestamp(message.born_timestamp), f"from {message.born_host}"),
+        _step("good", "Stored", ui.timestamp(message.store_timestamp),
               f"{queue_text(message.queue)} at {message.queue_offset:,}"),
     ]  # fmt: skip
     if message.topic.startswith(DLQ_PREFIX):
@@ -148,7 +136,7 @@ def _delivery_step(delivery: Delivery) -> Html:
     letters = None
     if delivery.state is DeliveryState.DEAD_LETTER:
         letters = el("a", "resend", href=path("dead-letters", delivery.group))
-    return _step(tone, name, join(badge(text, tone), " ", letters), says)
+    return _step(tone, name, join(ui.badge(text, tone), " ", letters), says)
 
 
 def _step(tone: str, title: Child, mark: Child, detail: str) -> Html:
@@ -167,16 +155,16 @@ def _neighbours(message: MessageExt) -> Html:
 
 
 def _properties(properties: dict[str, str]) -> Html:
-    return table(_PROPERTY_COLUMNS, _property_rows(sorted(properties.items())))
+    return ui.table(_PROPERTY_COLUMNS, _property_rows(sorted(properties.items())))
 
 
-def _property_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[HtmlTableRow]:
+def _property_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[ui.HtmlTableRow]:
     for name, text in pairs:
-        yield HtmlTableRow((el("code", name), el("span.text", text)))
+        yield ui.HtmlTableRow((el("code", name), el("span.text", text)))
 
 
 def _no_properties() -> Html:
-    return empty_state(
+    return ui.empty_state(
         "No user properties",
         "Producers can add properties, by which consumers can select messages with SQL92.",
     )

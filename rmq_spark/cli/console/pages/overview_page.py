@@ -8,24 +8,8 @@ from typing import Final
 from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker, query_brokers
 from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.charts import ValueFormat, chart, sparkline
-from rmq_spark.cli.console.markup.components import (
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    alert,
-    badge,
-    card,
-    command_box,
-    empty_state,
-    figures,
-    fill_bar,
-    live_region,
-    number_text,
-    rate,
-    size,
-    table,
-)
 from rmq_spark.cli.console.markup.html import Child, Html, el, join
 from rmq_spark.cli.console.pages.topics_page import topic_names
 from rmq_spark.cli.console.visit import Visit, group_path
@@ -35,22 +19,9 @@ from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.names import is_system_group
 
-_BROKER_COLUMNS = (
-    HtmlTableColumn("Broker"),
-    HtmlTableColumn("State"),
-    HtmlTableColumn("In", "number"),
-    HtmlTableColumn("", "wide"),
-    HtmlTableColumn("Out", "number"),
-    HtmlTableColumn("Today", "number.wide"),
-    HtmlTableColumn("Disk", "wide"),
-    HtmlTableColumn("Up since", "wide"),
-    HtmlTableColumn("Version", "wide"),
-)
-_GROUP_COLUMNS = (
-    HtmlTableColumn("Group", "grow"),
-    HtmlTableColumn("", "wide"),
-    HtmlTableColumn("Behind", "number"),
-)
+_BROKER_COLUMNS = ("Broker", "State", "In.number", ".wide", "Out.number", "Today.number.wide",
+                   "Disk.wide", "Up since.wide", "Version.wide")  # fmt: skip
+_GROUP_COLUMNS = ("Group.grow", ".wide", "Behind.number")
 _GROUPS_QUERIED_MAX = 50
 """Most groups that are asked for with each look."""
 
@@ -71,31 +42,31 @@ def overview(visit: Visit) -> Page:
     if not brokers:
         return Page(
             "Overview",
-            live_region(
+            ui.live_region(
                 "overview",
-                empty_state(
+                ui.empty_state(
                     "No brokers",
                     "The name servers answer, but no broker is registered. Start one, or read the "
                     "log of one that runs: this page shows it as soon as it registers. A "
                     "rocketpoll broker has a built-in name server:",
-                    command=command_box("rocketpoll broker"),
+                    command=ui.command_box("rocketpoll broker"),
                 ),
             ),
         )
     points = broker_history(visit, brokers)
     up = [broker for broker in brokers if broker.info is not None]
-    content = live_region(
+    content = ui.live_region(
         "overview",
         _health(visit, brokers),
-        figures(
+        ui.figures(
             [
-                ("Messages in", rate(_sum(up, "in"))),
-                ("Messages out", rate(_sum(up, "out"))),
+                ("Messages in", ui.rate(_sum(up, "in"))),
+                ("Messages out", ui.rate(_sum(up, "out"))),
                 ("Brokers", f"{len(up)} of {len(brokers)}"),
-                ("Topics", number_text(len(topic_names(visit.admin, with_all=False)))),
+                ("Topics", ui.number_text(len(topic_names(visit.admin, with_all=False)))),
             ]
         ),
-        card("Brokers", table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
+        ui.card("Brokers", ui.table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
         _group_table(visit),
     )
     return Page("Overview", content)
@@ -147,11 +118,11 @@ def _group_table(visit: Visit) -> Html | None:
     except ClientError:  # half a cluster does not tell of groups; what is wrong stands above
         return None
     rows = [
-        HtmlTableRow(
+        ui.HtmlTableRow(
             (
                 el("a", name, href=group_path(name)),
                 sparkline(series[name], "recent lag in messages"),
-                number_text(series[name][-1].value),
+                ui.number_text(series[name][-1].value),
             ),
             group_path(name),
         )
@@ -159,8 +130,8 @@ def _group_table(visit: Visit) -> Html | None:
     ]
     if not series:
         return None
-    found = table(_GROUP_COLUMNS, rows) if rows else el("p.hint", "No group is behind.")
-    return card("Groups most behind", found, group_limit_hint(visit, series))
+    found = ui.table(_GROUP_COLUMNS, rows) if rows else el("p.hint", "No group is behind.")
+    return ui.card("Groups most behind", found, group_limit_hint(visit, series))
 
 
 def _figures_of(brokers: Sequence[BrokerStatus]) -> Mapping[str, float]:
@@ -188,28 +159,30 @@ def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
         check for broker in brokers for check in check_broker(broker) if check.remedy is not None
     ]
     if not wrong:
-        return el("p.well", badge("Brokers: ok", "good"), " Every broker answers.")
+        return el("p.well", ui.badge("Brokers: ok", "good"), " Every broker answers.")
     return join(
-        alert(f"{each.subject}: {each.detail}", visit.access.complete_commands(f"{each.remedy}."))
+        ui.alert(
+            f"{each.subject}: {each.detail}", visit.access.complete_commands(f"{each.remedy}.")
+        )
         for each in wrong
     )
 
 
-def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> HtmlTableRow:
+def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> ui.HtmlTableRow:
     now, morning = broker.number("msgPutTotalTodayNow"), broker.number("msgPutTotalTodayMorning")
     name: Child = el("div", el("strong", broker.title), el("div.sub", broker.address))
-    state = badge("online", "good") if broker.info is not None else badge("no answer", "bad")
+    state = ui.badge("online", "good") if broker.info is not None else ui.badge("no answer", "bad")
     info = broker.info or {}
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
             name,
             state,
-            rate(_figure(broker, "in")),
+            ui.rate(_figure(broker, "in")),
             sparkline(points.get(f"{broker.title} in", ()), "recent messages in"),
-            rate(_figure(broker, "out")),
-            number_text(None if now is None or morning is None else now - morning),
-            fill_bar(_figure(broker, "disk")),
-            age(int(broker.number("bootTimestamp") or 0)),
+            ui.rate(_figure(broker, "out")),
+            ui.number_text(None if now is None or morning is None else now - morning),
+            ui.fill_bar(_figure(broker, "disk")),
+            ui.age(int(broker.number("bootTimestamp") or 0)),
             info.get("brokerVersionDesc", "-"),
         )
     )
@@ -221,12 +194,12 @@ _RATIOS: Final = ("disk",)
 """Figures that are parts of a whole: their scale ends at all of it."""
 
 _BROKER_CHARTS: Final[Mapping[str, tuple[str, ValueFormat]]] = {
-    "in": ("Messages in", rate),
-    "out": ("Messages out", rate),
+    "in": ("Messages in", ui.rate),
+    "out": ("Messages out", ui.rate),
     "disk": ("Disk in use", lambda part: f"{part:.0%}"),
     "held pulls": ("Waiting pulls", lambda count: f"{count:,.0f}"),
-    "to flush": ("Bytes to flush", lambda count: size(int(count))),
-    "to dispatch": ("Bytes to dispatch", lambda count: size(int(count))),
+    "to flush": ("Bytes to flush", lambda count: ui.size(int(count))),
+    "to dispatch": ("Bytes to dispatch", lambda count: ui.size(int(count))),
 }
 
 
@@ -235,7 +208,7 @@ def charts(visit: Visit) -> Page:
     brokers = query_brokers(visit.admin)
     points = broker_history(visit, brokers)
     parts = [
-        card(
+        ui.card(
             broker.title,
             el(
                 "div.charts",
@@ -256,7 +229,7 @@ def charts(visit: Visit) -> Page:
     says = el("p.hint", "The console samples every 5 seconds while a browser shows a chart, and "
               "keeps 20 minutes. For a longer history, let Prometheus scrape the broker, or run "
               f"{visit.access.command('exporter')}.")  # fmt: skip
-    return Page("Charts", live_region("charts", parts, _group_charts(visit), says), "charts")
+    return Page("Charts", ui.live_region("charts", parts, _group_charts(visit), says), "charts")
 
 
 def _group_charts(visit: Visit) -> Html | None:
@@ -265,7 +238,7 @@ def _group_charts(visit: Visit) -> Html | None:
     if not behind:
         return None
     cards = (chart(name, series[name], _format_count) for name in behind)
-    return card("Groups most behind", el("div.charts", cards), group_limit_hint(visit, series))
+    return ui.card("Groups most behind", el("div.charts", cards), group_limit_hint(visit, series))
 
 
 def _format_count(count: float) -> str:

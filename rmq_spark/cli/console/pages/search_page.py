@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmq_spark.cli.console.layout import Page
-from rmq_spark.cli.console.markup.components import (
-    HtmlTableColumn,
-    HtmlTableRow,
-    card,
-    empty_state,
-    table,
-)
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import el, join, path
 from rmq_spark.cli.console.pages.topics_page import topic_names
 from rmq_spark.cli.console.server import Response, redirect
@@ -25,7 +19,7 @@ _NAMES_SHOWN: Final = 25
 _TOPICS_SEARCHED: Final = 1_000
 """Most topics whose index is asked for an id; beyond, the topic's own page searches."""
 
-_NAME_COLUMNS: Final = (HtmlTableColumn("Name", "grow"),)
+_NAME_COLUMNS: Final = ("Name.grow",)
 
 
 def search(visit: Visit) -> Page | Response:
@@ -50,9 +44,9 @@ def search(visit: Visit) -> Page | Response:
         if found is not None:
             return redirect(message_path(found.queue, found.queue_offset))
     parts = [
-        card(
+        ui.card(
             f"{title}: {len(names):,}",
-            table(_NAME_COLUMNS, [_row(name, href(name)) for name in names]),
+            ui.table(_NAME_COLUMNS, [_row(name, href(name)) for name in names]),
         )
         for title, names, href in (
             ("Topics", found_topics[:_NAMES_SHOWN], topic_path),
@@ -62,7 +56,7 @@ def search(visit: Visit) -> Page | Response:
     ]
     if len(found_topics) > _NAMES_SHOWN:
         parts.append(el("p", el("a", "All matching topics", href=path("topics", q=wanted))))
-    nothing = empty_state(
+    nothing = ui.empty_state(
         f"Nothing found for {wanted[:80]}",
         "The search covers names of topics and groups, and message ids. To search for a key, open "
         "the page of its topic.",
@@ -79,5 +73,5 @@ def _find_message(visit: Visit, message_id: str, topics: int) -> MessageExt | No
         return None
 
 
-def _row(name: str, href: str) -> HtmlTableRow:
-    return HtmlTableRow((el("a", name, href=href),), href)
+def _row(name: str, href: str) -> ui.HtmlTableRow:
+    return ui.HtmlTableRow((el("a", name, href=href),), href)

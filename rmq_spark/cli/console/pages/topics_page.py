@@ -10,23 +10,7 @@ from typing import Final
 
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
 from rmq_spark.cli.console.layout import Page
-from rmq_spark.cli.console.markup.components import (
-    NO_VALUE,
-    PAGE_ROWS,
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    alert,
-    empty_state,
-    hidden_fields,
-    live_region,
-    name_filter,
-    number_text,
-    pagination,
-    share_bar,
-    size,
-    table,
-)
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
 from rmq_spark.cli.console.topic_sizes import KnownTopicSizes
 from rmq_spark.cli.console.visit import Visit, topic_path
@@ -35,19 +19,9 @@ from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
 
 SORT_BY_SIZE: Final = "sizes"
-_COLUMNS: Final = (
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Queues", "number.wide"),
-    HtmlTableColumn("Messages", "number"),
-    HtmlTableColumn("Last stored", "number"),
-)
-_SIZE_COLUMNS: Final = (
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Messages", "number"),
-    HtmlTableColumn("Size, about", "number"),
-    HtmlTableColumn("Share", "wide"),
-    HtmlTableColumn("Last stored", "number.wide"),
-)
+_COLUMNS: Final = ("Topic.grow", "Queues.number.wide", "Messages.number", "Last stored.number")
+_SIZE_COLUMNS: Final = ("Topic.grow", "Messages.number", "Size, about.number", "Share.wide",
+                        "Last stored.number.wide")  # fmt: skip
 
 
 def topics(visit: Visit) -> Page:
@@ -66,7 +40,7 @@ def topics(visit: Visit) -> Page:
         known = visit.sizes.get(sorted(visit.admin.topics()))
         sizes = known.sizes
         names.sort(key=lambda name: (-(sizes[name].stored_bytes if name in sizes else -1), name))
-    shown = names[(number_ - 1) * PAGE_ROWS : number_ * PAGE_ROWS]
+    shown = names[(number_ - 1) * ui.PAGE_ROWS : number_ * ui.PAGE_ROWS]
 
     def link(**changed: object) -> str:
         now = {
@@ -82,8 +56,8 @@ def topics(visit: Visit) -> Page:
     elif known is not None:
         found = _size_table(shown, known, names)
     else:
-        found = table(_COLUMNS, [_row(visit.admin, name) for name in shown])
-    foot = pagination(len(names), number_, lambda page: link(page=page))
+        found = ui.table(_COLUMNS, [_row(visit.admin, name) for name in shown])
+    foot = ui.pagination(len(names), number_, lambda page: link(page=page))
     switches = el(
         "div.switches",
         el("a.switch", "By name", href=link(sort=None), aria_current=_aria_current(not by_size)),
@@ -98,8 +72,8 @@ def topics(visit: Visit) -> Page:
         ),
     )
     kept = [("all", "yes")] * with_all + [("sort", SORT_BY_SIZE)] * by_size
-    search = name_filter("/topics", wanted, hidden_fields(kept))
-    content = join(search, switches, live_region("topics", found, foot))
+    search = ui.name_filter("/topics", wanted, ui.hidden_fields(kept))
+    content = join(search, switches, ui.live_region("topics", found, foot))
     return Page("Topics", content, "topics")
 
 
@@ -113,18 +87,18 @@ def topic_names(admin: Admin, *, with_all: bool) -> list[str]:
     return [name for name in names if not is_internal_topic(name, own)]
 
 
-def _row(admin: Admin, name: str) -> HtmlTableRow:
+def _row(admin: Admin, name: str) -> ui.HtmlTableRow:
     cells: list[Child] = [el("a", name, href=topic_path(name))]
     try:
         offsets = admin.topic_offsets(name).values()
     except RouteNotFound:  # deleted since, or it has no master now
-        return HtmlTableRow([*cells, NO_VALUE, NO_VALUE, "no broker"], topic_path(name))
-    return HtmlTableRow(
+        return ui.HtmlTableRow([*cells, ui.NO_VALUE, ui.NO_VALUE, "no broker"], topic_path(name))
+    return ui.HtmlTableRow(
         [
             *cells,
-            number_text(len(offsets)),
-            number_text(sum(each.max_offset - each.min_offset for each in offsets)),
-            age(max((each.last_update_timestamp for each in offsets), default=0)),
+            ui.number_text(len(offsets)),
+            ui.number_text(sum(each.max_offset - each.min_offset for each in offsets)),
+            ui.age(max((each.last_update_timestamp for each in offsets), default=0)),
         ],
         topic_path(name),
     )
@@ -137,20 +111,22 @@ def _size_table(shown: Sequence[str], known_sizes: KnownTopicSizes, names: Seque
     for name in shown:
         found = sizes.get(name)
         rows.append(
-            HtmlTableRow(
+            ui.HtmlTableRow(
                 (
                     el("a", name, href=topic_path(name)),
-                    number_text(None if found is None else found.messages),
-                    NO_VALUE if found is None else size(found.stored_bytes),
-                    share_bar(None if found is None or not total else found.stored_bytes / total),
-                    age(None if found is None else found.last_timestamp),
+                    ui.number_text(None if found is None else found.messages),
+                    ui.NO_VALUE if found is None else ui.size(found.stored_bytes),
+                    ui.share_bar(
+                        None if found is None or not total else found.stored_bytes / total
+                    ),
+                    ui.age(None if found is None else found.last_timestamp),
                 ),
                 topic_path(name),
             )
         )
     says: Child = (
-        f"{size(total)} in all topics, including system topics. Sizes are estimated from the first "
-        "and last messages of each queue."
+        f"{ui.size(total)} in all topics, including system topics. Sizes are estimated from the "
+        "first and last messages of each queue."
     )
     if not known_sizes.is_complete:
         asked = sum(name in sizes for name in names)
@@ -158,19 +134,19 @@ def _size_table(shown: Sequence[str], known_sizes: KnownTopicSizes, names: Seque
     problem = (
         None
         if known_sizes.error is None
-        else alert("Some sizes could not be read", str(known_sizes.error))
+        else ui.alert("Some sizes could not be read", str(known_sizes.error))
     )
-    return join(problem, el("p.hint", says), table(_SIZE_COLUMNS, rows))
+    return join(problem, el("p.hint", says), ui.table(_SIZE_COLUMNS, rows))
 
 
 def _no_topics(visit: Visit, query: str) -> Html:
     if query:
-        return empty_state(
+        return ui.empty_state(
             f"No topic has {query} in its name",
             "Upper and lower case do not matter. ",
             el("a", "Show all topics", href="/topics"),
         )
-    return empty_state(
+    return ui.empty_state(
         "No topics yet",
         "A topic stores messages in queues. The first message sent to a topic creates it, or "
         "create one yourself:",
