@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -23,6 +24,9 @@ from rmq_spark.errors import format_count
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+
+OUT_RATE: Final = ("getTransferredTps", "getTransferedTps")
+"""The rate at which a broker delivers messages, in both spellings of RocketMQ's."""
 
 _MASTER_ID: Final = 0
 _DISK_RATIO_MAX: Final = 0.85
@@ -63,13 +67,23 @@ class BrokerStatus(NamedTuple):
         """The broker's name, and its number if it is a slave."""
         return self.name if self.broker_id == _MASTER_ID else f"{self.name} slave {self.broker_id}"
 
-    def number(self, key: str) -> float | None:
-        """A number that the broker reports; if it reports several, such as averages, the first."""
-        words = (self.info or {}).get(key, "").split()
-        try:
-            return float(words[0])
-        except (IndexError, ValueError):
-            return None
+    def number(self, *keys: str) -> float | None:
+        """A number that the broker reports under one of these keys; of averages, the first."""
+        for key in keys:
+            with suppress(IndexError, ValueError):
+                return float((self.info or {}).get(key, "").split()[0])
+        return None
+
+    @property
+    def version(self) -> str | None:
+        """Name of the broker's release."""
+        return (self.info or {}).get("brokerVersionDesc")
+
+    @property
+    def messages_today(self) -> int | None:
+        """Number of messages stored since midnight."""
+        now, morning = self.number("msgPutTotalTodayNow"), self.number("msgPutTotalTodayMorning")
+        return None if now is None or morning is None else int(now - morning)
 
 
 @click.group(cls=CommandGroup)
@@ -152,7 +166,7 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
             what, broker.fault or "does not answer", f"restart it at {broker.address}"
         )
         return
-    version = broker.fault or f"version {_version(broker.info)}"
+    version = broker.fault or f"version {broker.version}"
     yield HealthCheck(what, f"{broker.address} answers, {version}")
     failure = broker.info.get("storeFailure")
     if failure:
@@ -174,40 +188,33 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
 
 def query_brokers(admin: Admin) -> list[BrokerStatus]:
     """Return all brokers, masters and slaves, each with the status that it reports."""
-    return [
-        _query_broker(admin, BrokerStatus(data.cluster, name, number, address, None))
-        for name, data in sorted(admin.cluster_info().broker_addr_table.items())
-        for number, address in sorted(data.broker_addrs.items())
-    ]
-
-
-def _query_broker(admin: Admin, broker: BrokerStatus) -> BrokerStatus:
-    try:
-        return broker._replace(info=admin.broker_info(broker.address))
-    except BrokerRefused as error:  # as RocketMQ does in its first seconds, without any figures yet
-        return broker._replace(info={}, fault=f"reports no figures: {error.remark}")
-    except ClientError as error:
-        return broker._replace(fault=" ".join(str(error).split()))
+    found = []
+    for name, data in sorted(admin.cluster_info().broker_addr_table.items()):
+        for number, address in sorted(data.broker_addrs.items()):
+            info: Mapping[str, str] | None = None
+            fault = None
+            try:
+                info = admin.broker_info(address)
+            except BrokerRefused as error:  # RocketMQ in its first seconds, without figures yet
+                info, fault = {}, f"reports no figures: {error.remark}"
+            except ClientError as error:
+                fault = " ".join(str(error).split())
+            found.append(BrokerStatus(data.cluster, name, number, address, info, fault))
+    return found
 
 
 def _row(broker: BrokerStatus) -> Row:
-    found = broker.info or {}
-    now, morning = broker.number("msgPutTotalTodayNow"), broker.number("msgPutTotalTodayMorning")
     disk = broker.number("commitLogDiskRatio")
     return {
         "cluster": broker.cluster,
         "broker": broker.name,
         "role": "master" if broker.broker_id == _MASTER_ID else f"slave {broker.broker_id}",
         "address": broker.address,
-        "version": _version(found),
+        "version": broker.version,
         "in_per_s": broker.number("putTps"),
-        "out_per_s": broker.number("getTransferredTps") or broker.number("getTransferedTps"),
-        "messages_today": None if now is None or morning is None else int(now - morning),
+        "out_per_s": broker.number(*OUT_RATE),
+        "messages_today": broker.messages_today,
         "disk": None if disk is None else f"{disk:.0%}",
         "since": local_time(int(broker.number("bootTimestamp") or 0)),
         "state": broker.fault or "answers",
     }
-
-
-def _version(info: Mapping[str, str]) -> str | None:
-    return info.get("brokerVersionDesc")

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import count as numbers
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from rmq_spark.cli.cluster.cluster_command import BrokerStatus, query_brokers
+from rmq_spark.cli.cluster.cluster_command import OUT_RATE, BrokerStatus, query_brokers
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
@@ -79,18 +79,21 @@ def top(count: int | None, interval: float, rows: int, output: str, access: Clus
     Brokers report their own rates; those of topics and groups are measured between two samples.
     """
     is_live = output == "table" and sys.stdout.isatty()
-    with access.admin() as admin, _screen() if is_live else nullcontext() as screen:
-        for number, tables in enumerate(_tables(admin, interval, rows), 1):
-            if screen is not None:
-                screen.update(_render(tables), refresh=True)
+    with access.admin() as admin, _screen() if is_live else nullcontext() as show:
+        before = _sample(admin)
+        for _ in range(count) if count else numbers():
+            time.sleep(interval)
+            now = _sample(admin)
+            tables = rate_tables(before, now, rows)
+            before = now
+            if show is not None:
+                show(tables)
             elif output == "json":
                 sys.stdout.write(json_line(tables).decode())
             else:
                 for name, found in tables.items():
                     sys.stdout.write("\n".join([name, *text_lines(found, _COLUMNS[name]), "", ""]))
             sys.stdout.flush()
-            if number == count:
-                return
 
 
 def rate_tables(
@@ -98,7 +101,7 @@ def rate_tables(
 ) -> dict[str, list[Row]]:
     """Return the tables to show: the changes between two samples."""
     seconds = max(current.sampled_at - previous.sampled_at, 0.001)
-    topics = [
+    topics: list[dict[str, Any]] = [
         {
             "topic": topic,
             "in_per_s": (end - previous.ends.get(topic, (end, 0))[0]) / seconds,
@@ -106,7 +109,7 @@ def rate_tables(
         }
         for topic, (end, messages) in current.ends.items()
     ]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {
             "group": group,
             "members": members,
@@ -115,22 +118,13 @@ def rate_tables(
         }
         for group, (consumed, behind, members) in current.groups.items()
     ]
-    topics.sort(key=lambda row: (-_number(row["in_per_s"]), row["topic"]))
-    groups.sort(key=lambda row: (-_number(row["behind"]), row["group"]))
+    topics.sort(key=lambda row: (-row["in_per_s"], row["topic"]))
+    groups.sort(key=lambda row: (-row["behind"], row["group"]))
     return {
         "brokers": [_broker_row(broker) for broker in current.brokers],
-        "topics": list(topics[:rows_max]),
-        "groups": list(groups[:rows_max]),
+        "topics": [*topics[:rows_max]],
+        "groups": [*groups[:rows_max]],
     }
-
-
-def _tables(admin: Admin, interval: float, rows_max: int) -> Iterator[dict[str, list[Row]]]:
-    before = _sample(admin)
-    for _ in numbers():
-        time.sleep(interval)
-        now = _sample(admin)
-        yield rate_tables(before, now, rows_max)
-        before = now
 
 
 def _sample(admin: Admin) -> ClusterSample:
@@ -143,18 +137,12 @@ def _sample(admin: Admin) -> ClusterSample:
     ends: dict[str, tuple[int, int]] = {}
     groups: dict[str, tuple[int, int, int]] = {}
     for report in reports:
-        _add_topics(report, own, ends)
+        for each in report.topics:
+            if not is_internal_topic(each.topic, own):
+                end, held = ends.get(each.topic, (0, 0))
+                ends[each.topic] = (end + each.end, held + each.end - each.begin)
         _add_groups(report, groups)
     return ClusterSample(time.monotonic(), brokers, ends, groups)
-
-
-def _add_topics(
-    report: BrokerReport, system_names: set[str], ends: dict[str, tuple[int, int]]
-) -> None:
-    for each in report.topics:
-        if not is_internal_topic(each.topic, system_names):
-            end, held = ends.get(each.topic, (0, 0))
-            ends[each.topic] = (end + each.end, held + each.end - each.begin)
 
 
 def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -> None:
@@ -175,7 +163,7 @@ def _broker_row(broker: BrokerStatus) -> Row:
     return {
         "broker": broker.title,
         "in_per_s": broker.number("putTps"),
-        "out_per_s": broker.number("getTransferredTps") or broker.number("getTransferedTps"),
+        "out_per_s": broker.number(*OUT_RATE),
         "held_pulls": info.get("pullsHeld"),
         "to_flush": info.get("remainHowManyDataToFlush"),
         "to_dispatch": info.get("dispatchBehindBytes"),
@@ -183,17 +171,14 @@ def _broker_row(broker: BrokerStatus) -> Row:
     }
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
-
-
-def _screen() -> Any:
-    from rich.live import Live  # noqa: PLC0415  # only in a terminal
-
-    return Live(screen=True, auto_refresh=False)
-
-
-def _render(tables: Mapping[str, Sequence[Row]]) -> Any:
+@contextmanager
+def _screen() -> Iterator[Callable[[Mapping[str, Sequence[Row]]], None]]:
+    """Yield the function that shows tables on the whole terminal."""
     from rich.console import Group  # noqa: PLC0415  # only in a terminal
+    from rich.live import Live  # noqa: PLC0415
 
-    return Group(*(rich_table(found, _COLUMNS[name], name) for name, found in tables.items()))
+    with Live(screen=True, auto_refresh=False) as live:
+        yield lambda tables: live.update(
+            Group(*(rich_table(found, _COLUMNS[name], name) for name, found in tables.items())),
+            refresh=True,
+        )

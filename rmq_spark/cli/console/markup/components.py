@@ -31,8 +31,8 @@ def table(columns: Sequence[str], rows: Iterable[HtmlTableRow]) -> Html:
     """Return a table in a card; keys move through its rows, and open their links.
 
     A column is its title and the classes of its cells, such as ``"Messages.number.wide"``:
-    ``number`` for figures, ``wide`` for a column that phones do not show, ``grow`` for the one that
-    takes the remaining width.
+    ``number`` for figures, of which None is a dash, ``wide`` for a column that phones do not show,
+    ``grow`` for the one that takes the remaining width.
     """
     titles, kinds = zip(*(column.partition(".")[::2] for column in columns), strict=True)
     head = el(
@@ -42,7 +42,10 @@ def table(columns: Sequence[str], rows: Iterable[HtmlTableRow]) -> Html:
     lines = [
         el(
             "tr",
-            (el(f"td.{kind}", each) for kind, each in zip(kinds, row.cells, strict=True)),
+            (
+                el(f"td.{kind}", _value(each) if "number" in kind else each)
+                for kind, each in zip(kinds, row.cells, strict=True)
+            ),
             data_href=row.href,
         )
         for row in rows
@@ -62,7 +65,9 @@ def live_region(name: str, *children: Child) -> Html:
 
 def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
     """Return names with their values, for one subject."""
-    return el("dl.facts", (el("div", el("dt", name), el("dd", value)) for name, value in pairs))
+    return el(
+        "dl.facts", (el("div", el("dt", name), el("dd", _value(value))) for name, value in pairs)
+    )
 
 
 def figures(pairs: Iterable[tuple[str, Child]]) -> Html:
@@ -70,7 +75,7 @@ def figures(pairs: Iterable[tuple[str, Child]]) -> Html:
     return el(
         "div.figures",
         (
-            el("div.figure", el("span.figure-name", name), el("span.figure-value", value))
+            el("div.figure", el("span.figure-name", name), el("span.figure-value", _value(value)))
             for name, value in pairs
         ),
     )
@@ -104,9 +109,11 @@ def alert(problem: str, *text: Child) -> Html:
     return el("div.card.trouble", el("h3", problem), (el("p", each) for each in text), role="alert")
 
 
-def number_text(value: float | None) -> Html:
-    """Return an integer with thousands separators; a dash for None."""
-    return NO_VALUE if value is None else join(f"{value:,.0f}")
+def _value(value: Child) -> Child:
+    """Return a number with thousands separators, a dash for None, anything else as it is."""
+    if value is None:
+        return NO_VALUE
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else value
 
 
 def rate(value: float | None) -> str:
@@ -114,7 +121,7 @@ def rate(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}/s"
 
 
-def size(count: int) -> str:
+def size(count: float) -> str:
     """Return a number of bytes with a unit."""
     return str(ByteSize(count))
 
@@ -148,13 +155,7 @@ def timestamp(timestamp_ms: int) -> Html:
 
 
 def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html:
-    """Return the footer of a table that has more rows than a page.
-
-    Args:
-        count: Number of all rows.
-        page_number: Number of the page that is shown, starting at 1.
-        href: Function that returns the path of a page by its number.
-    """
+    """Return the footer of a table of ``count`` rows; ``href`` gives the path of a page."""
     if count <= PAGE_ROWS:
         return NOTHING
     first = (page_number - 1) * PAGE_ROWS + 1

@@ -35,7 +35,7 @@ class Html:
         return bool(self.markup)
 
 
-Child: TypeAlias = "Html | str | int | Iterable[Child] | None"
+Child: TypeAlias = "Html | str | float | Iterable[Child] | None"
 Attribute: TypeAlias = "str | int | float | bool | None"
 
 NOTHING: Final = Html("")
@@ -73,7 +73,7 @@ def markup_of(child: Child) -> str:
         return ""
     if isinstance(child, Html):
         return child.markup
-    if isinstance(child, (str, int)):
+    if isinstance(child, (str, int, float)):
         return _escape_text(str(child))
     return "".join(map(markup_of, child))
 

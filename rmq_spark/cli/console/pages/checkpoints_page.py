@@ -70,7 +70,7 @@ def checkpoint(visit: Visit) -> Page:
         "checkpoint",
         ui.figures(
             [
-                ("Behind", ui.number_text(total_behind(places))),
+                ("Behind", total_behind(places)),
                 ("Last committed", f"batch {last.batch_id}" if last.is_committed else "none"),
                 ("Started", ui.age(last.timestamp_ms)),
             ]
@@ -95,11 +95,9 @@ def _list_row(visit: Visit, index: int, directory: str) -> ui.HtmlTableRow:
         last = latest_batch(batches)
         behind = total_behind(query_positions(visit.admin, last))
     except (RocketPollError, OSError) as error:
-        return ui.HtmlTableRow(
-            (join(name, el("div.sub", str(error))), ui.NO_VALUE, ui.NO_VALUE, "-"), href
-        )
+        return ui.HtmlTableRow((join(name, el("div.sub", str(error))), None, None, None), href)
     return ui.HtmlTableRow(
-        (name, ui.number_text(last.batch_id), ui.age(last.timestamp_ms), ui.number_text(behind)),
+        (name, last.batch_id, ui.age(last.timestamp_ms), behind),
         href,
     )
 
@@ -119,9 +117,9 @@ def _queue_row(position: QueryPosition) -> ui.HtmlTableRow:
             str(position.source),
             el("a", queue.topic, href=topic_path(queue.topic)),
             queue_text(queue),
-            ui.number_text(position.next_offset),
-            "deleted" if position.end is None else ui.number_text(position.end),
-            ui.NO_VALUE if position.behind is None else ui.number_text(position.behind),
+            position.next_offset,
+            "deleted" if position.end is None else position.end,
+            position.behind,
             ui.age(position.stored_ms),
         )
     )
@@ -140,10 +138,10 @@ def _batch_rows(batches: Sequence[CheckpointedBatch]) -> Iterator[ui.HtmlTableRo
         count = None if last is None else _total_offsets(batch) - _total_offsets(last)
         yield ui.HtmlTableRow(
             (
-                ui.number_text(batch.batch_id),
+                batch.batch_id,
                 ui.age(batch.timestamp_ms),
                 state,
-                ui.number_text(count),
+                count,
             )
         )
 

@@ -47,7 +47,7 @@ def dead_letters(visit: Visit) -> Page:
         ui.HtmlTableRow(
             (
                 el("a", each.group, href=_letters_path(each.group)),
-                ui.number_text(each.messages),
+                each.messages,
                 ui.age(each.last_stored_ms),
             ),
             _letters_path(each.group),

@@ -13,7 +13,7 @@ from rmq_spark.cli.console.guard import PageError, form_fields
 from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
-from rmq_spark.cli.console.markup.charts import chart, sparkline
+from rmq_spark.cli.console.markup.charts import COUNT, chart, sparkline
 from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
 from rmq_spark.cli.console.pages.topic_page import group_state_badge
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
@@ -210,10 +210,10 @@ def _row(move: OffsetMove) -> ui.HtmlTableRow:
         (
             move.queue.topic,
             queue_text(move.queue),
-            ui.number_text(move.committed),
-            ui.number_text(move.target_offset),
+            move.committed,
+            move.target_offset,
             moves,
-            ui.number_text(move.behind),
+            move.behind,
         )
     )
 
@@ -258,19 +258,19 @@ def group(visit: Visit) -> Page:
     name = visit.request.segments[1]
     state = read_group(visit.admin, name)
     points = _lag_history(visit, state)
-    dead = el("a", ui.number_text(state.dead_letters), href=path("dead-letters", name))
+    dead = el("a", f"{state.dead_letters:,}", href=path("dead-letters", name))
     content = ui.live_region(
         "group",
         ui.figures(
             [
-                ("Behind", ui.number_text(state.behind)),
-                ("Members", ui.number_text(len(state.members))),
-                ("Waiting for retry", ui.number_text(state.waiting_for_retry)),
-                ("Dead letters", dead if state.dead_letters else ui.number_text(0)),
+                ("Behind", state.behind),
+                ("Members", len(state.members)),
+                ("Waiting for retry", state.waiting_for_retry),
+                ("Dead letters", dead if state.dead_letters else 0),
             ]
         ),
         _diagnosis(state),
-        el("div.charts", chart("Messages behind", points.get("all", ()), _format_count)),
+        el("div.charts", chart("Messages behind", points.get("all", ()), COUNT)),
         ui.card("Queues", _queues(state, points)),
         ui.card("Members", _members(state)),
     )
@@ -286,8 +286,8 @@ def _list_row(admin: Admin, name: str) -> ui.HtmlTableRow:
         (
             el("a", name, href=group_path(name)),
             group_state_badge(members, behind),
-            ui.number_text(members),
-            ui.number_text(behind),
+            members,
+            behind,
             ui.age(last_consumed_ms),
             shown or "none yet",
         ),
@@ -312,10 +312,6 @@ def _lag_samples(lags: Sequence[Lag]) -> Mapping[str, float]:
 
 def _series_name(queue: MessageQueue) -> str:
     return f"{queue.topic} {queue_text(queue)}"
-
-
-def _format_count(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def _diagnosis(state: GroupState) -> Html:
@@ -386,9 +382,9 @@ def _queue_row(
         (
             el("a", lag.queue.topic, href=topic_path(lag.queue.topic)),
             queue_text(lag.queue),
-            ui.number_text(lag.consumer_offset),
-            ui.number_text(lag.broker_offset),
-            ui.number_text(lag.messages),
+            lag.consumer_offset,
+            lag.broker_offset,
+            lag.messages,
             sparkline(points.get(_series_name(lag.queue), ()), "recent lag in messages"),
             _next_message(state, ui.age(state.waiting_since_ms)) if is_behind else ui.NO_VALUE,
             ui.truncated(state.member or "none"),
@@ -421,7 +417,7 @@ def _members(state: GroupState) -> Html:
                     member.client_id,
                     member.client_addr,
                     member.language,
-                    ui.number_text(state.queues_of(member.client_id)),
+                    state.queues_of(member.client_id),
                 )
             )
             for member in state.members

@@ -90,7 +90,7 @@ def _location(message: MessageExt) -> Html:
     pairs: list[tuple[str, Child]] = [
         ("Topic", el("a", message.topic, href=topic_path(message.topic))),
         ("Queue", queue_text(message.queue)),
-        ("Offset", ui.number_text(message.queue_offset)),
+        ("Offset", message.queue_offset),
         ("Age", ui.age(message.store_timestamp)),
         ("Id", el("code", message.message_id)),
         ("Broker's id", el("code", message.offset_message_id)),

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker, query_brokers
+from rmq_spark.cli.cluster.cluster_command import (
+    OUT_RATE,
+    BrokerStatus,
+    check_broker,
+    query_brokers,
+)
 from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
-from rmq_spark.cli.console.markup.charts import ValueFormat, chart, sparkline
+from rmq_spark.cli.console.markup.charts import COUNT, ValueFormat, chart, sparkline
 from rmq_spark.cli.console.markup.html import Child, Html, el, join
 from rmq_spark.cli.console.pages.topics_page import topic_names
 from rmq_spark.cli.console.visit import Visit, group_path
 from rmq_spark.cli.groups.group_state import without_retries
-from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.names import is_system_group
@@ -26,13 +30,24 @@ _GROUPS_QUERIED_MAX = 50
 """Most groups that are asked for with each look."""
 
 _GROUPS_SHOWN_MAX = 8
-_FIGURES = {
-    "in": ("putTps",),
-    "out": ("getTransferredTps", "getTransferedTps"),
-    "disk": ("commitLogDiskRatio",),
-    "held pulls": ("pullsHeld",),
-    "to flush": ("remainHowManyDataToFlush",),
-    "to dispatch": ("dispatchBehindBytes",),
+
+
+class _Figure(NamedTuple):
+    """A figure of a broker: the keys under which releases report it, and its chart."""
+
+    keys: tuple[str, ...]
+    title: str
+    show: ValueFormat
+    scale_max: float | None = None
+
+
+_FIGURES: Final = {
+    "in": _Figure(("putTps",), "Messages in", ui.rate),
+    "out": _Figure(OUT_RATE, "Messages out", ui.rate),
+    "disk": _Figure(("commitLogDiskRatio",), "Disk in use", "{:.0%}".format, scale_max=1.0),
+    "held pulls": _Figure(("pullsHeld",), "Waiting pulls", COUNT),
+    "to flush": _Figure(("remainHowManyDataToFlush",), "Bytes to flush", ui.size),
+    "to dispatch": _Figure(("dispatchBehindBytes",), "Bytes to dispatch", ui.size),
 }
 
 
@@ -60,10 +75,10 @@ def overview(visit: Visit) -> Page:
         _health(visit, brokers),
         ui.figures(
             [
-                ("Messages in", ui.rate(_sum(up, "in"))),
-                ("Messages out", ui.rate(_sum(up, "out"))),
+                ("Messages in", ui.rate(sum(each.number("putTps") or 0 for each in up))),
+                ("Messages out", ui.rate(sum(each.number(*OUT_RATE) or 0 for each in up))),
                 ("Brokers", f"{len(up)} of {len(brokers)}"),
-                ("Topics", ui.number_text(len(topic_names(visit.admin, with_all=False)))),
+                ("Topics", len(topic_names(visit.admin, with_all=False))),
             ]
         ),
         ui.card("Brokers", ui.table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
@@ -85,7 +100,11 @@ def group_lag_history(visit: Visit) -> Mapping[str, Sequence[Point]]:
     """Return the lag of groups over the last minutes, by name; of the first fifty."""
 
     def probe() -> Mapping[str, float]:
-        return _query_lags(visit.admin)
+        names = [name for name in sorted(visit.admin.groups()) if not is_system_group(name)]
+        return {
+            name: float(total_lag(without_retries(visit.admin.progress(name))))
+            for name in names[:_GROUPS_QUERIED_MAX]
+        }
 
     return visit.history.watch(("groups",), probe, probe())
 
@@ -104,14 +123,6 @@ def group_limit_hint(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Htm
     return el("p.hint", f"First {_GROUPS_QUERIED_MAX} groups by name. To see all, run {command}.")
 
 
-def _query_lags(admin: Admin) -> Mapping[str, float]:
-    names = [name for name in sorted(admin.groups()) if not is_system_group(name)]
-    return {
-        name: float(total_lag(without_retries(admin.progress(name))))
-        for name in names[:_GROUPS_QUERIED_MAX]
-    }
-
-
 def _group_table(visit: Visit) -> Html | None:
     try:
         series = group_lag_history(visit)
@@ -122,7 +133,7 @@ def _group_table(visit: Visit) -> Html | None:
             (
                 el("a", name, href=group_path(name)),
                 sparkline(series[name], "recent lag in messages"),
-                ui.number_text(series[name][-1].value),
+                series[name][-1].value,
             ),
             group_path(name),
         )
@@ -138,20 +149,9 @@ def _figures_of(brokers: Sequence[BrokerStatus]) -> Mapping[str, float]:
     return {
         f"{broker.title} {name}": value
         for broker in brokers
-        for name in _FIGURES
-        if (value := _figure(broker, name)) is not None
+        for name, figure in _FIGURES.items()
+        if (value := broker.number(*figure.keys)) is not None
     }
-
-
-def _figure(broker: BrokerStatus, name: str) -> float | None:
-    """Return a figure that a broker reports, by whichever name its release uses."""
-    return next(
-        (found for key in _FIGURES[name] if (found := broker.number(key)) is not None), None
-    )
-
-
-def _sum(brokers: Sequence[BrokerStatus], name: str) -> float:
-    return sum(_figure(broker, name) or 0.0 for broker in brokers)
 
 
 def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
@@ -169,38 +169,21 @@ def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
 
 
 def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> ui.HtmlTableRow:
-    now, morning = broker.number("msgPutTotalTodayNow"), broker.number("msgPutTotalTodayMorning")
     name: Child = el("div", el("strong", broker.title), el("div.sub", broker.address))
     state = ui.badge("online", "good") if broker.info is not None else ui.badge("no answer", "bad")
-    info = broker.info or {}
     return ui.HtmlTableRow(
         (
             name,
             state,
-            ui.rate(_figure(broker, "in")),
+            ui.rate(broker.number("putTps")),
             sparkline(points.get(f"{broker.title} in", ()), "recent messages in"),
-            ui.rate(_figure(broker, "out")),
-            ui.number_text(None if now is None or morning is None else now - morning),
-            ui.fill_bar(_figure(broker, "disk")),
+            ui.rate(broker.number(*OUT_RATE)),
+            broker.messages_today,
+            ui.fill_bar(broker.number("commitLogDiskRatio")),
             ui.age(int(broker.number("bootTimestamp") or 0)),
-            info.get("brokerVersionDesc", "-"),
+            broker.version or "-",
         )
     )
-
-
-# ---- Charts: rates, disk and pending work of each broker, and the groups with the largest lag.
-
-_RATIOS: Final = ("disk",)
-"""Figures that are parts of a whole: their scale ends at all of it."""
-
-_BROKER_CHARTS: Final[Mapping[str, tuple[str, ValueFormat]]] = {
-    "in": ("Messages in", ui.rate),
-    "out": ("Messages out", ui.rate),
-    "disk": ("Disk in use", lambda part: f"{part:.0%}"),
-    "held pulls": ("Waiting pulls", lambda count: f"{count:,.0f}"),
-    "to flush": ("Bytes to flush", lambda count: ui.size(int(count))),
-    "to dispatch": ("Bytes to dispatch", lambda count: ui.size(int(count))),
-}
 
 
 def charts(visit: Visit) -> Page:
@@ -213,14 +196,9 @@ def charts(visit: Visit) -> Page:
             el(
                 "div.charts",
                 (
-                    chart(
-                        title,
-                        points[f"{broker.title} {name}"],
-                        showing,
-                        scale_max=1.0 if name in _RATIOS else None,
-                    )
-                    for name, (title, showing) in _BROKER_CHARTS.items()
-                    if f"{broker.title} {name}" in points
+                    chart(title, found, show, scale_max=scale_max)
+                    for name, (_, title, show, scale_max) in _FIGURES.items()
+                    if (found := points.get(f"{broker.title} {name}"))
                 ),
             ),
         )
@@ -229,17 +207,9 @@ def charts(visit: Visit) -> Page:
     says = el("p.hint", "The console samples every 5 seconds while a browser shows a chart, and "
               "keeps 20 minutes. For a longer history, let Prometheus scrape the broker, or run "
               f"{visit.access.command('exporter')}.")  # fmt: skip
-    return Page("Charts", ui.live_region("charts", parts, _group_charts(visit), says), "charts")
-
-
-def _group_charts(visit: Visit) -> Html | None:
     series = group_lag_history(visit)
     behind = most_behind(series)
-    if not behind:
-        return None
-    cards = (chart(name, series[name], _format_count) for name in behind)
-    return ui.card("Groups most behind", el("div.charts", cards), group_limit_hint(visit, series))
-
-
-def _format_count(count: float) -> str:
-    return f"{count:,.0f}"
+    if behind:
+        cards = el("div.charts", (chart(name, series[name], COUNT) for name in behind))
+        parts.append(ui.card("Groups most behind", cards, group_limit_hint(visit, series)))
+    return Page("Charts", ui.live_region("charts", parts, says), "charts")

@@ -51,10 +51,10 @@ def topic(visit: Visit) -> Page:
         "figures",
         ui.figures(
             [
-                ("Messages", ui.number_text(held)),
-                ("Queues", ui.number_text(len(offsets))),
+                ("Messages", held),
+                ("Queues", len(offsets)),
                 ("Last stored", ui.age(last)),
-                ("Ever stored", ui.number_text(_total_end_offset(offsets))),
+                ("Ever stored", _total_end_offset(offsets)),
             ]
         ),
         el(
@@ -158,7 +158,7 @@ def _message_row(message: MessageExt) -> ui.HtmlTableRow:
         (
             el("a", ui.timestamp(message.store_timestamp), href=href),
             queue_text(message.queue),
-            ui.number_text(message.queue_offset),
+            message.queue_offset,
             el("code.chip", message.tags[:40]) if message.tags else None,
             [el("code.chip", key[:40]) for key in message.keys[:3]],
             el("span.preview", preview_body(message.body, message.fault)),
@@ -173,9 +173,9 @@ def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
         ui.HtmlTableRow(
             (
                 queue_text(queue),
-                ui.number_text(held.min_offset),
-                ui.number_text(held.max_offset),
-                ui.number_text(held.max_offset - held.min_offset),
+                held.min_offset,
+                held.max_offset,
+                held.max_offset - held.min_offset,
                 ui.age(held.last_update_timestamp),
             )
         )
@@ -209,8 +209,8 @@ def _group_rows(visit: Visit, name: str) -> Iterator[ui.HtmlTableRow]:
         yield ui.HtmlTableRow(
             (
                 link,
-                ui.number_text(members),
-                ui.number_text(behind),
+                members,
+                behind,
                 group_state_badge(members, behind),
             ),
             group_path(group),
@@ -231,8 +231,8 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
             el("h3", broker),
             ui.facts(
                 [
-                    ("Read queues", ui.number_text(config.read_queue_nums)),
-                    ("Write queues", ui.number_text(config.write_queue_nums)),
+                    ("Read queues", config.read_queue_nums),
+                    ("Write queues", config.write_queue_nums),
                     ("Permission", perm_text(config.perm)),
                     ("Ordered", "yes" if config.order else "no"),
                     *((key, text) for key, text in sorted((config.attributes or {}).items())),

@@ -96,8 +96,8 @@ def _row(admin: Admin, name: str) -> ui.HtmlTableRow:
     return ui.HtmlTableRow(
         [
             *cells,
-            ui.number_text(len(offsets)),
-            ui.number_text(sum(each.max_offset - each.min_offset for each in offsets)),
+            len(offsets),
+            sum(each.max_offset - each.min_offset for each in offsets),
             ui.age(max((each.last_update_timestamp for each in offsets), default=0)),
         ],
         topic_path(name),
@@ -114,7 +114,7 @@ def _size_table(shown: Sequence[str], known_sizes: KnownTopicSizes, names: Seque
             ui.HtmlTableRow(
                 (
                     el("a", name, href=topic_path(name)),
-                    ui.number_text(None if found is None else found.messages),
+                    None if found is None else found.messages,
                     ui.NO_VALUE if found is None else ui.size(found.stored_bytes),
                     ui.share_bar(
                         None if found is None or not total else found.stored_bytes / total
