@@ -61,10 +61,7 @@ class ClusterSample(NamedTuple):
     groups: Mapping[str, tuple[int, int, int]]
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="rocketpoll top -n 1 --interval 0.5",
-)
+@click.command(cls=CommandWithExample, example="rocketpoll top -n 1 --interval 0.5")
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Exit after N samples.")
 @click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two samples.")  # fmt: skip

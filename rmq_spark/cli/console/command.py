@@ -13,8 +13,7 @@ from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 
 
 @click.command(
-    cls=CommandWithExample,
-    example="rocketpoll console\nrocketpoll console --port 8080 --writes",
+    cls=CommandWithExample, example="rocketpoll console\nrocketpoll console --port 8080 --writes"
 )
 @click.option(
     "--host",
@@ -31,9 +30,7 @@ from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
     help="Port to listen on; 0 takes any free one.",
 )
 @click.option(
-    "--writes",
-    is_flag=True,
-    help="Allow signed-in users to seek groups and resend dead letters.",
+    "--writes", is_flag=True, help="Allow signed-in users to seek groups and resend dead letters."
 )
 @click.option(
     "--allow-host",

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from rmq_spark.cli.console.server import Request
+from rmq_spark.cli.shell.failures import Failure
 
 SESSION_SECONDS: Final = 12 * 3_600
 SESSIONS_MAX: Final = 64
@@ -32,14 +33,12 @@ _COOKIE: Final = "rocketpoll-console"
 _SAME_SITE: Final = ("same-origin", "none")
 
 
-class PageError(Exception):
-    """A request that is refused; has the reason, and what to do."""
+class PageError(Failure):
+    """A request that is refused, with the status of the response."""
 
     def __init__(self, status: HTTPStatus, problem: str, remedy: str) -> None:
-        super().__init__(problem)
+        super().__init__(problem, remedy)
         self.status = status
-        self.problem = problem
-        self.remedy = remedy
 
 
 class Session(NamedTuple):

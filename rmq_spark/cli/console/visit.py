@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.cli.console.guard import PageError, Session
+from rmq_spark.cli.console.guard import Guard, PageError, Session
 from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Html, path
@@ -40,7 +40,7 @@ class Visit:
         sizes: Sizes of topics.
         checkpoints: Directories of queries' checkpoints that may be read.
         access: The options with which the console was started, for the commands that it shows.
-        is_writable: Whether the console may change something.
+        guard: Who may read, and whether something may be changed.
         session: The session of the browser, if it has one.
     """
 
@@ -50,19 +50,33 @@ class Visit:
     sizes: TopicSizes
     checkpoints: tuple[str, ...]
     access: ClusterAccess
-    is_writable: bool
+    guard: Guard
     session: Session | None
+
+    @property
+    def is_writable(self) -> bool:
+        """True if the console may change something."""
+        return self.guard.is_writable
+
+    @property
+    def may_read(self) -> bool:
+        """True if the browser may see the cluster."""
+        return self.session is not None or self.guard.has_public_reads
+
+    @property
+    def return_path(self) -> str:
+        """The path of the page, to return to after signing in."""
+        request = self.request
+        is_page = request.method == "GET" and request.segments != ("sign-in",)
+        return path(*request.segments, **dict(request.query)) if is_page else "/"
 
     def command(
         self, verb: str, *arguments: str, options: Sequence[str] = (), stdin: str = ""
     ) -> Html:
         """Return a command for the cluster of this console, with a button that copies it.
 
-        Args:
-            verb: The words that name the command, such as ``group seek``.
-            arguments: Its arguments, as they are.
-            options: Its own options, as they are.
-            stdin: The part of the line that writes to its input, with the pipe.
+        ``verb`` has the words that name the command, ``stdin`` what writes to its input, with the
+        pipe.
         """
         line = stdin + self.access.command(verb, *arguments, options=options)
         return ui.command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)

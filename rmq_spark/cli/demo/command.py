@@ -117,10 +117,7 @@ class _DemoParts(NamedTuple):
     display: Display
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="rocketpoll demo --no-spark --seconds 3",
-)
+@click.command(cls=CommandWithExample, example="rocketpoll demo --no-spark --seconds 3")
 @click.option("--seconds", type=PositiveFloat(), default=30.0, metavar="SECONDS",
               show_default=True, help="How long to send.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1), metavar="N",

@@ -110,7 +110,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
 
 @group.command(
     example="rocketpoll group seek billing --to @-1h --dry-run\n"
-    "rocketpoll group seek billing --topic orders --queue 0 --to +1 --yes",
+    "rocketpoll group seek billing --topic orders --queue 0 --to +1 --yes"
 )
 @click.argument("name", metavar="GROUP")
 @click.option("--to", "place", type=POSITION, required=True, metavar="POSITION",

@@ -129,10 +129,7 @@ def consume(
             show_messages(islice(_read_stored(admin, wish), count), render)
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="rocketpoll tail orders payments -n 1",
-)
+@click.command(cls=CommandWithExample, example="rocketpoll tail orders payments -n 1")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @_consume_options
 @connection_options

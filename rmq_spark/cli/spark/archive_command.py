@@ -29,10 +29,7 @@ _ROCKETPOLL_MODULES: Final = ("__init__.py", "errors.py")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
-@click.command(
-    cls=CommandWithExample,
-    example="rocketpoll archive dist/rocketpoll.zip",
-)
+@click.command(cls=CommandWithExample, example="rocketpoll archive dist/rocketpoll.zip")
 @click.argument("file", type=click.Path(path_type=Path))
 def archive(file: Path) -> None:
     """Write an archive of the Spark source and sink for --py-files, and print how to use it.

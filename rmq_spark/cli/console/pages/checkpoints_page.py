@@ -96,10 +96,7 @@ def _list_row(visit: Visit, index: int, directory: str) -> ui.HtmlTableRow:
         behind = total_behind(query_positions(visit.admin, last))
     except (RocketPollError, OSError) as error:
         return ui.HtmlTableRow((join(name, el("div.sub", str(error))), None, None, None), href)
-    return ui.HtmlTableRow(
-        (name, last.batch_id, ui.age(last.timestamp_ms), behind),
-        href,
-    )
+    return ui.HtmlTableRow((name, last.batch_id, ui.age(last.timestamp_ms), behind), href)
 
 
 def _unreadable_checkpoint(error: Exception) -> Html:
@@ -136,14 +133,7 @@ def _batch_rows(batches: Sequence[CheckpointedBatch]) -> Iterator[ui.HtmlTableRo
             else ui.badge("not committed", "warn")
         )
         count = None if last is None else _total_offsets(batch) - _total_offsets(last)
-        yield ui.HtmlTableRow(
-            (
-                batch.batch_id,
-                ui.age(batch.timestamp_ms),
-                state,
-                count,
-            )
-        )
+        yield ui.HtmlTableRow((batch.batch_id, ui.age(batch.timestamp_ms), state, count))
 
 
 def _total_offsets(batch: CheckpointedBatch) -> int:

@@ -207,13 +207,7 @@ def _group_rows(visit: Visit, name: str) -> Iterator[ui.HtmlTableRow]:
         members = len(visit.admin.members(group))
         link = el("a", group, href=group_path(group))
         yield ui.HtmlTableRow(
-            (
-                link,
-                members,
-                behind,
-                group_state_badge(members, behind),
-            ),
-            group_path(group),
+            (link, members, behind, group_state_badge(members, behind)), group_path(group)
         )
 
 
