@@ -7,7 +7,8 @@ differ.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,8 +86,10 @@ def create(
     )
     with access.admin() as admin:
         masters = admin.masters(cluster)
-        have_it = _brokers_of_topic(admin, name) & masters.keys()
-        if have_it == masters.keys():
+        have_it: Collection[str] = ()
+        with suppress(RouteNotFound):
+            have_it = admin.topic_configs(name)
+        if masters.keys() <= set(have_it):
             raise Failure(
                 f"{name} exists already",
                 f"Show it with rocketpoll topic describe {name}, or change it with rocketpoll "
@@ -159,10 +162,10 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAcce
         names = sorted({name for table in tables.values() for name in table})
         if not with_all:
             names = [name for name in names if not is_internal_topic(name, own)]
-        rows = [_list_row(name, tables) for name in names]
+        rows: list[dict[str, Any]] = [_list_row(name, tables) for name in names]
         if sizes:
-            rows = [{**row, **_size_of(admin, str(row["topic"]))} for row in rows]
-            rows.sort(key=_bytes_of, reverse=True)
+            rows = [{**row, **_size_of(admin, row["topic"])} for row in rows]
+            rows.sort(key=lambda row: row["bytes"] or 0, reverse=True)
     columns = ["topic", "brokers", "queues", "perm"]
     if sizes:
         columns += ["messages", "bytes", "last_stored"]
@@ -224,13 +227,7 @@ def delete(name: str, *, yes: bool, cluster: str | None, access: ClusterAccess) 
 
 
 def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None = None) -> None:
-    """Ask for confirmation of something that cannot be undone.
-
-    Args:
-        action: What it does, such as ``delete orders``.
-        yes: Whether it is confirmed already.
-        show_details: Function that prints details above the question.
-    """
+    """Ask for confirmation of an action, such as ``delete orders``, after showing its details."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -242,13 +239,6 @@ def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None =
         sys.stdout.flush()
     if not click.confirm(f"{action}?", err=True):
         raise Failure("nothing was changed")
-
-
-def _brokers_of_topic(admin: Admin, name: str) -> frozenset[str]:
-    try:
-        return frozenset(admin.topic_configs(name))
-    except RouteNotFound:
-        return frozenset()
 
 
 def _parse_attributes(attributes: Sequence[str]) -> dict[str, str]:
@@ -298,13 +288,9 @@ def _size_of(admin: Admin, name: str) -> Row:
     try:
         size = admin.topic_size(name)
     except RouteNotFound:  # deleted since, or a topic of the broker's that has no route
-        return {"messages": None, "bytes": None, "last_stored": None}
+        return {"bytes": None}
     return {
         "messages": size.messages,
         "bytes": ByteSize(size.stored_bytes),
         "last_stored": local_time(size.last_timestamp),
     }
-
-
-def _bytes_of(row: Mapping[str, Any]) -> int:
-    return row["bytes"] or 0

@@ -19,7 +19,6 @@ from rmq_spark.cli.groups.group_state import (
     QueueState,
     check_group_exists,
     count_messages,
-    is_unknown_group,
     read_group,
     summarize_group,
     without_retries,
@@ -30,6 +29,7 @@ from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import (
     local_time,
     output_option,
+    queue_fields,
     show_document,
     show_rows,
     write_text,
@@ -168,16 +168,21 @@ def clone(
     NEW-GROUP then continues where GROUP is. The command asks before it replaces offsets.
     """
     with access.admin() as admin:
-        if is_unknown_group(admin, source):
-            check_group_exists(admin, source)
+        check_group_exists(admin, source)
         _check_offline(admin, target)
-        _confirm_overwrite(admin, source, target, topic, yes=yes)
+        copied = {lag.queue for lag in admin.progress(source) if topic in (None, lag.queue.topic)}
+        replaced = [
+            lag
+            for lag in without_retries(admin.progress(target))
+            if lag.consumer_offset is not None and lag.queue in copied
+        ]
+        if replaced:
+            what = f"replace the offsets of {target} in {format_count(len(replaced), 'queue')}"
+            confirm(what, yes=yes)
         admin.clone_offsets(source, target, topic=topic)
         rows = [
             {
-                "topic": lag.queue.topic,
-                "broker": lag.queue.broker_name,
-                "queue": lag.queue.queue_id,
+                **queue_fields(lag.queue),
                 "committed": lag.consumer_offset,
                 "behind": lag.messages,
             }
@@ -194,8 +199,7 @@ def clone(
 def delete(name: str, *, yes: bool, access: ClusterAccess) -> None:
     """Delete a group with its offsets, retries and dead letters."""
     with access.admin() as admin:
-        if is_unknown_group(admin, name):
-            check_group_exists(admin, name)
+        check_group_exists(admin, name)
         _check_offline(admin, name)
         dead = format_count(count_messages(admin, dlq_topic(name)), "dead letter")
         confirm(f"delete {name} with its offsets and {dead}", yes=yes)
@@ -210,9 +214,7 @@ def confirm_moves(
     """Print how a group moves, or would; ask before the block if that replaces offsets."""
     rows: list[dict[str, object]] = [
         {
-            "topic": move.queue.topic,
-            "broker": move.queue.broker_name,
-            "queue": move.queue.queue_id,
+            **queue_fields(move.queue),
             "committed": move.committed,
             "to": move.target_offset,
             "moves": None if move.committed is None else move.target_offset - move.committed,
@@ -236,21 +238,6 @@ def confirm_moves(
         sys.stderr.write("dry run: nothing was changed\n" if is_dry_run else "moved\n")
 
 
-def _confirm_overwrite(
-    admin: Admin, source: str, target: str, topic: str | None, *, yes: bool
-) -> None:
-    """Ask before a clone replaces offsets."""
-    copied = {lag.queue for lag in admin.progress(source) if topic in (None, lag.queue.topic)}
-    replaced = [
-        lag
-        for lag in without_retries(admin.progress(target))
-        if lag.consumer_offset is not None and lag.queue in copied
-    ]
-    if replaced:
-        what = f"replace the offsets of {target} in {format_count(len(replaced), 'queue')}"
-        confirm(what, yes=yes)
-
-
 def _check_offline(admin: Admin, name: str) -> None:
     members = admin.members(name)
     if members:
@@ -261,9 +248,7 @@ def _check_offline(admin: Admin, name: str) -> None:
 def _queue_row(state: QueueState) -> dict[str, object]:
     lag = state.lag
     return {
-        "topic": lag.queue.topic,
-        "broker": lag.queue.broker_name,
-        "queue": lag.queue.queue_id,
+        **queue_fields(lag.queue),
         "committed": lag.consumer_offset,
         "end": lag.broker_offset,
         "behind": lag.messages,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from rmq_spark.cli.groups.group_state import check_group_exists, consumed_topics, is_unknown_group
+from rmq_spark.cli.groups.group_state import check_group_exists, consumed_topics
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
@@ -59,7 +59,7 @@ def plan_seek(
         raise click.UsageError(
             f"--queue needs --topic: {name} consumes several. Name one of {', '.join(chosen)}"
         )
-    if topics and is_unknown_group(admin, name):
+    if topics:
         check_group_exists(admin, name)
     return [move for topic in chosen for move in _plan_topic(admin, name, topic, position, queue)]
 
@@ -67,15 +67,7 @@ def plan_seek(
 def apply_seek(
     admin: Admin, name: str, moves: Sequence[OffsetMove], position: TopicPosition, *, is_all: bool
 ) -> None:
-    """Move a group as planned, queue by queue.
-
-    Args:
-        admin: An administration object that has been started.
-        name: Name of the group.
-        moves: The plan.
-        position: The position that the plan leads to.
-        is_all: Whether the plan has all queues of its topics.
-    """
+    """Move a group to a position as planned; ``is_all`` if that moves all queues of its topics."""
     for done, move in enumerate(moves):
         try:
             admin.set_offset(name, move.queue, move.target_offset)

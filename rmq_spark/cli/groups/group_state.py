@@ -137,9 +137,9 @@ def is_unknown_group(admin: Admin, name: str) -> bool:
 
 
 def check_group_exists(admin: Admin, name: str) -> None:
-    """Raise an error unless brokers know a group."""
-    known = admin.groups()
-    if name not in known:
+    """Raise a failure, with the nearest name, if no broker knows a group."""
+    if is_unknown_group(admin, name):
+        known = admin.groups()
         bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
         near = bare if bare in known else nearest_name(name, sorted(known))
         hint = f"Did you mean {near}? " if near else ""

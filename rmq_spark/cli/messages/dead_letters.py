@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_spark.cli.groups.group_state import check_group_exists, is_unknown_group
+from rmq_spark.cli.groups.group_state import check_group_exists
 from rmq_spark.cli.messages.message_text import user_properties
 from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.cli.shell.parameter_types import (
@@ -108,8 +108,7 @@ def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
         )
     except RouteNotFound:
         admin.masters()
-        if group.startswith(DLQ_PREFIX) or is_unknown_group(admin, group):
-            check_group_exists(admin, group)
+        check_group_exists(admin, group)
         raise Failure(
             f"{group} has no dead letters",
             "List the groups that have some with rocketpoll dlq list",

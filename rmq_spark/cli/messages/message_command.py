@@ -37,8 +37,13 @@ def message(message_id: str, topic: str | None, output: str, access: ClusterAcce
     A group counts as having consumed the message once its committed offset is past it, also when
     its filter skipped the message.
     """
+
+    def print_search(topics: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"searching {format_count(topics, 'topic')}; --topic is faster\n")
+
     with access.admin() as admin:
-        copies = find_copies(admin, message_id, topic, _print_search_count)
+        copies = find_copies(admin, message_id, topic, print_search)
         found = copies[0]
         document = {
             **message_fields(found),
@@ -61,11 +66,6 @@ def message(message_id: str, topic: str | None, output: str, access: ClusterAcce
                 for each in copies
             ]
     show_document(document, output)
-
-
-def _print_search_count(topics: int) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"searching {format_count(topics, 'topic')}; --topic is faster\n")
 
 
 def _group_row(delivery: Delivery) -> dict[str, object]:

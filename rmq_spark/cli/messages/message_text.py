@@ -59,21 +59,18 @@ def renderer(output: str, text_format: str | None) -> Renderer:
     """Return the function that formats a message, for this output or kcat-like format."""
     if text_format is not None:
         return _format_renderer(text_format)
-    return {TEXT: _line, "json": _json, "raw": _body_renderer(_raw), "hex": _body_renderer(_hex)}[
-        output
-    ]
+    return {
+        TEXT: _line,
+        "json": lambda message: json_line(message_fields(message)),
+        "raw": _body_renderer(lambda message: message.body + b"\n"),
+        "hex": _body_renderer(lambda message: message.body.hex().encode() + b"\n"),
+    }[output]
 
 
 def show_messages(
     messages: Iterable[MessageExt], render: Renderer, *, flush_each: bool = False
 ) -> None:
-    """Write messages to stdout, and name those that cannot be read on stderr.
-
-    Args:
-        messages: The messages.
-        render: Formats each message.
-        flush_each: Whether to flush stdout after each message.
-    """
+    """Write messages to stdout, and name those that cannot be read on stderr."""
     left_out = 0
     for message in messages:
         text = render(message)
@@ -162,18 +159,6 @@ def _line(message: MessageExt) -> bytes:
         except UnicodeDecodeError:
             body = repr(message.body)
     return _bytes("  ".join([head, *marks, body]) + "\n")
-
-
-def _json(message: MessageExt) -> bytes:
-    return json_line(message_fields(message))
-
-
-def _raw(message: MessageExt) -> bytes:
-    return message.body + b"\n"
-
-
-def _hex(message: MessageExt) -> bytes:
-    return message.body.hex().encode() + b"\n"
 
 
 def _body_renderer(render: Renderer) -> Renderer:

@@ -60,11 +60,7 @@ def find_copies(
 ) -> Sequence[MessageExt]:
     """Find a message by its producer's or its broker's id, and return its copies, oldest first.
 
-    Args:
-        admin: An administration object that has been started.
-        message_id: The id.
-        topic: Topic to search; None searches all.
-        on_search: Function that gets the number of topics to search, if a search is needed.
+    Without a topic, all are searched; ``on_search`` gets their number if that is needed.
     """
     if topic is not None:
         try:

@@ -52,7 +52,6 @@ def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
         rows.append(
             {
                 "sink": name,
-                "broker": None,
                 "last_batch": counting[-1].id.batch_id,
                 "batches": len(counting),
                 "rows": sum(batch.row_count for batch in counting),
@@ -65,15 +64,12 @@ def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
             "sink": each.name,
             "broker": each.broker_name,
             "last_batch": each.state.batch_id,
-            "batches": None,
-            "rows": None,
-            "repeats": None,
             "last": local_time(each.state.committed_ms),
         }
         for each in staged
     ]
     columns = ["sink", "broker", "last_batch", "batches", "rows", "repeats", "last"]
-    none = "no sink has staged batches" if topic is None else _nothing_committed(topic)
+    none = "no sink has staged batches" if topic is None else f"nothing was committed to {topic}"
     show_rows(rows, columns, output, empty_text=none)
 
 
@@ -93,7 +89,6 @@ def show(topic: str, name: str | None, count: int, output: str, access: ClusterA
             batch.stored_ms,
             {
                 "sink": _name_of(batch.id),
-                "broker": None,
                 "batch": batch.id.batch_id,
                 "rows": batch.row_count,
                 "bytes": batch.body_bytes,
@@ -114,7 +109,6 @@ def show(topic: str, name: str | None, count: int, output: str, access: ClusterA
                 "rows": each.state.rows,
                 "bytes": each.state.body_bytes,
                 "stored": local_time(each.state.committed_ms),
-                "run": None,
                 "counts": True,
             },
         )
@@ -129,7 +123,7 @@ def show(topic: str, name: str | None, count: int, output: str, access: ClusterA
             f"List the sinks that have with rocketpoll sink list {topic}",
         )
     columns = ["sink", "broker", "batch", "rows", "bytes", "stored", "run", "counts"]
-    show_rows(rows[-count:], columns, output, empty_text=_nothing_committed(topic))
+    show_rows(rows[-count:], columns, output, empty_text=f"nothing was committed to {topic}")
 
 
 @sink.command(example="rocketpoll sink forget bills-writer --yes")
@@ -153,10 +147,6 @@ def forget(name: str, *, yes: bool, access: ClusterAccess) -> None:
     if not brokers:
         raise Failure(f"no broker knows sink {name}", "List all with rocketpoll sink list")
     write_text(f"forgot {name} on {', '.join(brokers)}\n")
-
-
-def _nothing_committed(topic: str) -> str:
-    return f"nothing was committed to {topic}"
 
 
 def _staged_sinks(topic: str | None, admin: Admin) -> list[BrokerSink]:

@@ -46,11 +46,7 @@ def ranges_before(
 ) -> list[ReadRange]:
     """Return the offset range of each queue of a topic up to a time, or before given offsets.
 
-    Args:
-        admin: An administration object that has been started.
-        topic: Name of the topic.
-        until_ms: Milliseconds since the epoch, the last at which messages were stored; None: now.
-        ends: Offsets before which to end, for some queues; the others are left out.
+    Queues without such an offset are left out; a time of None is now.
     """
     end = LATEST if until_ms is None else until_ms + 1
     spans = resolve_read_ranges(admin.instance, topic, EARLIEST, end)
