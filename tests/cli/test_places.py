@@ -8,7 +8,12 @@ from datetime import datetime, timezone
 import click
 import pytest
 
-from rmq_spark.cli.shell.parameter_types import POSITION, PositionKind, TopicPosition, parse_time_ms
+from rmq_spark.cli.shell.parameter_types import (
+    PositionKind,
+    TopicPosition,
+    parse_position,
+    parse_time_ms,
+)
 
 NOW = datetime(2026, 11, 23, 14, 30, tzinfo=timezone.utc).timestamp()
 
@@ -34,13 +39,13 @@ def _in_berlin(monkeypatch):
     ],
 )
 def test_a_place_is_read(text, place):
-    assert POSITION.convert(text, None, None) == place
+    assert parse_position(text) == place
 
 
 @pytest.mark.parametrize("text", ["", "begin", "--1", "1.5", "@", "@noon", "@25:00", "@2026-13-01"])
 def test_what_is_no_place_is_refused_with_what_is(text):
     with pytest.raises(click.UsageError, match="@-1h, @09:00"):
-        POSITION.convert(text, None, None)
+        parse_position(text)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sys
 
 import click
 
@@ -83,14 +82,8 @@ def console(
             server = ConsoleServer(host, port, site.respond)
         with server:
             history.start()
-            server.serve_until_signal(lambda: _print_url(server.url, token, writes=writes))
+            mode = "read-write after sign-in" if writes else "read-only"
+            secret = "" if token is None else f"token {token}\n"
+            server.serve_until_signal(f"console at {server.url}/ ({mode})\n{secret}")
             site.stop()
             history.stop()
-
-
-def _print_url(url: str, token: str | None, *, writes: bool) -> None:
-    mode = "read-write after sign-in" if writes else "read-only"
-    sys.stdout.write(f"console at {url}/ ({mode})\n")
-    if token is not None:
-        sys.stdout.write(f"token {token}\n")
-    sys.stdout.flush()

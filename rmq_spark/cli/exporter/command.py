@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-import sys
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.http_server import BoundedHttpServer, QuietHandler, explain_port_errors
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 
 if TYPE_CHECKING:
-    from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
     from rmq_spark.client.admin.admin import Admin
+
+TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
+PathHandler: TypeAlias = "Callable[[], tuple[HTTPStatus, bytes]]"
 
 
 @click.command(cls=CommandWithExample, example="rocketpoll exporter --port 5558 --interval 30")
@@ -36,33 +39,46 @@ def exporter(*, host: str, port: int, interval: float, access: ClusterAccess) ->
         _serve(admin, host, port, interval)
 
 
+class MetricsServer(BoundedHttpServer):
+    """An HTTP server for scrapers and probes, with a function for each path."""
+
+    def __init__(self, host: str, port: int, handlers: Mapping[str, PathHandler]) -> None:
+        self.handlers = handlers
+        super().__init__(host, port, _MetricsHandler)
+
+
+class _MetricsHandler(QuietHandler):
+    server: MetricsServer
+
+    def do_GET(self) -> None:  # noqa: N802  # http.server's name
+        answering = self.server.handlers.get(self.path.partition("?")[0])
+        if answering is None:
+            paths = " ".join(self.server.handlers)
+            status, body = HTTPStatus.NOT_FOUND, f"no such path. Use one of: {paths}\n".encode()
+        else:
+            status, body = answering()
+        self.send_body(status, TEXT_FORMAT, body)
+
+
 def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:
-    # Only this command needs them, and the library behind them.
-    from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415
-    from rmq_spark.cli.exporter.metrics_server import MetricsServer, PathHandler  # noqa: PLC0415
-    from rmq_spark.cli.shell.http_server import explain_port_errors  # noqa: PLC0415
+    from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics  # noqa: PLC0415  # Prometheus
 
     metrics = ClusterMetrics(admin, interval_seconds)
+
+    def readiness() -> tuple[HTTPStatus, bytes]:
+        why_not = metrics.not_ready_reason
+        if why_not is None:
+            return HTTPStatus.OK, b"ready\n"
+        return HTTPStatus.SERVICE_UNAVAILABLE, f"{' '.join(why_not.split())}\n".encode()
+
     answers: dict[str, PathHandler] = {
         "/metrics": lambda: (HTTPStatus.OK, metrics.text),
         "/healthz": lambda: (HTTPStatus.OK, b"ok\n"),
-        "/readyz": lambda: _readiness(metrics),
+        "/readyz": readiness,
     }
     with explain_port_errors(host, port):
         server = MetricsServer(host, port, answers)
     with server:
         metrics.start()
-        server.serve_until_signal(lambda: _print_url(server.url))
+        server.serve_until_signal(f"metrics at {server.url}/metrics\n")
         metrics.stop()
-
-
-def _print_url(url: str) -> None:
-    sys.stdout.write(f"metrics at {url}/metrics\n")
-    sys.stdout.flush()
-
-
-def _readiness(metrics: ClusterMetrics) -> tuple[HTTPStatus, bytes]:
-    why_not = metrics.not_ready_reason
-    if why_not is None:
-        return HTTPStatus.OK, b"ready\n"
-    return HTTPStatus.SERVICE_UNAVAILABLE, f"{' '.join(why_not.split())}\n".encode()

@@ -34,7 +34,12 @@ from rmq_spark.cli.shell.output import (
     show_rows,
     write_text,
 )
-from rmq_spark.cli.shell.parameter_types import POSITION, QUEUE, QueueName, TopicPosition
+from rmq_spark.cli.shell.parameter_types import (
+    QueueName,
+    TopicPosition,
+    parse_position,
+    parse_queue,
+)
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic, is_system_group
 
@@ -113,13 +118,13 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
     "rocketpoll group seek billing --topic orders --queue 0 --to +1 --yes"
 )
 @click.argument("name", metavar="GROUP")
-@click.option("--to", "place", type=POSITION, required=True, metavar="POSITION",
+@click.option("--to", "place", type=parse_position, required=True, metavar="POSITION",
               help="start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00Z), or relative "
               "to the committed offset: +1 skips one message, -10 repeats ten.")  # fmt: skip
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC",
               help="Limit to this topic. Repeatable. "
               "[default: every topic GROUP consumes]")  # fmt: skip
-@click.option("-q", "--queue", type=QUEUE, metavar="N|BROKER:N",
+@click.option("-q", "--queue", type=parse_queue, metavar="N|BROKER:N",
               help="Limit to this queue. [default: all]")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the moves, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

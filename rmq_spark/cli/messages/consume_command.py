@@ -19,11 +19,11 @@ from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import show_client_warnings
 from rmq_spark.cli.shell.parameter_types import (
-    POSITION,
-    QUEUE,
     PositionKind,
     QueueName,
     TopicPosition,
+    parse_position,
+    parse_queue,
     resolve_ranges,
     store_order_key,
 )
@@ -66,7 +66,7 @@ _OPTIONS: Final = (
     click.option("--sql", metavar="CONDITION",
                  help="Only messages whose properties match an SQL92 condition, for example "
                  "'total > 5'."),
-    click.option("-q", "--queue", type=QUEUE, metavar="N|BROKER:N",
+    click.option("-q", "--queue", type=parse_queue, metavar="N|BROKER:N",
                  help="Limit to this queue. [default: all]"),
     click.option("-f", "--format", "text_format", metavar="FORMAT",
                  help="Line format as in kcat: %t topic, %b broker, %p queue, %o offset, %T store "
@@ -92,7 +92,7 @@ def _consume_options(function: Any) -> Any:
     "rocketpoll consume orders -n 1 -o json",
 )
 @click.argument("topic")
-@click.option("--offset", "place", type=POSITION, default="start", show_default=True,
+@click.option("--offset", "place", type=parse_position, default="start", show_default=True,
               metavar="POSITION",
               help="Where to start in each queue: start, end, -10 (ten before the end), +5 (five "
               "after the start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip

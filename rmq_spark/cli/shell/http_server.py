@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Final
@@ -32,6 +34,28 @@ def explain_port_errors(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    """A handler of requests that writes no log, and drops slow clients."""
+
+    timeout = CLIENT_TIMEOUT_SECONDS
+
+    def send_body(
+        self, status: HTTPStatus, kind: str, body: bytes, *headers: tuple[str, str]
+    ) -> None:
+        """Send a response; without the body for HEAD."""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # http.server's name
+        """Suppress the log of single requests."""
+
+
 class BoundedHttpServer(ThreadingHTTPServer):
     """An HTTP server with one thread for each client, up to a limit."""
 
@@ -50,14 +74,15 @@ class BoundedHttpServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
-    def serve_until_signal(self, on_ready: Callable[[], object]) -> None:
-        """Serve until SIGTERM or SIGINT; ``on_ready`` is called once clients are served."""
+    def serve_until_signal(self, greeting: str) -> None:
+        """Serve until SIGTERM or SIGINT; print a greeting once clients are served."""
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         name = type(self).__name__
         threading.Thread(target=self.serve_forever, name=name, daemon=True).start()
-        on_ready()
+        sys.stdout.write(greeting)
+        sys.stdout.flush()
         stop.wait()
         self.shutdown()
 

@@ -92,36 +92,22 @@ class TopicPosition(NamedTuple):
     number: int = 0
 
 
-class PositionType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
-    """Parses positions on the command line."""
-
-    name = "position"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> TopicPosition:
-        """Return the position in a text."""
-        if isinstance(value, TopicPosition):
-            return value
-        text = str(value).strip()
-        if text in (PositionKind.START.value, PositionKind.END.value):
-            return TopicPosition(PositionKind(text))
-        if text.startswith("@"):
-            try:
-                return TopicPosition(PositionKind.TIME, parse_time_ms(text[1:], time.time()))
-            except ValueError as error:
-                self.fail(str(error), param, ctx)
-        if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
-            signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
-            return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
-        return self.fail(
-            f"{text!r} is not a position. Write start, end, -10, +10, 42, or a time: {_TIME_FORMS}",
-            param,
-            ctx,
-        )
-
-
-POSITION: Final = PositionType()
+def parse_position(text: str) -> TopicPosition:
+    """Return the position in a text; the type of an option."""
+    text = text.strip()
+    if text in (PositionKind.START.value, PositionKind.END.value):
+        return TopicPosition(PositionKind(text))
+    if text.startswith("@"):
+        try:
+            return TopicPosition(PositionKind.TIME, parse_time_ms(text[1:], time.time()))
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
+        signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
+        return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
+    raise click.BadParameter(
+        f"{text!r} is not a position. Write start, end, -10, +10, 42, or a time: {_TIME_FORMS}"
+    )
 
 
 def parse_time_ms(text: str, now: float) -> int:
@@ -144,7 +130,7 @@ def parse_time_ms(text: str, now: float) -> int:
         moment = (
             _today_at(text, now)
             if _CLOCK.fullmatch(text)
-            else datetime.fromisoformat(_with_utc_offset(text))
+            else datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))  # 3.10 knows no Z
         )
         found = int(moment.timestamp() * 1_000)  # one without a zone is this machine's
     except (ValueError, OverflowError, OSError):
@@ -164,11 +150,6 @@ def _today_at(text: str, now: float) -> datetime:
     hours, minutes, *seconds = text.split(":")
     at = today.replace(hour=int(hours), minute=int(minutes), second=0, microsecond=0)
     return at + timedelta(seconds=float(seconds[0]) if seconds else 0)
-
-
-def _with_utc_offset(text: str) -> str:
-    """Return a text in the form that Python 3.10 parses, which does not accept Z."""
-    return re.sub(r"[zZ]$", "+00:00", text)
 
 
 # ---- Queues as users name them, ``3`` or ``broker-a:3``, and where a place is in each of a
@@ -198,22 +179,12 @@ class QueueName(NamedTuple):
             )
 
 
-class QueueType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
-    """Parses queues on the command line."""
-
-    name = "queue"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> QueueName:
-        """Return the queue that a text names."""
-        found = _QUEUE_FORM.fullmatch(str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a queue. Write 3, or broker-a:3", param, ctx)
-        return QueueName(found["broker"], int(found["number"]))
-
-
-QUEUE: Final = QueueType()
+def parse_queue(text: str) -> QueueName:
+    """Return the queue that a text names; the type of an option."""
+    found = _QUEUE_FORM.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a queue. Write 3, or broker-a:3")
+    return QueueName(found["broker"], int(found["number"]))
 
 
 def resolve_ranges(

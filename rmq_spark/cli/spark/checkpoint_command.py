@@ -83,8 +83,9 @@ def _source_id(text: str) -> int | str:
               "another query continues after a batch.")  # fmt: skip
 @click.option("--batch", type=int, metavar="N",
               help="Batch for --start or --to-group. [default: the last committed]")  # fmt: skip
-@click.option("--source", metavar="N", type=_source_id, help="Source of the query, by number or name. Needed for "
-              "--start and --to-group if there are several.")  # fmt: skip
+@click.option("--source", metavar="N", type=_source_id,
+              help="Source of the query, by number or name. Needed for --start and --to-group if "
+              "there are several.")  # fmt: skip
 @output_option
 @connection_options
 def checkpoint(directory: str, *, output: str, access: ClusterAccess, **how: Any) -> None:

@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import pytest
 
-from rmq_spark.cli.exporter import metrics_server
-from rmq_spark.cli.exporter.metrics_server import MetricsServer
+from rmq_spark.cli.exporter import command
+from rmq_spark.cli.exporter.command import MetricsServer
 from rmq_spark.cli.shell.http_server import CLIENTS_MAX
 
 
@@ -67,6 +67,6 @@ def test_clients_beyond_the_limit_are_turned_away_until_others_have_gone(port):
 
 
 def test_a_client_that_says_nothing_is_disconnected(port, monkeypatch):
-    monkeypatch.setattr(metrics_server._MetricsHandler, "timeout", 0.05)
+    monkeypatch.setattr(command._MetricsHandler, "timeout", 0.05)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
         assert silent.recv(1) == b""

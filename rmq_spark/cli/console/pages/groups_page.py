@@ -26,11 +26,11 @@ from rmq_spark.cli.groups.group_state import (
     without_retries,
 )
 from rmq_spark.cli.shell.parameter_types import (
-    POSITION,
-    QUEUE,
     PositionKind,
     QueueName,
     TopicPosition,
+    parse_position,
+    parse_queue,
 )
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import Lag, total_lag
@@ -133,8 +133,8 @@ def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
         )
     if _TIME_START.match(text):
         text = f"@{text}"
-    place = POSITION.convert(text, None, None)
-    chosen = QUEUE.convert(queue, None, None) if queue else None
+    place = parse_position(text)
+    chosen = parse_queue(queue) if queue else None
     return _SeekRequest(visit.request.segments[1], text, place, read_field("topic"), chosen)
 
 
