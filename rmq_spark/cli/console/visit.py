@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.cli.console.guard import Guard, PageError, Session
+from rmq_spark.cli.console.guard import Guard, PageError, Session, form_fields
 from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.markup import components as ui
-from rmq_spark.cli.console.markup.html import Html, path
+from rmq_spark.cli.console.markup.html import Html, el, path
 from rmq_spark.cli.console.server import Request
 from rmq_spark.cli.console.topic_sizes import TopicSizes
 from rmq_spark.cli.shell.parameter_types import QueueName, parse_time_ms
@@ -80,6 +80,30 @@ class Visit:
         """
         line = stdin + self.access.command(verb, *arguments, options=options)
         return ui.command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
+
+    def confirmation(
+        self,
+        button: str,
+        fields: Sequence[tuple[str, str]],
+        action: str,
+        return_path: str,
+        cancel_path: str,
+    ) -> Html:
+        """Return the form that applies a plan, or what it takes to get it."""
+        if not self.is_writable:
+            says = "This console is read-only. Start it with --writes, or use the command below."
+            return el("p.hint", says)
+        if self.session is None:
+            sign_in = ui.sign_in_path(return_path)
+            return el("p", el("a.button.primary", "Sign in to apply", href=sign_in))
+        return el(
+            "form.actions",
+            ui.hidden_fields([*fields, *form_fields(self.session)]),
+            el("button.primary", button, type="submit"),
+            el("a.button", "Cancel", href=cancel_path),
+            action=action,
+            method="post",
+        )
 
     def page_number(self) -> int:
         """Return the requested page number, starting at 1."""

@@ -236,11 +236,6 @@ def _bar(ratio: float, tone: str) -> Html:
     )
 
 
-def sign_in_link(next_path: str) -> Html:
-    """Return the button that leads to signing in, and from there to a path."""
-    return el("p", el("a.button.primary", "Sign in to apply", href=sign_in_path(next_path)))
-
-
 def sign_in_path(next_path: str) -> str:
     """Return the path of the sign-in page that then leads to another path."""
     return path("sign-in", next="" if next_path == "/" else next_path)

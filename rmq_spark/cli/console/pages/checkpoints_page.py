@@ -12,7 +12,7 @@ from typing import Final
 from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
-from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
+from rmq_spark.cli.console.markup.html import Child, el, join, path
 from rmq_spark.cli.console.visit import Visit, queue_text, topic_path
 from rmq_spark.cli.spark.checkpoint_lag import (
     QueryPosition,
@@ -63,7 +63,13 @@ def checkpoint(visit: Visit) -> Page:
     try:
         batches = read_checkpoint(directory)
     except (RocketPollError, OSError) as error:
-        return Page(directory, _unreadable_checkpoint(error), "checkpoints", trail)
+        unreadable = ui.alert(
+            "This checkpoint cannot be read",
+            str(error),
+            "Check that it is the checkpointLocation of a query that reads from rocketpoll, on "
+            "this machine.",
+        )
+        return Page(directory, unreadable, "checkpoints", trail)
     last = latest_batch(batches)
     places = query_positions(visit.admin, last)
     content = ui.live_region(
@@ -97,14 +103,6 @@ def _list_row(visit: Visit, index: int, directory: str) -> ui.HtmlTableRow:
     except (RocketPollError, OSError) as error:
         return ui.HtmlTableRow((join(name, el("div.sub", str(error))), None, None, None), href)
     return ui.HtmlTableRow((name, last.batch_id, ui.age(last.timestamp_ms), behind), href)
-
-
-def _unreadable_checkpoint(error: Exception) -> Html:
-    says = (
-        "Check that it is the checkpointLocation of a query that reads from rocketpoll, on this "
-        "machine."
-    )
-    return ui.alert("This checkpoint cannot be read", str(error), says)
 
 
 def _queue_row(position: QueryPosition) -> ui.HtmlTableRow:

@@ -7,12 +7,12 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
-from rmq_spark.cli.console.guard import PageError, form_fields
+from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import preview_body
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
-from rmq_spark.cli.console.pages.message_search import search_messages
+from rmq_spark.cli.console.pages.message_search import MessageSearchResult, search_messages
 from rmq_spark.cli.console.visit import (
     Visit,
     group_path,
@@ -55,7 +55,14 @@ def dead_letters(visit: Visit) -> Page:
         for each in found
     ]
     content = (
-        ui.live_region("letters", ui.table(_GROUP_COLUMNS, rows)) if rows else _no_dead_letters()
+        ui.live_region("letters", ui.table(_GROUP_COLUMNS, rows))
+        if rows
+        else ui.empty_state(
+            "No dead letters",
+            "A message becomes a dead letter when a group has failed to consume it too often "
+            "(after 16 retries, unless its consumers are configured otherwise). It appears here, "
+            "and can be resent once the cause is fixed.",
+        )
     )
     return Page("Dead letters", content, "dead-letters")
 
@@ -66,9 +73,14 @@ def letters(visit: Visit) -> Page:
     try:
         found = search_messages(visit, dlq_topic(group))
     except RouteNotFound:
-        return _page(group, _no_dead_letters_of(group))
+        found = MessageSearchResult((), is_filtered=False)
     if not found.messages:
-        return _page(group, _no_dead_letters_of(group))
+        nothing = ui.empty_state(
+            f"{group} has no dead letters",
+            "The group has not given up on any message. ",
+            el("a", "Show the group", href=group_path(group)),
+        )
+        return _page(group, nothing)
     rows = [_row(each) for each in found.messages]
     older = None
     if found.older is not None:
@@ -92,10 +104,13 @@ def resend_plan(visit: Visit) -> Page:
     group = visit.request.segments[1]
     chosen = _chosen_letters(visit, group, visit.request.query)
     count = format_count(len(chosen), "message")
+    places = [("at", location_text(letter.queue, letter.queue_offset)) for letter in chosen]
+    action, back = path("dead-letters", group, "resend"), _letters_path(group)
+    query = urlencode(places)
     content = join(
         el("p", ui.badge("dry run"), " Nothing has been sent. These messages would be:"),
         ui.table(_RESEND_COLUMNS, [_plan_row(letter, group) for letter in chosen]),
-        _confirmation(visit, group, chosen, count),
+        visit.confirmation(f"Resend {count}", places, action, f"{action}?{query}", back),
         ui.card(
             "On the command line",
             visit.command("dlq resend", group, *(each.offset_message_id for each in chosen)),
@@ -148,24 +163,6 @@ def _chosen_letters(
     return chosen
 
 
-def _confirmation(visit: Visit, group: str, chosen: Sequence[MessageExt], count: str) -> Html:
-    places = [("at", location_text(letter.queue, letter.queue_offset)) for letter in chosen]
-    if not visit.is_writable:
-        says = "This console is read-only. Start it with --writes, or use the command below."
-        return el("p.hint", says)
-    if visit.session is None:
-        query = urlencode(places)
-        return ui.sign_in_link(f"{path('dead-letters', group, 'resend')}?{query}")
-    return el(
-        "form.actions",
-        ui.hidden_fields([*places, *form_fields(visit.session)]),
-        el("button.primary", f"Resend {count}", type="submit"),
-        el("a.button", "Cancel", href=_letters_path(group)),
-        action=path("dead-letters", group, "resend"),
-        method="post",
-    )
-
-
 def _row(letter: MessageExt) -> ui.HtmlTableRow:
     place = location_text(letter.queue, letter.queue_offset)
     href = message_path(letter.queue, letter.queue_offset)
@@ -184,33 +181,23 @@ def _row(letter: MessageExt) -> ui.HtmlTableRow:
 
 def _resent_row(visit: Visit, outcome: ResendResult) -> ui.HtmlTableRow:
     letter, result, fault = outcome
-    href = None if result is None else message_path(result.queue, result.queue_offset)
     if result is None:
-        goes_to: Child = visit.access.complete_commands(fault or "")
-    else:
-        goes_to = el("a", result.queue.topic, href=href)
-    cells = (
-        ui.timestamp(letter.store_timestamp),
-        goes_to,
-        " ".join(letter.keys),
-        preview_body(letter.body, letter.fault),
-    )
-    return ui.HtmlTableRow(cells, href)
+        return _resend_row(letter, visit.access.complete_commands(fault or ""))
+    href = message_path(result.queue, result.queue_offset)
+    return _resend_row(letter, el("a", result.queue.topic, href=href), href)
 
 
 def _plan_row(letter: MessageExt, group: str) -> ui.HtmlTableRow:
     try:
-        goes_to = original_message(letter, group).topic
+        return _resend_row(letter, original_message(letter, group).topic)
     except Failure as error:
-        goes_to = error.message
-    return ui.HtmlTableRow(
-        (
-            ui.timestamp(letter.store_timestamp),
-            goes_to,
-            " ".join(letter.keys),
-            el("span.preview", preview_body(letter.body, letter.fault)),
-        )
-    )
+        return _resend_row(letter, error.message)
+
+
+def _resend_row(letter: MessageExt, goes_to: Child, href: str | None = None) -> ui.HtmlTableRow:
+    body = el("span.preview", preview_body(letter.body, letter.fault))
+    stored = ui.timestamp(letter.store_timestamp)
+    return ui.HtmlTableRow((stored, goes_to, " ".join(letter.keys), body), href)
 
 
 def _letters_path(group: str, **query: str) -> str:
@@ -222,20 +209,3 @@ def _page(group: str, content: Html, title: str | None = None) -> Page:
     if title is not None:
         trail.append((group, _letters_path(group)))
     return Page(title or group, content, "dead-letters", trail)
-
-
-def _no_dead_letters() -> Html:
-    return ui.empty_state(
-        "No dead letters",
-        "A message becomes a dead letter when a group has failed to consume it too often (after "
-        "16 retries, unless its consumers are configured otherwise). It appears here, and can be "
-        "resent once the cause is fixed.",
-    )
-
-
-def _no_dead_letters_of(group: str) -> Html:
-    return ui.empty_state(
-        f"{group} has no dead letters",
-        "The group has not given up on any message. ",
-        el("a", "Show the group", href=group_path(group)),
-    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from rmq_spark.cli.console.guard import PageError, form_fields
+from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
@@ -33,8 +33,9 @@ from rmq_spark.cli.shell.parameter_types import (
     parse_queue,
 )
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.lag import Lag, total_lag
+from rmq_spark.client.admin.lag import Lag, messages_behind, total_lag
 from rmq_spark.errors import format_count
+from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_group
 
@@ -161,33 +162,21 @@ def _plan_page(
             el("p", ui.badge("dry run"), " Nothing has been changed. ", el("strong", request.group),
                " would continue from these offsets:"),
             _move_table(moves),
-            _confirmation(visit, request, moves),
+            visit.confirmation(
+                f"Move {format_count(len(moves), 'queue')}",
+                [
+                    ("to", request.text),
+                    ("topic", request.topic),
+                    ("queue", "" if request.queue is None else str(request.queue)),
+                    ("seen", _digest(moves)),
+                ],
+                group_path(request.group, "seek"),
+                request.path,
+                group_path(request.group),
+            ),
             ui.card("On the command line", request.command(visit)),
         ),
     )  # fmt: skip
-
-
-def _confirmation(visit: Visit, request: _SeekRequest, moves: Sequence[OffsetMove]) -> Html:
-    if not visit.is_writable:
-        says = "This console is read-only. Start it with --writes, or use the command below."
-        return el("p.hint", says)
-    if visit.session is None:
-        return ui.sign_in_link(request.path)
-    fields = [
-        ("to", request.text),
-        ("topic", request.topic),
-        ("queue", "" if request.queue is None else str(request.queue)),
-        ("seen", _digest(moves)),
-        *form_fields(visit.session),
-    ]
-    return el(
-        "form.actions",
-        ui.hidden_fields(fields),
-        el("button.primary", f"Move {format_count(len(moves), 'queue')}", type="submit"),
-        el("a.button", "Cancel", href=group_path(request.group)),
-        action=group_path(request.group, "seek"),
-        method="post",
-    )
 
 
 def _plan_moves(visit: Visit, request: _SeekRequest) -> list[OffsetMove]:
@@ -201,21 +190,14 @@ def _plan_moves(visit: Visit, request: _SeekRequest) -> list[OffsetMove]:
 
 
 def _move_table(moves: Sequence[OffsetMove]) -> Html:
-    return ui.table(_PLAN_COLUMNS, [_row(move) for move in moves])
-
-
-def _row(move: OffsetMove) -> ui.HtmlTableRow:
-    moves = "-" if move.committed is None else f"{move.target_offset - move.committed:+,}"
-    return ui.HtmlTableRow(
-        (
-            move.queue.topic,
-            queue_text(move.queue),
-            move.committed,
-            move.target_offset,
-            moves,
-            move.behind,
+    rows = []
+    for queue, committed, target, end in moves:
+        change = None if committed is None else f"{target - committed:+,}"
+        behind = messages_behind(end, target)
+        rows.append(
+            ui.HtmlTableRow((queue.topic, queue_text(queue), committed, target, change, behind))
         )
-    )
+    return ui.table(_PLAN_COLUMNS, rows)
 
 
 def _page(request: _SeekRequest, content: Html) -> Page:
@@ -245,10 +227,17 @@ def groups(visit: Visit) -> Page:
     page = visit.page_number()
     shown = names[(page - 1) * ui.PAGE_ROWS : page * ui.PAGE_ROWS]
     search = ui.name_filter("/groups", wanted)
-    if not names:
-        found: Html = _no_groups(wanted)
-    else:
+    if names:
         found = ui.table(_LIST_COLUMNS, [_list_row(visit.admin, name) for name in shown])
+    elif wanted:
+        all_groups = el("a", "Show all", href="/groups")
+        found = ui.empty_state(f"No group has {wanted} in its name", all_groups)
+    else:
+        found = ui.empty_state(
+            "No groups yet",
+            "A consumer group shares the queues of a topic among its members, and stores their "
+            "offsets. The first start of a consumer creates its group.",
+        )
     foot = ui.pagination(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
     return Page("Groups", join(search, ui.live_region("groups", found, foot)), "groups")
 
@@ -271,8 +260,24 @@ def group(visit: Visit) -> Page:
         ),
         _diagnosis(state),
         el("div.charts", chart("Messages behind", points.get("all", ()), COUNT)),
-        ui.card("Queues", _queues(state, points)),
-        ui.card("Members", _members(state)),
+        ui.card(
+            "Queues",
+            ui.table(_QUEUE_COLUMNS, [_queue_row(name, each, points) for each in state.queues])
+            if state.queues
+            else ui.empty_state(
+                "Nothing consumed yet",
+                "The group has committed no offsets. Its queues appear here when it does.",
+            ),
+        ),
+        ui.card(
+            "Members",
+            ui.table(_MEMBER_COLUMNS, [_member_row(state, each) for each in state.members])
+            if state.members
+            else ui.empty_state(
+                "No members",
+                "Consumers that start with this group's name appear here with their queues.",
+            ),
+        ),
     )
     topics = sorted({each.lag.queue.topic for each in state.queues})
     seeking = ui.card("Move offsets", seek_form(name, topics))
@@ -364,15 +369,6 @@ def _describe_last_try(state: QueueState, now_ms: int) -> Iterator[Html | str]:
     yield ": the listener hangs, or still works on that one. Restart the member, also to skip. "
 
 
-def _queues(state: GroupState, points: Mapping[str, Sequence[Point]]) -> Html:
-    if not state.queues:
-        return ui.empty_state(
-            "Nothing consumed yet",
-            "The group has committed no offsets. Its queues appear here when it does.",
-        )
-    return ui.table(_QUEUE_COLUMNS, [_queue_row(state.name, each, points) for each in state.queues])
-
-
 def _queue_row(
     name: str, state: QueueState, points: Mapping[str, Sequence[Point]]
 ) -> ui.HtmlTableRow:
@@ -403,35 +399,6 @@ def _skip_path(name: str, state: QueueState) -> str:
     return group_path(name, "seek", to="+1", topic=queue.topic, queue=queue_text(queue))
 
 
-def _members(state: GroupState) -> Html:
-    if not state.members:
-        return ui.empty_state(
-            "No members",
-            "Consumers that start with this group's name appear here with their queues.",
-        )
-    return ui.table(
-        _MEMBER_COLUMNS,
-        [
-            ui.HtmlTableRow(
-                (
-                    member.client_id,
-                    member.client_addr,
-                    member.language,
-                    state.queues_of(member.client_id),
-                )
-            )
-            for member in state.members
-        ],
-    )
-
-
-def _no_groups(query: str) -> Html:
-    if query:
-        return ui.empty_state(
-            f"No group has {query} in its name", el("a", "Show all", href="/groups")
-        )
-    return ui.empty_state(
-        "No groups yet",
-        "A consumer group shares the queues of a topic among its members, and stores their "
-        "offsets. The first start of a consumer creates its group.",
-    )
+def _member_row(state: GroupState, member: Connection) -> ui.HtmlTableRow:
+    queues = state.queues_of(member.client_id)
+    return ui.HtmlTableRow((member.client_id, member.client_addr, member.language, queues))

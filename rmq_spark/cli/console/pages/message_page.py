@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from typing import Final
 
@@ -27,7 +26,6 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.names import DLQ_PREFIX
 from rmq_spark.wire.properties import RESERVED_NAMES
 
-_PROPERTY_COLUMNS: Final = ("Name", "Value.grow")
 _STATE_BADGES: Final = {
     DeliveryState.CONSUMED: ("consumed", "good"),
     DeliveryState.WAITING: ("waiting", "warn"),
@@ -54,14 +52,29 @@ def message(visit: Visit) -> Page:
         el(
             "div",
             ui.card("Body", el("div.card.scroll", body.element), header_content=aside),
-            ui.card("Properties", _properties(own) if own else _no_properties()),
+            ui.card(
+                "Properties",
+                _properties(own)
+                if own
+                else ui.empty_state(
+                    "No user properties",
+                    "Producers can add properties, by which consumers can select messages with "
+                    "SQL92.",
+                ),
+            ),
             el("details", el("summary", "System properties"), _properties(system)),
         ),
         el("div", ui.card("Location", _location(found)), ui.card("Trace", _trace(visit, found))),
     )
     trail = (("Topics", "/topics"), (found.topic, topic_path(found.topic)))
     title = f"{queue_text(queue)} @ {queue_offset}"
-    return Page(title, join(_neighbours(found), content), "topics", trail)
+    previous = message_path(queue, queue_offset - 1)
+    neighbours = el(
+        "div.switches",
+        el("a.switch", "Previous message", href=previous) if queue_offset else None,
+        el("a.switch", "Next message", href=message_path(queue, queue_offset + 1)),
+    )
+    return Page(title, join(neighbours, content), "topics", trail)
 
 
 def download_body(visit: Visit) -> Response:
@@ -143,28 +156,9 @@ def _step(tone: str, title: Child, mark: Child, detail: str) -> Html:
     return el(f"li.{tone}", el("div", el("strong", title), " ", mark), el("div.sub", detail))
 
 
-def _neighbours(message: MessageExt) -> Html:
-    before = message.queue_offset - 1
-    return el(
-        "div.switches",
-        el("a.switch", "Previous message", href=message_path(message.queue, before))
-        if before >= 0
-        else None,
-        el("a.switch", "Next message", href=message_path(message.queue, message.queue_offset + 1)),
-    )
-
-
 def _properties(properties: dict[str, str]) -> Html:
-    return ui.table(_PROPERTY_COLUMNS, _property_rows(sorted(properties.items())))
-
-
-def _property_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[ui.HtmlTableRow]:
-    for name, text in pairs:
-        yield ui.HtmlTableRow((el("code", name), el("span.text", text)))
-
-
-def _no_properties() -> Html:
-    return ui.empty_state(
-        "No user properties",
-        "Producers can add properties, by which consumers can select messages with SQL92.",
-    )
+    rows = [
+        ui.HtmlTableRow((el("code", name), el("span.text", text)))
+        for name, text in sorted(properties.items())
+    ]
+    return ui.table(("Name", "Value.grow"), rows)

@@ -19,8 +19,6 @@ _NAMES_SHOWN: Final = 25
 _TOPICS_SEARCHED: Final = 1_000
 """Most topics whose index is asked for an id; beyond, the topic's own page searches."""
 
-_NAME_COLUMNS: Final = ("Name.grow",)
-
 
 def search(visit: Visit) -> Page | Response:
     """Redirect to what is searched for, or return similar names."""
@@ -46,7 +44,10 @@ def search(visit: Visit) -> Page | Response:
     parts = [
         ui.card(
             f"{title}: {len(names):,}",
-            ui.table(_NAME_COLUMNS, [_row(name, href(name)) for name in names]),
+            ui.table(
+                ("Name.grow",),
+                [ui.HtmlTableRow((el("a", each, href=href(each)),), href(each)) for each in names],
+            ),
         )
         for title, names, href in (
             ("Topics", found_topics[:_NAMES_SHOWN], topic_path),
@@ -71,7 +72,3 @@ def _find_message(visit: Visit, message_id: str, topics: int) -> MessageExt | No
         return find_copies(visit.admin, message_id, None)[0]
     except Failure:
         return None
-
-
-def _row(name: str, href: str) -> ui.HtmlTableRow:
-    return ui.HtmlTableRow((el("a", name, href=href),), href)
