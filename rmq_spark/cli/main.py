@@ -56,7 +56,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "exporter": LazyCommand(".exporter.command", "export lag and rates to Prometheus"),
     },
     "Spark": {
-        "doctor": LazyCommand(".doctor.command", "check what a first Spark stream needs"),
+        "doctor": LazyCommand(".doctor", "check what a first Spark stream needs"),
         "checkpoint": LazyCommand(
             ".spark.checkpoint_command", "show a streaming query's checkpoint and lag"
         ),

@@ -7,7 +7,7 @@ import socket
 import pytest
 from tls_parts import HOST, certificate, under_tls
 
-from rmq_spark.cli.doctor.cluster import check_cluster
+from rmq_spark.cli.doctor import check_cluster
 from rocketpoll import EmbeddedBroker
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bare_pythons import bare_python
 
-from rmq_spark.cli.doctor.worker_python import check_worker_python
+from rmq_spark.cli.doctor import check_worker_python
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("numpy", "pyarrow", "orjson")
