@@ -19,8 +19,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import click
 
 from rmq_spark.cli.cluster.broker_launcher import broker_command
-from rmq_spark.cli.demo.display import Display, LineDisplay, TerminalDisplay, save_picture
-from rmq_spark.cli.demo.view import DemoBatch, DemoFigures, screen_lines, summary
+from rmq_spark.cli.demo.display import (
+    DemoBatch,
+    DemoFigures,
+    Display,
+    LineDisplay,
+    TerminalDisplay,
+    save_picture,
+    screen_lines,
+    summary,
+)
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark, java_fault

@@ -8,7 +8,7 @@ import pytest
 from breadth import spread
 
 from rmq_spark.cli.demo import command
-from rmq_spark.cli.demo.view import DemoBatch, DemoFigures
+from rmq_spark.cli.demo.display import DemoBatch, DemoFigures
 from rmq_spark.cli.main import main
 
 
