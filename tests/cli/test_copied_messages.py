@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from received_messages import received
 
 from rmq_spark.cli.messages.dead_letters import original_message
-from rmq_spark.cli.messages.message_input import InputText, MessageDefaults, parse_messages
 from rmq_spark.cli.messages.message_text import renderer
+from rmq_spark.cli.messages.produce_command import InputText, MessageDefaults, parse_messages
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.message import Message, MessageExt, decode_messages

@@ -7,7 +7,7 @@ differ.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,7 @@ from rmq_spark.cli.shell.output import (
     show_rows,
     write_text,
 )
+from rmq_spark.cli.shell.parameter_types import parse_pairs
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
@@ -82,7 +83,7 @@ def create(
         read_queue_nums=queues,
         write_queue_nums=queues,
         perm=_PERMS[perm or "rw"],
-        attributes=_parse_attributes(attributes) or None,
+        attributes=parse_pairs("--attribute", attributes) or None,
     )
     with access.admin() as admin:
         masters = admin.masters(cluster)
@@ -129,13 +130,14 @@ def alter(
         raise click.UsageError("nothing to change. Give --queues, --perm or --attribute")
     with access.admin() as admin:
         rows = []
+        changed = parse_pairs("--attribute", attributes) or None
         for broker, old in admin.topic_configs(name).items():
             new = replace(
                 old,
                 read_queue_nums=read or old.read_queue_nums,
                 write_queue_nums=write or old.write_queue_nums,
                 perm=old.perm if perm is None else _PERMS[perm],
-                attributes=_parse_attributes(attributes) or None,  # those that are not named stay
+                attributes=changed,  # those that are not named stay
             )
             admin.create_topic(name, broker_name=broker, config=new)
             shown = replace(new, attributes={**(old.attributes or {}), **(new.attributes or {})})
@@ -239,16 +241,6 @@ def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None =
         sys.stdout.flush()
     if not click.confirm(f"{action}?", err=True):
         raise Failure("nothing was changed")
-
-
-def _parse_attributes(attributes: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in attributes:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise click.UsageError(f"--attribute {text} has no name or no =. Write NAME=VALUE")
-        found[name] = value
-    return found
 
 
 def _setting_row(broker: str, label: str | None, config: TopicConfig) -> dict[str, object]:

@@ -23,9 +23,8 @@ from rmq_spark.cli.console.pages.dead_letters_page import dead_letters, letters,
 from rmq_spark.cli.console.pages.groups_page import group, groups, seek, seek_plan
 from rmq_spark.cli.console.pages.message_page import download_body, message
 from rmq_spark.cli.console.pages.overview_page import charts, overview
-from rmq_spark.cli.console.pages.search_page import search
 from rmq_spark.cli.console.pages.topic_page import topic
-from rmq_spark.cli.console.pages.topics_page import topics
+from rmq_spark.cli.console.pages.topics_page import search, topics
 from rmq_spark.cli.console.server import TEXT_TYPE, Request, Response, redirect
 from rmq_spark.cli.console.topic_sizes import TopicSizes
 from rmq_spark.cli.console.visit import Visit

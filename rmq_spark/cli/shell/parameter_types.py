@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -55,6 +55,17 @@ class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only 
         if not (number > 0 and self._minimum <= number <= self._maximum):  # nor is NaN
             self.fail(f"{value} is not {least} and at most {self._maximum:,.0f}", param, ctx)
         return number
+
+
+def parse_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Return the values of an option that is ``NAME=VALUE``, by name."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"{option} {text} has no name or no =. Write NAME=VALUE")
+        pairs[name] = value
+    return pairs
 
 
 _UNITS: Final = {

@@ -1,5 +1,6 @@
-"""Topics page: the list of topics, filtered and in pages; each page reads only its own topics.
+"""Topics page: the list of topics, filtered and in pages, and the search by name.
 
+Each page reads only its own topics.
 To sort by size, all topics are read in the background, and the largest come first.
 """
 
@@ -12,11 +13,16 @@ from rmq_spark.cli.cluster.topic_command import is_internal_topic
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
+from rmq_spark.cli.console.server import Response, redirect
 from rmq_spark.cli.console.topic_sizes import KnownTopicSizes
-from rmq_spark.cli.console.visit import Visit, topic_path
+from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
+from rmq_spark.cli.messages.message_trace import find_by_offset_id, find_copies
+from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
+from rmq_spark.wire.names import is_system_group
 
 SORT_BY_SIZE: Final = "sizes"
 _COLUMNS: Final = ("Topic.grow", "Queues.number.wide", "Messages.number", "Last stored.number")
@@ -156,3 +162,64 @@ def _no_topics(visit: Visit, query: str) -> Html:
 
 def _aria_current(is_current: bool) -> str | None:  # noqa: FBT001  # its only argument
     return "true" if is_current else None
+
+
+# ---- The search in the frame: a topic or group by name, or a message by id.
+
+_NAMES_SHOWN: Final = 25
+_TOPICS_SEARCHED: Final = 1_000
+"""Most topics whose index is asked for an id; beyond, the topic's own page searches."""
+
+
+def search(visit: Visit) -> Page | Response:
+    """Redirect to what is searched for, or return similar names."""
+    wanted = visit.request.parameter("q")
+    if not wanted:
+        return redirect("/")
+    topics, groups = visit.admin.topics(), visit.admin.groups()
+    if wanted in topics:
+        return redirect(topic_path(wanted))
+    if wanted in groups:
+        return redirect(group_path(wanted))
+    like = wanted.lower()
+    found_topics = [
+        name for name in topic_names(visit.admin, with_all=False) if like in name.lower()
+    ]
+    found_groups = sorted(
+        name for name in groups if like in name.lower() and not is_system_group(name)
+    )
+    if not found_topics and not found_groups:
+        found = _find_message(visit, wanted, len(topics))
+        if found is not None:
+            return redirect(message_path(found.queue, found.queue_offset))
+    parts = [
+        ui.card(
+            f"{title}: {len(names):,}",
+            ui.table(
+                ("Name.grow",),
+                [ui.HtmlTableRow((el("a", each, href=href(each)),), href(each)) for each in names],
+            ),
+        )
+        for title, names, href in (
+            ("Topics", found_topics[:_NAMES_SHOWN], topic_path),
+            ("Groups", found_groups[:_NAMES_SHOWN], group_path),
+        )
+        if names
+    ]
+    if len(found_topics) > _NAMES_SHOWN:
+        parts.append(el("p", el("a", "All matching topics", href=path("topics", q=wanted))))
+    nothing = ui.empty_state(
+        f"Nothing found for {wanted[:80]}",
+        "The search covers names of topics and groups, and message ids. To search for a key, open "
+        "the page of its topic.",
+    )
+    return Page(f"Search: {wanted[:80]}", join(parts) if parts else nothing, "")
+
+
+def _find_message(visit: Visit, message_id: str, topics: int) -> MessageExt | None:
+    if topics > _TOPICS_SEARCHED:
+        return find_by_offset_id(visit.admin, message_id)
+    try:
+        return find_copies(visit.admin, message_id, None)[0]
+    except Failure:
+        return None
