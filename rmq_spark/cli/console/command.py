@@ -14,37 +14,16 @@ from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 @click.command(
     cls=CommandWithExample, example="rocketpoll console\nrocketpoll console --port 8080 --writes"
 )
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on. Addresses that other machines can reach require the token.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=5559,
-    show_default=True,
-    metavar="PORT",
-    help="Port to listen on; 0 takes any free one.",
-)
-@click.option(
-    "--writes", is_flag=True, help="Allow signed-in users to seek groups and resend dead letters."
-)
-@click.option(
-    "--allow-host",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Host name by which browsers reach the console, for example behind a proxy. Repeatable.",
-)
-@click.option(
-    "--checkpoint",
-    "checkpoints",
-    multiple=True,
-    metavar="DIR",
-    help="Checkpoint of a Spark query to show. Repeatable.",
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. "
+              "Addresses that other machines can reach require the token.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65_535), default=5559, show_default=True,
+              metavar="PORT", help="Port to listen on; 0 takes any free one.")  # fmt: skip
+@click.option("--writes", is_flag=True,
+              help="Allow signed-in users to seek groups and resend dead letters.")  # fmt: skip
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Host name by which "
+              "browsers reach the console, for example behind a proxy. Repeatable.")  # fmt: skip
+@click.option("--checkpoint", "checkpoints", multiple=True, metavar="DIR",
+              help="Checkpoint of a Spark query to show. Repeatable.")  # fmt: skip
 @connection_options
 def console(
     *,

@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from rmq_spark.cli.cluster.broker_launcher import broker_command
 from rmq_spark.cli.demo.display import (
-    DemoBatch,
     DemoFigures,
     Display,
     LineDisplay,
@@ -34,6 +33,8 @@ from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark, java_fault
 
 if TYPE_CHECKING:
+    from rmq_spark.cli.demo.consumer import DemoConsumer
+    from rmq_spark.cli.demo.query import DemoQuery
     from rmq_spark.cli.demo.sender import DemoSender
 
 
@@ -94,33 +95,10 @@ class DemoError(Exception):
     """A reason to stop the demo, worded for the user."""
 
 
-class DemoSettings(NamedTuple):
-    """The size of the demo, its reader, and the file for a picture of it, if one is wanted."""
-
-    seconds: float
-    rate: int
-    body_bytes: int
-    with_spark: bool
-    picture: Path | None
-
-
-class DemoReader(Protocol):
-    """A reader of the topic: a Spark query, or a consumer."""
-
-    def fault(self) -> str | None:
-        """Return the reason why it has stopped, or None while it runs."""
-
-    def finish(self) -> None:
-        """Read all messages that were sent."""
-
-    def stop(self) -> None:
-        """Stop the reader and all its threads."""
-
-
 class _DemoParts(NamedTuple):
     title: str
     sender: DemoSender
-    reader: DemoReader
+    reader: DemoQuery | DemoConsumer
     figures: DemoFigures
     display: Display
 
@@ -144,15 +122,23 @@ def demo(
 
     Counting starts after Spark has warmed up. Exits 0 if every message sent was read.
     """
-    fault = _missing_prerequisite() if with_spark else None
-    if fault is not None:
-        return _print_failure(fault)
-    wish = DemoSettings(seconds, rate or _RATES[with_spark], body_bytes, with_spark, picture)
+    if with_spark and not has_pyspark():
+        missing = f"{sys.executable} has no pyspark. Run {INSTALL_PYSPARK}, or use --no-spark"
+        return _print_failure(missing)
+    if with_spark and (fault := java_fault()) is not None:
+        return _print_failure(f"{fault}. Or use --no-spark")
     with _interrupt_on_signals(), tempfile.TemporaryDirectory(prefix="rocketpoll-demo-") as name:
         directory = Path(name)
         with _redirect_stderr(directory / "spark.log") as stderr:
             try:
-                return _run(wish, directory)
+                return _run(
+                    directory,
+                    seconds,
+                    rate or _RATES[with_spark],
+                    body_bytes,
+                    with_spark=with_spark,
+                    picture=picture,
+                )
             except KeyboardInterrupt:
                 sys.stdout.write("\ninterrupted: all parts are stopped\n")
                 return 130
@@ -176,63 +162,51 @@ def _interrupt_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _missing_prerequisite() -> str | None:
-    if not has_pyspark():
-        return f"{sys.executable} has no pyspark. Run {INSTALL_PYSPARK}, or use --no-spark"
-    fault = java_fault()
-    return None if fault is None else f"{fault}. Or use --no-spark"
-
-
-def _run(settings: DemoSettings, directory: Path) -> int:
-    figures = DemoFigures(settings.seconds)
+def _run(
+    directory: Path,
+    seconds: float,
+    rate: int,
+    body_bytes: int,
+    *,
+    with_spark: bool,
+    picture: Path | None,
+) -> int:
+    figures = DemoFigures(seconds)
     with ExitStack() as running:
         listening = running.enter_context(_running_broker(directory))
         # While it starts, what is needed besides is loaded: that takes as long.
         from rmq_spark.cli.demo.sender import DemoSender  # noqa: PLC0415
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415
 
-        start_reader = _load_reader(with_spark=settings.with_spark)
+        if with_spark:
+            from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
+        else:
+            from rmq_spark.cli.demo.consumer import DemoConsumer  # noqa: PLC0415  # not with Spark
         display: Display = TerminalDisplay() if sys.stdout.isatty() else LineDisplay()
         address = listening()
         with Admin(address) as admin:
             admin.create_topic(TOPIC, _QUEUES)
         title = f"rocketpoll demo: {TOPIC}, {_QUEUES} queues, {address}"
-        with display.show_status(_START_MESSAGES[settings.with_spark]):
-            reader = start_reader(address, TOPIC, directory, figures.batches.append)
+        what = "Spark (a JVM and a session, some seconds)" if with_spark else "a consumer"
+        with display.show_status(f"the broker is listening; starting {what}"):
+            reader: DemoQuery | DemoConsumer = (
+                DemoQuery(address, TOPIC, directory, figures.batches.append)
+                if with_spark
+                else DemoConsumer(address, TOPIC, figures.batches.append)
+            )
         running.callback(reader.stop)
-        sender = running.enter_context(
-            DemoSender(address, TOPIC, settings.body_bytes, by_table=settings.with_spark)
-        )
+        sender = running.enter_context(DemoSender(address, TOPIC, body_bytes, by_table=with_spark))
         parts = _DemoParts(title, sender, reader, figures, display)
-        if settings.with_spark:
+        if with_spark:
             _warm_up(parts)
         figures.reset(time.monotonic())
-        _run_display(parts, settings.rate)
+        _run_display(parts, rate)
     closing = summary(figures)
     display.end(closing)
-    if settings.picture is not None:
+    if picture is not None:
         lines = screen_lines(figures, figures.started_at + figures.seconds)
-        save_picture(settings.picture, lines, title, closing)
+        save_picture(picture, lines, title, closing)
     return 0 if figures.read == figures.sent else 1
-
-
-_START_MESSAGES: Final = {
-    True: "the broker is listening; starting Spark (a JVM and a session, some seconds)",
-    False: "the broker is listening; starting a consumer",
-}
-
-
-def _load_reader(
-    *, with_spark: bool
-) -> Callable[[str, str, Path, Callable[[DemoBatch], None]], DemoReader]:
-    """Import a reader, and return the function that starts it for an address, topic, directory."""
-    if with_spark:
-        from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
-
-        return DemoQuery
-    from rmq_spark.cli.demo.consumer import DemoConsumer  # noqa: PLC0415  # not with Spark
-
-    return lambda address, topic, _, on_batch: DemoConsumer(address, topic, on_batch)
 
 
 def _warm_up(parts: _DemoParts) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rmq_spark.errors import format_count
 
@@ -133,19 +133,6 @@ def _bars(values: Sequence[float]) -> str:
     return "".join(_BARS[int(max(value, 0) / most * (len(_BARS) - 1))] for value in shown)
 
 
-class Display(Protocol):
-    """An output of the demo."""
-
-    def show_status(self, text: str) -> AbstractContextManager[object]:
-        """Enter a context in which the demo waits for something slow."""
-
-    def show(self, figures: DemoFigures, title: str, now: float) -> None:
-        """Show the present figures."""
-
-    def end(self, lines: Sequence[str]) -> None:
-        """Show closing lines after the figures."""
-
-
 class LineDisplay:
     """A file or a pipe: a line for each batch and each event."""
 
@@ -159,7 +146,7 @@ class LineDisplay:
         _write([text])
         yield
 
-    def show(self, figures: DemoFigures, title: str, now: float) -> None:  # noqa: ARG002  # of a `Display`
+    def show(self, figures: DemoFigures, title: str, now: float) -> None:  # noqa: ARG002  # as on a terminal
         """Print new batches and events."""
         batches = figures.batches[self._batches :]
         notes = [note for note in figures.notes if note not in self._notes]
@@ -201,6 +188,9 @@ class TerminalDisplay:
         if self._live is not None:
             self._live.stop()
         _write(lines)
+
+
+Display: TypeAlias = "LineDisplay | TerminalDisplay"
 
 
 def save_picture(path: Path, lines: Sequence[str], title: str, closing: Sequence[str]) -> None:
