@@ -151,14 +151,8 @@ def _open_missing_streams() -> None:
     Otherwise the first socket would get its descriptor, and receive what is written to the stream.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        if not _is_open(descriptor):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # noqa: PERF203  # three streams
             os.open(os.devnull, os.O_RDWR)  # it gets the first number that is free
             setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True

@@ -31,18 +31,11 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.broker_report import BrokerReport
 
 _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
-    "brokers": (
-        "broker",
-        "in_per_s",
-        "out_per_s",
-        "held_pulls",
-        "to_flush",
-        "to_dispatch",
-        "state",
-    ),
+    "brokers": ("broker", "in_per_s", "out_per_s", "held_pulls", "to_flush", "to_dispatch",
+                "state"),
     "topics": ("topic", "in_per_s", "messages"),
     "groups": ("group", "members", "out_per_s", "behind"),
-}
+}  # fmt: skip
 
 
 class ClusterSample(NamedTuple):

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, NamedTuple
@@ -82,7 +83,9 @@ class Guard:
     def check_host(self, request: Request) -> None:
         """Accept requests that name a host of this machine."""
         given = request.headers.get("host", "")
-        name = _host_of(given)
+        name = None
+        with suppress(ValueError):
+            name = urlsplit(f"//{given}").hostname
         if name is None or not (name in self._host_names or _is_address(name)):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
@@ -187,13 +190,6 @@ def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback
-
-
-def _host_of(header: str) -> str | None:
-    try:
-        return urlsplit(f"//{header}").hostname
-    except ValueError:
-        return None
 
 
 def _is_address(name: str) -> bool:

@@ -109,7 +109,18 @@ class ClusterMetrics:
             if not away:
                 self._last_success_seconds = self._now()
         took = self._now() - began
-        metrics = [*_families(reports, began), *self._exporter_metrics(took)]
+        prefix = "rocketpoll_exporter"
+        metrics = [
+            *_families(reports, began),
+            GaugeMetricFamily(
+                f"{prefix}_collect_seconds", "Duration of the last read of the cluster.", took
+            ),
+            GaugeMetricFamily(
+                f"{prefix}_last_success_timestamp_seconds",
+                "Time of the last complete read of the cluster.",
+                self._last_success_seconds,
+            ),
+        ]
         self.text = generate_latest(_FixedCollector(metrics))
 
     def _nodes(self) -> list[BrokerNode]:
@@ -140,17 +151,6 @@ class ClusterMetrics:
         elif error is None and name in self._outages:
             seconds = self._now() - self._outages.pop(name)
             _log.warning("reading %s recovered after %.0f s", what, seconds)
-
-    def _exporter_metrics(self, elapsed_seconds: float) -> Iterator[Metric]:
-        for name, says, value in (
-            ("collect_seconds", "Duration of the last read of the cluster.", elapsed_seconds),
-            (
-                "last_success_timestamp_seconds",
-                "Time of the last complete read of the cluster.",
-                self._last_success_seconds,
-            ),
-        ):
-            yield GaugeMetricFamily(f"rocketpoll_exporter_{name}", says, value=value)
 
 
 class _FixedCollector(Collector):

@@ -38,16 +38,8 @@ _GROUP: Final = "rocketpoll-produce"
 
 # ---- Input: messages from lines, whole files or JSON lines, each with its place for errors.
 
-_FIELDS: Final = (
-    "body",
-    "body_base64",
-    "keys",
-    "tags",
-    "properties",
-    "sharding_key",
-    "delay_level",
-    "flag",
-)
+_FIELDS: Final = ("body", "body_base64", "keys", "tags", "properties",
+                  "sharding_key", "delay_level", "flag")  # fmt: skip
 _PLACEHOLDER_ID: Final = "0" * 32
 _TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
 """A limit for what one message is read from: in JSON, a body takes several times its bytes."""

@@ -96,11 +96,9 @@ def path(*segments: object, **query: object) -> str:
 
 
 def _escape_text(text: str) -> str:
-    return escape(_CONTROL_CHARACTERS.sub(_escape_control, text))
-
-
-def _escape_control(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()
+    return escape(
+        _CONTROL_CHARACTERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    )
 
 
 def is_local(location: str) -> bool:

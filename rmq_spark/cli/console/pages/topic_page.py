@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rmq_spark.cli.cluster.topic_command import perm_text
 from rmq_spark.cli.console.history import Point, per_second
@@ -34,17 +34,11 @@ _QUEUE_COLUMNS: Final = ("Queue.grow", "First.number.wide", "End.number", "Messa
 _GROUP_COLUMNS: Final = ("Group.grow", "Members.number", "Behind.number", "State")
 
 
-class _Tab(NamedTuple):
-    title: str
-    content: Callable[[Visit, str, Offsets], Html]
-
-
 def topic(visit: Visit) -> Page:
     """Return the page of a topic."""
     name = visit.request.segments[1]
     offsets = visit.admin.topic_offsets(name)
-    chosen = visit.request.parameter("tab") or next(iter(_TABS))
-    tab = _TABS.get(chosen, _TABS["messages"])
+    title, content_of = _TABS.get(visit.request.parameter("tab"), _TABS["messages"])
     held = sum(each.max_offset - each.min_offset for each in offsets.values())
     last = max((each.last_update_timestamp for each in offsets.values()), default=0)
     head = ui.live_region(
@@ -62,14 +56,9 @@ def topic(visit: Visit) -> Page:
             chart("Messages in", per_second(_end_offset_history(visit, name, offsets)), ui.rate),
         ),
     )
-    links = [(each.title, topic_path(name, tab=key)) for key, each in _TABS.items()]
-    content = join(head, ui.tabs(links, tab.title), tab.content(visit, name, offsets))
+    links = [(each, topic_path(name, tab=key)) for key, (each, _) in _TABS.items()]
+    content = join(head, ui.tabs(links, title), content_of(visit, name, offsets))
     return Page(name, content, "topics", (("Topics", "/topics"),))
-
-
-def message_table(messages: Sequence[MessageExt]) -> Html:
-    """Return messages as a table, each with a link to its page."""
-    return ui.table(_MESSAGE_COLUMNS, [_message_row(each) for each in messages])
 
 
 def _total_end_offset(offsets: Offsets) -> int:
@@ -93,7 +82,7 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
         return join(searched, ui.alert("The messages of this topic cannot be read", str(error)))
     if not found.messages:
         return join(searched, _no_messages(visit, name, found, offsets))
-    rows = message_table(found.messages)
+    rows = ui.table(_MESSAGE_COLUMNS, [_message_row(each) for each in found.messages])
     older = None
     if found.older is not None:
         older = el(
@@ -190,25 +179,21 @@ def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
 
 
 def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
-    rows = list(_group_rows(visit, name))
-    if not rows:
-        return ui.empty_state(
-            "No group consumes this topic",
-            "A consumer group appears here once it has committed an offset in this topic.",
-        )
-    return ui.live_region("groups", ui.table(_GROUP_COLUMNS, rows))
-
-
-def _group_rows(visit: Visit, name: str) -> Iterator[ui.HtmlTableRow]:
+    rows = []
     for group in sorted(visit.admin.groups_of_topic(name)):
         if is_system_group(group):
             continue
         behind = total_lag(visit.admin.lag(group, name))
         members = len(visit.admin.members(group))
         link = el("a", group, href=group_path(group))
-        yield ui.HtmlTableRow(
-            (link, members, behind, group_state_badge(members, behind)), group_path(group)
+        cells = (link, members, behind, group_state_badge(members, behind))
+        rows.append(ui.HtmlTableRow(cells, group_path(group)))
+    if not rows:
+        return ui.empty_state(
+            "No group consumes this topic",
+            "A consumer group appears here once it has committed an offset in this topic.",
         )
+    return ui.live_region("groups", ui.table(_GROUP_COLUMNS, rows))
 
 
 def group_state_badge(members: int, behind: int) -> Html:
@@ -243,8 +228,8 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
 
 
 _TABS: Final = {
-    "messages": _Tab("Messages", _messages),
-    "queues": _Tab("Queues", _queues),
-    "groups": _Tab("Groups", _groups),
-    "settings": _Tab("Settings", _settings),
+    "messages": ("Messages", _messages),
+    "queues": ("Queues", _queues),
+    "groups": ("Groups", _groups),
+    "settings": ("Settings", _settings),
 }
