@@ -62,7 +62,6 @@ class BoundedHttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
-        """Listen."""
         self._client_permits = threading.BoundedSemaphore(CLIENTS_MAX)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)
