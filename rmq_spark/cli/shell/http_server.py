@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 from socketserver import TCPServer
 from typing import Any, Final
 
@@ -75,14 +76,14 @@ class BoundedHttpServer(ThreadingHTTPServer):
 
     def serve_until_signal(self, greeting: str) -> None:
         """Serve until SIGTERM or SIGINT; print a greeting once clients are served."""
-        stop = threading.Event()
+        stop: SimpleQueue[None] = SimpleQueue()  # its put is reentrant: an Event could deadlock
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, lambda *_: stop.put(None))
         name = type(self).__name__
         threading.Thread(target=self.serve_forever, name=name, daemon=True).start()
         sys.stdout.write(greeting)
         sys.stdout.flush()
-        stop.wait()
+        stop.get()
         self.shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:
