@@ -30,81 +30,38 @@ from rmq_spark.errors import RocketPollError
 
 _PROGRAM: Final = "rocketpoll"
 _COMPLETION_VARIABLE: Final = "_ROCKETPOLL_COMPLETE"
-_PACKAGE: Final = "rmq_spark.cli"
 
 SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
     "Messages": {
-        "produce": LazyCommand(
-            f"{_PACKAGE}.messages.produce_command", "produce", "send lines, files or JSON lines"
-        ),
-        "consume": LazyCommand(
-            f"{_PACKAGE}.messages.consume_command", "consume", "print messages of a topic"
-        ),
-        "tail": LazyCommand(
-            f"{_PACKAGE}.messages.consume_command", "tail", "print messages of topics as they come"
-        ),
-        "message": LazyCommand(
-            f"{_PACKAGE}.messages.message_command", "message", "find a message, and who has it"
-        ),
-        "dlq": LazyCommand(
-            f"{_PACKAGE}.messages.dlq_command", "dlq", "list, show and resend dead letters"
-        ),
+        "produce": LazyCommand(".messages.produce_command", "send lines, files or JSON lines"),
+        "consume": LazyCommand(".messages.consume_command", "print messages of a topic"),
+        "tail": LazyCommand(".messages.consume_command", "print new messages of topics"),
+        "message": LazyCommand(".messages.message_command", "find a message and its consumers"),
+        "dlq": LazyCommand(".messages.dlq_command", "list, show and resend dead letters"),
     },
     "Cluster": {
-        "topic": LazyCommand(
-            f"{_PACKAGE}.cluster.topic_command", "topic", "create, change and look at topics"
-        ),
-        "group": LazyCommand(
-            f"{_PACKAGE}.groups.group_command", "group", "lag, members and offsets of groups"
-        ),
-        "store": LazyCommand(
-            f"{_PACKAGE}.cluster.store_command", "store", "what lies in a store's directory"
-        ),
-        "cluster": LazyCommand(
-            f"{_PACKAGE}.cluster.cluster_command", "cluster", "brokers, and whether all is well"
-        ),
+        "topic": LazyCommand(".cluster.topic_command", "create, change and inspect topics"),
+        "group": LazyCommand(".groups.group_command", "show lag and members, move offsets"),
+        "store": LazyCommand(".cluster.store_command", "inspect and verify a store"),
+        "cluster": LazyCommand(".cluster.cluster_command", "list brokers and check their health"),
     },
     "Speed": {
-        "bench": LazyCommand(
-            f"{_PACKAGE}.cluster.bench_command", "bench", "how fast a cluster takes and gives"
-        ),
-        "top": LazyCommand(f"{_PACKAGE}.cluster.top_command", "top", "live rates and lags"),
+        "bench": LazyCommand(".cluster.bench_command", "measure throughput and latency"),
+        "top": LazyCommand(".cluster.top_command", "show live rates and lags"),
     },
     "Programs": {
-        "broker": LazyCommand(
-            f"{_PACKAGE}.cluster.broker_entry",
-            "broker",
-            "run a broker, which is its own name server",
-        ),
-        "demo": LazyCommand(
-            f"{_PACKAGE}.demo.command",
-            "demo",
-            "a broker, a producer and a Spark stream at work",
-        ),
-        "console": LazyCommand(f"{_PACKAGE}.console.command", "console", "a cluster in a browser"),
-        "exporter": LazyCommand(
-            f"{_PACKAGE}.exporter.command", "exporter", "lag and rates of a cluster for Prometheus"
-        ),
+        "broker": LazyCommand(".cluster.broker_entry", "run a broker with a built-in name server"),
+        "demo": LazyCommand(".demo.command", "run a broker, a producer and a Spark stream"),
+        "console": LazyCommand(".console.command", "show a cluster in a browser"),
+        "exporter": LazyCommand(".exporter.command", "export lag and rates to Prometheus"),
     },
     "Spark": {
-        "doctor": LazyCommand(
-            f"{_PACKAGE}.doctor.command",
-            "doctor",
-            "find what keeps a first stream from running",
-        ),
+        "doctor": LazyCommand(".doctor", "check what a first Spark stream needs"),
         "checkpoint": LazyCommand(
-            f"{_PACKAGE}.spark.checkpoint_command",
-            "checkpoint",
-            "what a streaming query's checkpoint says",
+            ".spark.checkpoint_command", "show a streaming query's checkpoint and lag"
         ),
-        "sink": LazyCommand(
-            f"{_PACKAGE}.spark.sink_command", "sink", "what queries have committed exactly once"
-        ),
-        "archive": LazyCommand(
-            f"{_PACKAGE}.spark.archive_command",
-            "archive",
-            "source and sink as a file for spark-submit",
-        ),
+        "sink": LazyCommand(".spark.sink_command", "show what exactly-once queries committed"),
+        "archive": LazyCommand(".spark.archive_command", "pack source and sink for spark-submit"),
     },
 }
 
@@ -118,8 +75,8 @@ def command_tree() -> RootGroup:
         RootGroup(
             SECTIONS,
             name=_PROGRAM,
-            help="Look into RocketMQ clusters and rocketpoll's brokers, and steer them.",
-            epilog="COMMAND --help shows its options and an example.",
+            help="Inspect and operate RocketMQ clusters and rocketpoll brokers.",
+            epilog="Run rocketpoll COMMAND --help for options and an example.",
             no_args_is_help=False,
             invoke_without_command=True,
         )
@@ -145,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a full disk behind stdout, for example
         redirect_to_devnull(sys.stdout)
-        print_error(_command_path(given), str(error))
+        print_error(_command_path(given), f"cannot write the output: {error.strerror or error}")
         return FAILED
     return code
 
@@ -160,7 +117,8 @@ def _run(tree: RootGroup, arguments: list[str]) -> int:
         return error.exit_code
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else _command_path(arguments)
-        print_error(where, f"{error.format_message()} (see {where} --help)")
+        message = error.format_message()
+        print_error(where, f"{message}{'' if message[-1:] in '.?)' else '.'} See {where} --help")
         return USAGE
     except click.ClickException as error:
         print_error(_command_path(arguments), error.format_message())
@@ -193,14 +151,8 @@ def _open_missing_streams() -> None:
     Otherwise the first socket would get its descriptor, and receive what is written to the stream.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        if not _is_open(descriptor):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # noqa: PERF203  # three streams
             os.open(os.devnull, os.O_RDWR)  # it gets the first number that is free
             setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True

@@ -72,8 +72,8 @@ def test_it_tells_what_it_has_made_and_leaves_no_half(tmp_path, capsys):
     assert said.out.startswith("PYTHONPATH=")
     far, away, wrote = said.err.splitlines()
     assert (far, away) == (
-        f"made the directory {tmp_path / 'far'}",
-        f"made the directory {tmp_path / 'far' / 'away'}",
+        f"created the directory {tmp_path / 'far'}",
+        f"created the directory {tmp_path / 'far' / 'away'}",
     )
     assert wrote.startswith(f"wrote {path}, ")
     assert wrote.endswith("KiB")
@@ -104,7 +104,7 @@ def test_one_that_cannot_be_written_leaves_the_last_one(tmp_path):
 
 def test_other_names_and_places_are_refused(tmp_path, capsys):
     assert main(["archive", str(tmp_path / "rocketpoll.whl")]) == 2
-    assert "has to end with .zip" in capsys.readouterr().err
+    assert "does not end with .zip" in capsys.readouterr().err
     (tmp_path / "file").touch()
     assert main(["archive", str(tmp_path / "file" / "rocketpoll.zip")]) == 1
     assert "rocketpoll archive: " in capsys.readouterr().err

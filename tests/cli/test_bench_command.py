@@ -76,4 +76,4 @@ def test_ctrl_c_ends_it_quietly(cluster):
 def test_options_that_mean_nothing_together_are_refused(run, cluster):
     ran = run("bench", "produce", cluster.topic(), "--batch", 2, "--in-flight", 2)
     assert ran.code == 2
-    assert "--in-flight is for single messages" in ran.err
+    assert "--in-flight and --batch exclude each other" in ran.err

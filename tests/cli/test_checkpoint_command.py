@@ -33,7 +33,7 @@ def checkpoint(tmp_path):
 def test_it_lists_the_last_batches_and_their_offsets(checkpoint, capsys):
     assert main(["checkpoint", checkpoint]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "2 earlier batches are not shown: --all"
+    assert lines[0] == "2 earlier batches not shown. Add --all to see them"
     assert lines[1] == "batch 2  2026-01-01 00:00:00.000+00:00  committed"
     assert lines[-3:] == [
         "batch 11  2026-01-01 00:00:00.000+00:00  not committed",
@@ -82,7 +82,7 @@ def test_one_earlier_batch_is_one(checkpoint, capsys):
     for folder in ("offsets", "commits"):
         Path(checkpoint, folder, "0").unlink()
     assert main(["checkpoint", checkpoint]) == 0
-    assert capsys.readouterr().out.startswith("1 earlier batch is not shown: --all\n")
+    assert capsys.readouterr().out.startswith("1 earlier batch not shown. Add --all to see them\n")
 
 
 def test_a_program_gets_the_batches_as_rows(checkpoint, capsys):
@@ -94,11 +94,11 @@ def test_a_program_gets_the_batches_as_rows(checkpoint, capsys):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--batch", "1"], "--batch and --source are for"),
-        (["--lag", "--source", "1"], "--batch and --source are for"),
-        (["--start", "--all"], "one at a time"),
-        (["--lag", "--to-group", "G"], "one at a time"),
-        (["--lag", "--dry-run"], "--dry-run is for --to-group"),
+        (["--batch", "1"], "--batch and --source need"),
+        (["--lag", "--source", "1"], "--batch and --source need"),
+        (["--start", "--all"], "exclude each other"),
+        (["--lag", "--to-group", "G"], "exclude each other"),
+        (["--lag", "--dry-run"], "--dry-run and --yes need --to-group"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(checkpoint, more, said, capsys):

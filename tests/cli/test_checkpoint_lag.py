@@ -59,7 +59,7 @@ def test_a_query_whose_topics_are_all_gone_is_told_of_the_nearest(run, topic, ch
     for how in (("--lag",), ("--to-group", "billing")):
         ran = run("checkpoint", directory, *how)
         assert (ran.code, ran.out) == (1, "")
-        assert f"there is no topic {topic}s: did you mean {topic}?" in ran.err
+        assert f"there is no topic {topic}s. Did you mean {topic}?" in ran.err
 
 
 def test_a_query_whose_brokers_are_called_otherwise_by_now_is_told_where_to_look(
@@ -68,7 +68,10 @@ def test_a_query_whose_brokers_are_called_otherwise_by_now_is_told_where_to_look
     directory = checkpoint([(topic, {"7": 4})], [])
     assert run("checkpoint", directory, "--lag", "-o", "json").json["queues"][0]["end"] == "gone"
     why = run("checkpoint", directory, "--to-group", cluster.group()).err
-    assert "none of the checkpoint's queues is there: rocketpoll checkpoint DIR --lag" in why
+    assert (
+        "none of the checkpoint's queues exists. Compare them (rocketpoll checkpoint DIR --lag)"
+        in why
+    )
 
 
 def test_a_group_goes_on_where_the_query_is(run, cluster, topic, checkpoint):
@@ -88,9 +91,9 @@ def test_of_several_sources_one_is_named(run, cluster, topic, checkpoint):
     cluster.send(other, 1, 2, queue_id=0)
     directory = checkpoint([(topic, {"0": 4}), (other, {"0": 1})], [])
     why = run("checkpoint", directory, "--to-group", group).err
-    assert "the query has the sources 0, 1: name one by --source" in why
+    assert "the query has several sources: 0, 1. Choose one with --source" in why
     why = run("checkpoint", directory, "--to-group", group, "--source", "7").err
-    assert "source 7 is none of rocketpoll's; these are: 0, 1" in why
+    assert "source 7 is not a rocketpoll source. Use one of: 0, 1" in why
     ran = run(
         "checkpoint", directory, "--to-group", group, "--source", "1", "--batch", "0", "--yes"
     )

@@ -47,7 +47,7 @@ def test_a_name_server_that_is_away_is_found_and_the_rest_is_looked_at(run, clus
     assert ran.code == 10
     [bad] = [row for row in ran.json if row["state"] == "FAIL"]
     assert bad["check"] == "name server 127.0.0.1:1"
-    assert bad["to_mend"] == "start it, or leave it out of --namesrv"
+    assert bad["fix"] == "start it, or remove it from --namesrv"
 
 
 def test_a_broker_that_was_killed_is_found_and_is_back_later(run, two_brokers):

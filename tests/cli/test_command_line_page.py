@@ -26,7 +26,7 @@ AFTERNOON = datetime(2026, 11, 24, 14, 30).astimezone().timestamp()
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_of_the_page_is_understood(line, tmp_path, monkeypatch):
-    monkeypatch.setattr(time, "time", lambda: AFTERNOON)  # before nine, @09:00 is still to come
+    monkeypatch.setattr(time, "time", lambda: AFTERNOON)  # before nine, @09:00 is in the future
     (tmp_path / "store").mkdir()
     command = cli.command_tree()
     context = click.Context(command, info_name="rocketpoll")

@@ -61,7 +61,7 @@ def test_what_is_said_last_counts_most(access_of, monkeypatch):
 
 
 def test_a_name_server_that_is_an_unset_variable_is_not_this_machine(access_of):
-    with pytest.raises(click.UsageError, match="--namesrv: needed HOST:PORT, found nothing"):
+    with pytest.raises(click.UsageError, match=r"--namesrv is empty\. Give HOST:PORT"):
         access_of("--namesrv", "")
 
 
@@ -103,14 +103,17 @@ def test_certificates_mean_tls(access_of, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[other]\n", "has no such section; there is other"),
-        ("[prod]\nnamesvr = a:1\n", "has namesvr, which is none: did you mean namesrv?"),
-        ("[prod]\nx = 1\n", "which is none: there are namesrv, access-key"),
-        ("[prod]\ntls = maybe\n", "tls is true or false, not 'maybe'"),
-        ("[prod]\nnamesrv =\n", "has namesrv without a value"),
-        ("[prod]\n" + "#" * (1 << 20), "is too large for a file of profiles"),
-        ("namesrv = a:1\n", "is no INI file"),
-        (b"[prod]\nnamesrv = \xff\n", "is no INI file"),
+        ("[other]\n", "has no section [prod]. Add it, or use one of: other"),
+        (
+            "[prod]\nnamesvr = a:1\n",
+            '[prod] has the unknown setting "namesvr". Did you mean namesrv?',
+        ),
+        ("[prod]\nx = 1\n", "Use one of namesrv, access-key"),
+        ("[prod]\ntls = maybe\n", "tls = maybe. Write true or false"),
+        ("[prod]\nnamesrv =\n", "has no value for namesrv"),
+        ("[prod]\n" + "#" * (1 << 20), "characters. Point ROCKETPOLL_PROFILES at"),
+        ("namesrv = a:1\n", "is not an INI file"),
+        (b"[prod]\nnamesrv = \xff\n", "is not an INI file"),
     ],
 )
 def test_a_profile_that_cannot_be_meant_is_refused(monkeypatch, tmp_path, text, why):
@@ -140,7 +143,7 @@ def test_secrets_that_others_can_read_are_told_of(
     monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
     read_profile("prod")
     [*said] = capsys.readouterr().err.splitlines()
-    warning = f"rocketpoll: {path} holds secrets, and other users can read it: chmod 600 {path}"
+    warning = f"rocketpoll: other users can read the secrets in {path}. Run chmod 600 {path}"
     assert said == [warning] * is_told
 
 
@@ -155,7 +158,7 @@ def test_files_of_a_profile_may_be_in_the_home_of_the_user(monkeypatch, tmp_path
 def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):
     monkeypatch.delenv("ROCKETPOLL_PROFILES", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(click.UsageError, match=r"rocketpoll/profiles\.ini cannot be read"):
+    with pytest.raises(click.UsageError, match=r"cannot read .*rocketpoll/profiles\.ini"):
         read_profile("prod")
     (tmp_path / "rocketpoll").mkdir()
     (tmp_path / "rocketpoll" / "profiles.ini").write_text(PROFILES, encoding="utf-8")

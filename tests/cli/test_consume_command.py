@@ -167,11 +167,11 @@ def test_a_reader_that_has_seen_enough_is_no_failure(cluster):
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--tags", "a", "--sql", "b > 1"), "give --tags or --sql"),
-        (("--key", "k", "--offset", "-3"), "--key goes with --offset start or a time"),
-        (("--key", "k", "--sql", "a > 1"), "--key goes with --tags"),
-        (("--queue", "x"), "'x' is no queue: write 3, or broker-a:3"),
-        (("-f", "%q"), "'%q' means nothing"),
+        (("--tags", "a", "--sql", "b > 1"), "--tags and --sql exclude each other"),
+        (("--key", "k", "--offset", "-3"), "--key needs --offset start or a time"),
+        (("--key", "k", "--sql", "a > 1"), "--key and --sql need --follow"),
+        (("--queue", "x"), "'x' is not a queue. Write 3, or broker-a:3"),
+        (("-f", "%q"), "unknown field '%q'"),
         (("-n", "0"), "0 is not in the range x>=1"),
     ],
 )

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from received_messages import received
 
 from rmq_spark.cli.messages.dead_letters import original_message
-from rmq_spark.cli.messages.message_input import InputText, MessageDefaults, parse_messages
 from rmq_spark.cli.messages.message_text import renderer
+from rmq_spark.cli.messages.produce_command import InputText, MessageDefaults, parse_messages
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.message import Message, MessageExt, decode_messages
@@ -126,7 +126,7 @@ def test_a_message_is_found_by_a_key_with_white_space_in_it(key, run, monkeypatc
 def test_a_line_of_a_message_that_could_not_be_read_is_not_sent_as_if_it_were_sound():
     line = json.dumps({"body_base64": "AAAA", "fault": "compressed body at byte 0"}).encode()
     with pytest.raises(
-        Failure, match=r"line 7: fault: this message could not be read .*leave fault"
+        Failure, match=r"line 7: this message could not be read .*Remove the field fault"
     ):
         list(parse_messages([InputText("line 7", line)], SETTINGS, is_json=True))
     sound = json.dumps({"body_base64": "AAAA", "fault": None}).encode()

@@ -52,7 +52,7 @@ def test_dead_letters_are_listed_shown_and_sent_once_more(run, buried):
     refused = run("dlq", "resend", group, "--all")
     assert refused.code == 2
     assert (
-        "this would send 2 messages again, and stdin is no terminal to ask on: add --yes"
+        "this would send 2 messages again, and stdin is not a terminal to confirm on. Add --yes"
         in refused.err
     )
     assert len(run("dlq", "resend", group, "--all", "--yes", "-o", "json").json) == 2
@@ -97,7 +97,7 @@ def test_what_is_not_there_is_said_not_to_be(run, buried):
     group, _ = buried
     nobody = run("dlq", "show", "nobody")
     assert (nobody.code, nobody.out) == (1, "")
-    assert "nobody has no dead letters; rocketpoll dlq list" in nobody.err
-    assert f"did you mean {group}? " in run("dlq", "show", f"%DLQ%{group}").err
+    assert "there is no group nobody. List all with rocketpoll group list" in nobody.err
+    assert f"Did you mean {group}? " in run("dlq", "show", f"%DLQ%{group}").err
     assert "has no dead letter 00" in run("dlq", "resend", group, "00").err
     assert run("dlq", "resend", group).code == 2

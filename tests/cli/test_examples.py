@@ -27,7 +27,7 @@ SERVING = {"broker": "listens on", "console": "console at", "exporter": "metrics
 
 WITHOUT_A_CLUSTER = {"broker", "demo", "archive"}
 NEED_SPARK = {"doctor"}
-SAID = r"|moved\n|nothing was changed: a dry run\n|(made the directory \S+\n)*wrote \S+, .+\n"
+SAID = r"|moved\n|dry run: nothing was changed\n|(created the directory \S+\n)*wrote \S+, .+\n"
 """What may stand beside an answer."""
 
 

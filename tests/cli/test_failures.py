@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 import pytest
 
@@ -30,26 +31,39 @@ AT = "b:1"
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (NoNameServer([ConnectionFailed(AT, "refused")]), "or start one: rocketpoll broker"),
-        (NoNameServer([ProtocolError(AT, "no frame")]), "as --namesrv localhost:9876"),
-        (NoNameServer([ConnectionClosed(AT, "by the peer")]), "Does it speak TLS (--tls)?"),
-        (ConnectionClosed(AT, "by the peer"), "cluster health shows which brokers answer"),
-        (TlsFailed(AT, "unknown authority"), "leave --tls out if it speaks none"),
-        (ConnectionFailed(AT, "refused"), "cluster health shows which brokers answer"),
-        (RequestTimeout(AT, 10, 5), "Does it speak TLS (--tls)?"),
-        (BrokerNotFound("b"), "see rocketpoll cluster info"),
-        (NoPermission(16, "no", AT, 10), "take keys that may (--access-key, --profile)"),
-        (BrokerRefused(1, "a.b.AclException: no", AT, 10), "take keys that may"),
-        (SendFailed("T", [NoPermission(16, "no", AT, 10)]), "take keys that may"),
-        (NotSupported(3, "no", AT, 10), "cluster info shows the brokers' versions"),
-        (SubscriptionRejected(23, "no", AT, 10), "need enablePropertyFilter=true"),
-        (SystemBusy(2, "busy", AT, 10), "try again later, or slower"),
+        (NoNameServer([ConnectionFailed(AT, "refused")]), "Start one (rocketpoll broker)"),
+        (NoNameServer([ProtocolError(AT, "no frame")]), "for example --namesrv localhost:9876"),
+        (NoNameServer([ConnectionClosed(AT, "by the peer")]), "and --tls if it speaks TLS"),
+        (ConnectionClosed(AT, "by the peer"), "Run rocketpoll cluster health to see which brokers"),
+        (TlsFailed(AT, "unknown authority"), "The options are --tls, --tls-ca-file"),
+        (ConnectionFailed(AT, "refused"), "Run rocketpoll cluster health to see which brokers"),
+        (RequestTimeout(AT, 10, 5), "and --tls if it speaks TLS"),
+        (BrokerNotFound("b"), "or run rocketpoll cluster info"),
+        (
+            NoPermission(16, "no", AT, 10),
+            "Use keys that have the permission (--access-key, --profile)",
+        ),
+        (BrokerRefused(1, "a.b.AclException: no", AT, 10), "Use keys that have the permission"),
+        (SendFailed("T", [NoPermission(16, "no", AT, 10)]), "Use keys that have the permission"),
+        (NotSupported(3, "no", AT, 10), "Run rocketpoll cluster info to see the brokers' versions"),
+        (SubscriptionRejected(23, "no", AT, 10), "Correct --tags or --sql"),
+        (BrokerRefused(1, "filter message by SQL92", AT, 10), "Set enablePropertyFilter=true"),
+        (SystemBusy(2, "busy", AT, 10), "Try again later, or send more slowly"),
     ],
 )
 def test_an_error_says_what_to_do(error, remedy):
     line = describe_error(error)
-    assert line.startswith(str(error))
+    assert line.startswith(str(error).removesuffix("; check that a broker listens there"))
     assert remedy in line
+
+
+def test_an_unknown_host_is_a_wrong_name_server():
+    failed = ConnectionFailed("no-such-host:1", "Name or service not known")
+    failed.__cause__ = socket.gaierror()
+    assert describe_error(NoNameServer([failed])) == (
+        "no name server answers: cannot connect to no-such-host:1: Name or service not known. "
+        "Correct the host name in --namesrv"
+    )
 
 
 def test_an_error_that_says_it_itself_is_left_alone():

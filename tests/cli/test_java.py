@@ -39,9 +39,9 @@ def test_its_version_is_found_out(java, text, version, is_new_enough):
 
 def test_an_old_one_is_named_with_the_remedy(java):
     path = java('java version "1.8.0_402"')
-    assert java_fault().startswith(f"{path} is Java 8. Spark 4 runs on Java 17 or 21. On Debian")
+    assert java_fault().startswith(f"{path} is Java 8. Spark 4 needs Java 17 or 21. On Debian")
 
 
 def test_a_home_without_java_is_said_to_be_one(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java_fault().startswith(f"JAVA_HOME is {tmp_path}, and there is no bin/java in it")
+    assert java_fault().startswith(f"JAVA_HOME={tmp_path} has no bin/java")

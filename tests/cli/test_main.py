@@ -14,12 +14,18 @@ from rmq_spark.cli import main as cli
 from rmq_spark.cli.cluster import broker_entry
 from rmq_spark.client.errors import ConnectionFailed
 
-NO_COMMAND = "there is no command 'brokre': did you mean 'broker'?"
-GONE = (
-    "cannot connect to b:1: gone; check that a broker listens there; rocketpoll cluster health "
-    "shows which brokers answer"
-)
+NO_COMMAND = "there is no command brokre. Did you mean broker?"
+GONE = "cannot connect to b:1: gone. Run rocketpoll cluster health to see which brokers answer"
 NAMES = [name for section in cli.SECTIONS.values() for name in section]
+
+
+@pytest.mark.parametrize("noun", ["topic", "group", "dlq", "store", "cluster", "bench", "sink"])
+def test_a_noun_without_a_verb_prints_its_help_line_by_line(capsys, noun):
+    assert cli.main([noun]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"Usage: rocketpoll {noun} [OPTIONS] COMMAND [ARGS]...\n\n")
+    assert len(err.splitlines()) > 8
 
 
 def test_without_a_command_it_says_which_there_are(capsys):
@@ -40,7 +46,7 @@ def test_a_command_that_is_not_there_is_an_error_that_helps(capsys):
     assert cli.main(["brokre"]) == 2
     assert capsys.readouterr() == (
         "",
-        f"rocketpoll: {NO_COMMAND} (see rocketpoll --help)\n",
+        f"rocketpoll: {NO_COMMAND} See rocketpoll --help\n",
     )
 
 
@@ -85,7 +91,7 @@ def test_what_cannot_be_written_is_told_in_one_line():
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == "rocketpoll: [Errno 28] No space left on device\n"
+    assert done.stderr == "rocketpoll: cannot write the output: No space left on device\n"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -35,7 +35,7 @@ def test_the_groups_of_its_topic_have_it_or_not(run, cluster, sent):
     found = run("message", sent["id"], "--topic", sent["topic"], "-o", "json").json
     assert {row["group"]: row["state"] for row in found["groups"]} == {
         done: "consumed",
-        behind: "not yet: 1 before it",
+        behind: "waiting, 1 before it",
     }
 
 
@@ -68,7 +68,8 @@ def test_a_message_that_is_not_there_is_said_not_to_be(run, sent):
     strange = "0" * 32
     here = run("message", strange, "--topic", sent["topic"])
     assert here.code == 1
-    assert f"{sent['topic']} has no message {strange}" in here.err
+    assert f"{sent['topic']} does not have message {strange}" in here.err
     nowhere = run("message", strange)
     assert (nowhere.code, nowhere.out) == (1, "")
-    assert f"no topic has a message {strange}" in nowhere.err
+    assert f"no topic has message {strange}" in nowhere.err
+    assert "'ABCDEF' is not a message id: ids have 32 or 56" in run("message", "ABCDEF").err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import click
 import pytest
 from command_verbs import EVERY
 
@@ -12,7 +11,7 @@ FRACTIONS = [
     (name, option.opts[0])
     for name, verb in EVERY.items()
     for option in verb.params
-    if isinstance(option.type, click.types.FloatParamType)
+    if isinstance(option.type, PositiveFloat)
 ]
 
 

@@ -28,7 +28,7 @@ def test_each_line_is_a_message(run, cluster, bodies_in):
     topic = cluster.topic(queues=1)
     done = run("produce", topic, "-k", "k1", "-t", "red", "-p", "a=b", stdin=b"one\n\ntwo\r\nthree")
     assert done.code == 0
-    assert done.out.startswith(f"3 messages were sent to {topic}; the last is ")
+    assert done.out.startswith(f"3 messages were sent to {topic}; the last one is ")
     assert bodies_in(topic, 3) == ["one", "three", "two"]
     message = json.loads(run("consume", topic, "-n", 1, "-o", "json").out)
     assert (message["tags"], message["keys"], message["properties"]) == ("red", ["k1"], {"a": "b"})
@@ -44,7 +44,7 @@ def test_files_are_read_by_the_line_or_whole(run, cluster, bodies_in, tmp_path):
     assert run("consume", whole, "-o", "hex").out == b"1\n2\n".hex() + "\n"
     missing = run("produce", topic, tmp_path / "nothing")
     assert missing.code == 1
-    assert "nothing cannot be read: No such file" in missing.err
+    assert "nothing: No such file" in missing.err
 
 
 @pytest.mark.parametrize(("more", "place"), [((), " line 1"), (("--whole",), "")])
@@ -53,7 +53,7 @@ def test_no_more_is_read_than_a_message_may_be(run, cluster, tmp_path, more, pla
         file.truncate(64 * 1024 * 1024 + 1)
     done = run("produce", cluster.topic(), *more, tmp_path / "huge")
     assert done.code == 1
-    assert f"huge{place} has over 67108864 bytes" in done.err
+    assert f"huge{place} has more than 67108864 bytes" in done.err
 
 
 def test_what_has_other_sharding_keys_goes_in_other_batches(run, cluster):
@@ -101,10 +101,10 @@ def test_what_consume_prints_as_json_is_sent_again(run, cluster):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("{", "line 2: no JSON"),
-        ("[1]", "line 2: needed an object"),
-        ('{"bdy": "x"}', "line 2: 'bdy' means nothing"),
-        ('{"keys": ["x"]}', "line 2: needed one of body and body_base64"),
+        ("{", "line 2: not JSON"),
+        ("[1]", "line 2: not a JSON object"),
+        ('{"bdy": "x"}', "line 2: unknown field 'bdy'"),
+        ('{"keys": ["x"]}', "line 2: no body, or two"),
         ('{"body_base64": "?"}', "line 2: body_base64: "),
         ('{"body": ""}', "line 2: body: needed at least one byte"),
         ('{"body": "x", "properties": {"TAGS": "x"}}', "line 2: properties: needed names"),
@@ -123,7 +123,7 @@ def test_the_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(
     )
     assert (done.code, done.out) == (1, "")
     assert why in done.err
-    assert f"1 message was sent to {topic} before" in done.err
+    assert f"1 message was sent to {topic}" in done.err
     assert bodies_in(topic, 1) == ["1"]
 
 
@@ -151,5 +151,5 @@ def test_progress_is_shown_in_a_terminal(cluster):
 
 
 def test_options_that_mean_nothing_together_are_refused(run, cluster):
-    assert "--whole is for files" in run("produce", "T", "--whole").err
-    assert "--property x: needed NAME=VALUE" in run("produce", "T", "-p", "x").err
+    assert "--whole needs files" in run("produce", "T", "--whole").err
+    assert "--property x has no name or no =" in run("produce", "T", "-p", "x").err

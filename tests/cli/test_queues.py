@@ -5,18 +5,23 @@ from __future__ import annotations
 import click
 import pytest
 
-from rmq_spark.cli.shell.parameter_types import POSITION, QUEUE, QueueName, resolve_ranges
+from rmq_spark.cli.shell.parameter_types import (
+    QueueName,
+    parse_position,
+    parse_queue,
+    resolve_ranges,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 
 
 def test_a_queue_is_named_with_or_without_its_broker():
-    assert QUEUE.convert("3", None, None) == QueueName(None, 3)
-    named = QUEUE.convert("broker-a:3", None, None)
+    assert parse_queue("3") == QueueName(None, 3)
+    named = parse_queue("broker-a:3")
     assert named.matches(MessageQueue("T", "broker-a", 3))
     assert not named.matches(MessageQueue("T", "broker-b", 3))
     assert [str(each) for each in (QueueName(None, 3), named)] == ["3", "broker-a:3"]
-    with pytest.raises(click.UsageError, match="'a:b' is no queue: write 3, or broker-a:3"):
-        QUEUE.convert("a:b", None, None)
+    with pytest.raises(click.UsageError, match=r"'a:b' is not a queue\. Write 3"):
+        parse_queue("a:b")
 
 
 @pytest.mark.parametrize(
@@ -34,10 +39,8 @@ def test_a_place_is_in_each_queue_and_leads_out_of_none(cluster, text, starts):
     topic = cluster.topic(queues=2)
     for queue_id, count in enumerate((5, 2)):
         cluster.send(topic, *range(count), queue_id=queue_id)
-    spans = resolve_ranges(cluster.sender, topic, POSITION.convert(text, None, None), None)
+    spans = resolve_ranges(cluster.sender, topic, parse_position(text), None)
     assert [span.start for span in spans] == starts
     assert [span.end for span in spans] == [5, 2]
-    [second] = resolve_ranges(
-        cluster.sender, topic, POSITION.convert("1", None, None), QueueName(None, 1)
-    )
+    [second] = resolve_ranges(cluster.sender, topic, parse_position("1"), QueueName(None, 1))
     assert second.start == 1

@@ -55,7 +55,7 @@ def test_the_latest_batches_are_shown_repeats_among_them(run, committed):
 def test_what_is_not_there_is_said_not_to_be(run, cluster, committed):
     nobody = run("sink", "show", committed, "nobody")
     assert (nobody.code, nobody.out) == (1, "")
-    assert f"nobody has committed nothing to {committed}: rocketpoll sink list" in nobody.err
+    assert f"nobody has committed nothing to {committed}. List the sinks" in nobody.err
     assert "nothing was committed to" in "".join(run("sink", "list", cluster.topic(queues=1))[1:])
     missing = run("sink", "list", "no-such-topic")
     assert missing.code == 1
@@ -97,10 +97,10 @@ def test_a_sink_is_forgotten_when_somebody_says_so(run, cluster, staged):
     topic, name = staged
     asked = run("sink", "forget", name)
     assert asked.code == 2
-    assert f"forget sink {name} behind batch 7" in asked.err
+    assert f"forget sink {name} after batch 7" in asked.err
     gone = run("sink", "forget", name, "--yes")
-    assert (gone.code, gone.out) == (0, f"{name} is forgotten on {cluster.broker_name}\n")
+    assert (gone.code, gone.out) == (0, f"forgot {name} on {cluster.broker_name}\n")
     assert name not in run("sink", "list", topic, "-o", "json").out
     again = run("sink", "forget", name, "--yes")
     assert again.code == 1
-    assert f"no broker knows sink {name}: rocketpoll sink list" in again.err
+    assert f"no broker knows sink {name}. List all with rocketpoll sink list" in again.err

@@ -39,7 +39,7 @@ def test_a_store_that_is_open_is_not_said_to_have_crashed(run):
         broker.send("orders", "x")
         directory = broker.directory
         assert run("store", "stat", directory, "-o", "json").json["was_stopped_in_order"] is False
-        assert "no: it runs, or was killed" in run("store", "stat", directory).out
+        assert "no: the broker runs, or was killed" in run("store", "stat", directory).out
 
 
 def test_a_store_is_dumped(run, stopped):

@@ -12,7 +12,7 @@ def test_a_topic_comes_changes_and_goes(run, cluster):
     )
     again = run("topic", "create", "orders")
     assert (again.code, again.out) == (1, "")
-    assert "orders is there already" in again.err
+    assert "orders exists already" in again.err
 
     before, after = run("topic", "alter", "orders", "--queues", 5, "--perm", "r", "-o", "json").json
     assert (before["read_queues"], before["perm"]) == (3, "rw")
@@ -24,7 +24,7 @@ def test_a_topic_comes_changes_and_goes(run, cluster):
 
     refused = run("topic", "delete", "orders")
     assert refused.code == 2
-    assert "add --yes" in refused.err
+    assert "Add --yes" in refused.err
     assert run("topic", "delete", "orders", "--yes").out == "deleted orders with 0 messages\n"
     assert "orders" not in run("topic", "list", "-o", "csv").out
 
@@ -35,7 +35,7 @@ def test_what_is_not_given_stays_as_it_is(run, cluster):
     assert (after["read_queues"], after["write_queues"], after["perm"]) == (2, 4, "rw")
     nothing = run("topic", "alter", topic)
     assert nothing.code == 2
-    assert "give something to change" in nothing.err
+    assert "nothing to change. Give" in nothing.err
 
 
 def test_the_topic_that_fills_the_disk_comes_first(run, cluster):
@@ -82,4 +82,4 @@ def test_a_topic_is_described_with_its_queues_and_groups(run, cluster):
 def test_an_attribute_is_a_name_and_a_value(run, cluster):
     refused = run("topic", "create", "typed", "--attribute", "message.type")
     assert refused.code == 2
-    assert "--attribute message.type: needed NAME=VALUE" in refused.err
+    assert "--attribute message.type has no name or no =" in refused.err

@@ -16,13 +16,10 @@ from rmq_spark.cli.shell.command_tree import (
 leaf = CommandWithExample(
     "leaf", callback=lambda: 7, example="rocketpoll leaf one\nrocketpoll leaf two"
 )
-no_command = "leaf"
 
 
-def tree(**leaves):
-    sections = {
-        "Things": {name: LazyCommand(__name__, of, f"about {name}") for name, of in leaves.items()}
-    }
+def tree(*names):
+    sections = {"Things": {name: LazyCommand(__name__, f"about {name}") for name in names}}
     return RootGroup(sections, name="rocketpoll")
 
 
@@ -32,13 +29,12 @@ def run(root, *arguments):
 
 
 def test_a_command_is_imported_when_it_is_run_and_not_for_the_list():
-    root = tree(missing="nothing")
+    root = tree("leaf", "missing")
     context = click.Context(root)
     assert "missing   about missing" in root.get_help(context)
-    with pytest.raises(AttributeError, match="nothing"):
+    with pytest.raises(AttributeError, match="missing"):
         root.get_command(context, "missing")
-    with pytest.raises(TypeError, match="no_command is no command"):
-        tree(wrong="no_command").get_command(context, "wrong")
+    assert root.get_command(context, "leaf") is leaf
     assert root.get_command(context, "other") is None
 
 
@@ -63,8 +59,8 @@ def test_a_verb_returns_what_its_function_does():
     assert run(CommandGroup("noun", commands={"leaf": leaf}), "leaf") == 7
 
 
-@pytest.mark.parametrize(("name", "hint"), [("laef", ": did you mean 'leaf'?"), ("xyz", "")])
+@pytest.mark.parametrize(("name", "hint"), [("laef", ". Did you mean leaf?"), ("xyz", "")])
 def test_a_misspelt_command_is_refused_with_the_nearest(name, hint):
     with pytest.raises(click.UsageError) as raised:
         run(CommandGroup("noun", commands={"leaf": leaf}), name)
-    assert raised.value.message == f"there is no command {name!r}{hint}"
+    assert raised.value.message == f"there is no command {name}{hint}"

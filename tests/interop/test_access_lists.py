@@ -212,5 +212,5 @@ def test_the_command_line_signs_what_it_asks_and_says_which_keys_may(
         said = capsys.readouterr()
         assert (code == 0) == (who == "operator"), said
         if code:
-            assert "take keys that may (--access-key, --profile)" in said.err
+            assert "Use keys that have the permission (--access-key, --profile)" in said.err
             assert len(said.err.splitlines()) == 1

@@ -40,15 +40,15 @@ _SENT_AT_PROPERTY: Final = "sentAt"
 _TimedStep: TypeAlias = "Callable[[], list[float]]"
 """A step of a measurement, and the seconds that each of its sends took."""
 
-_seconds = click.option("--seconds", type=PositiveFloat(), default=10.0,
-                        show_default=True, help="How long it sends.")  # fmt: skip
+_seconds = click.option("--seconds", type=PositiveFloat(), default=10.0, metavar="SECONDS",
+                        show_default=True, help="How long to send.")  # fmt: skip
 _bytes = click.option("--bytes", "body_bytes", type=click.IntRange(1, 4 << 20), default=100,
-                      show_default=True, help="Bytes of a message's body.")  # fmt: skip
+                      metavar="N", show_default=True, help="Size of a message body.")  # fmt: skip
 
 
 @click.group(cls=CommandGroup)
 def bench() -> None:
-    """Measure how fast a cluster takes and gives messages."""
+    """Measure how fast a cluster stores and delivers messages."""
 
 
 @bench.command(example="rocketpoll bench produce bench --seconds 1 --batch 100")
@@ -56,10 +56,9 @@ def bench() -> None:
 @_seconds
 @_bytes
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="N",
-              help="Messages for each request.")  # fmt: skip
+              help="Messages per request.")  # fmt: skip
 @click.option("--in-flight", type=click.IntRange(1, 10_000), default=1, show_default=True,
-              metavar="N", help="Requests that wait for their answers at once, where --batch "
-              "is 1.")  # fmt: skip
+              metavar="N", help="Unanswered requests at a time. Needs --batch 1.")  # fmt: skip
 @output_option
 @connection_options
 def produce(
@@ -71,9 +70,9 @@ def produce(
     output: str,
     access: ClusterAccess,
 ) -> None:
-    """Send as fast as answers come; show the rate, and the times to the answers."""
+    """Send as fast as possible; show rate and latency."""
     if batch > 1 and in_flight > 1:
-        raise click.UsageError("--in-flight is for single messages, not for --batch")
+        raise click.UsageError("--in-flight and --batch exclude each other. Leave one out")
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
 
     message = Message(topic, random.randbytes(body_bytes))  # noqa: S311  # no secret
@@ -95,7 +94,7 @@ def produce(
 @output_option
 @connection_options
 def consume(topic: str, output: str, access: ClusterAccess) -> None:
-    """Read what a topic holds, queue by queue, and show the rate; no group's offsets change."""
+    """Read all messages of a topic, queue by queue, and show the rate. Moves no offsets."""
     from rmq_spark.client.message import decode_pulled  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
@@ -117,14 +116,14 @@ def consume(topic: str, output: str, access: ClusterAccess) -> None:
 @click.argument("topic")
 @_seconds
 @_bytes
-@click.option("--rate", type=PositiveFloat(), default=100.0, show_default=True,
-              help="Messages a second.")  # fmt: skip
+@click.option("--rate", type=PositiveFloat(), default=100.0, show_default=True, metavar="N",
+              help="Messages per second.")  # fmt: skip
 @output_option
 @connection_options
 def latency(
     topic: str, seconds: float, body_bytes: int, rate: float, output: str, access: ClusterAccess
 ) -> None:
-    """Send at a rate, and show how long messages take until a consumer has them."""
+    """Send at a fixed rate; show the latency from producer to consumer."""
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
 
     count = max(int(seconds * rate), 1)
@@ -152,7 +151,7 @@ def latency(
         sending.join(_TIMEOUT_SECONDS)
     if not took:
         sent = format_count(count, "message")
-        raise Failure(f"none of {sent} has arrived; rocketpoll cluster health says more")
+        raise Failure(f"none of {sent} has arrived", "Run rocketpoll cluster health")
     show_document({"sent": count, "arrived": len(took), **_percentiles(took)}, output)
 
 

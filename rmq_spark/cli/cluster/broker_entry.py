@@ -19,5 +19,5 @@ from rmq_spark.cli.shell.command_tree import CommandWithExample
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def broker(arguments: tuple[str, ...]) -> None:
-    """Run a broker, which is its own name server: rocketpoll broker -c FILE key=value."""
+    """Run a broker with a built-in name server: rocketpoll broker -c FILE key=value."""
     run_broker(arguments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -23,6 +24,9 @@ from rmq_spark.errors import format_count
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+
+OUT_RATE: Final = ("getTransferredTps", "getTransferedTps")
+"""The rate at which a broker delivers messages, in both spellings of RocketMQ's."""
 
 _MASTER_ID: Final = 0
 _DISK_RATIO_MAX: Final = 0.85
@@ -45,7 +49,7 @@ class HealthCheck(NamedTuple):
     def row(self) -> Row:
         """The check as a row of output."""
         state = "ok" if self.remedy is None else "FAIL"
-        return {"check": self.subject, "state": state, "found": self.detail, "to_mend": self.remedy}
+        return {"check": self.subject, "state": state, "found": self.detail, "fix": self.remedy}
 
 
 class BrokerStatus(NamedTuple):
@@ -63,43 +67,54 @@ class BrokerStatus(NamedTuple):
         """The broker's name, and its number if it is a slave."""
         return self.name if self.broker_id == _MASTER_ID else f"{self.name} slave {self.broker_id}"
 
-    def number(self, key: str) -> float | None:
-        """A number that the broker reports; if it reports several, such as averages, the first."""
-        words = (self.info or {}).get(key, "").split()
-        try:
-            return float(words[0])
-        except (IndexError, ValueError):
-            return None
+    def number(self, *keys: str) -> float | None:
+        """A number that the broker reports under one of these keys; of averages, the first."""
+        for key in keys:
+            with suppress(IndexError, ValueError):
+                return float((self.info or {}).get(key, "").split()[0])
+        return None
+
+    @property
+    def version(self) -> str | None:
+        """Name of the broker's release."""
+        return (self.info or {}).get("brokerVersionDesc")
+
+    @property
+    def messages_today(self) -> int | None:
+        """Number of messages stored since midnight."""
+        now, morning = self.number("msgPutTotalTodayNow"), self.number("msgPutTotalTodayMorning")
+        return None if now is None or morning is None else int(now - morning)
 
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Show the brokers of a cluster, and whether all is well."""
+    """List the brokers of a cluster and check their health."""
 
 
 @cluster.command(example="rocketpoll cluster info")
 @output_option
 @connection_options
 def info(output: str, access: ClusterAccess) -> None:
-    """Show all brokers: addresses, versions, rates, disks."""
+    """Show all brokers with address, version, rates and disk usage."""
     with access.admin() as admin:
         rows = [_row(broker) for broker in query_brokers(admin)]
-    show_rows(rows, _COLUMNS, output, empty_text="the name servers know no broker")
+    show_rows(rows, _COLUMNS, output, empty_text="no broker is registered")
 
 
 @cluster.command(example="rocketpoll cluster health")
-@click.option("--watch", is_flag=True, help="Look again and again, and show what has changed.")
-@click.option("--exit-when-healthy", is_flag=True, help="Look until all is well.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C, and print each change.")
+@click.option("--exit-when-healthy", is_flag=True, help="Repeat until everything is healthy.")
 @click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
-              metavar="SECONDS", help="Time between two looks.")  # fmt: skip
+              metavar="SECONDS", help="Time between two checks.")  # fmt: skip
 @output_option
 @connection_options
 def health(
     output: str, *, watch: bool, exit_when_healthy: bool, interval: float, access: ClusterAccess
 ) -> int:
-    """Ask every name server and every broker, and say what is to be mended.
+    """Check all name servers and brokers.
 
-    The exit code is 0 if all is well, and 10 if something is not.
+    The command says how to fix what fails. The exit code is 0 if everything is healthy, and 10 if
+    something is not.
     """
     shown: list[HealthCheck] = []
     while True:
@@ -109,9 +124,7 @@ def health(
             if shown and sys.stdout.isatty():
                 click.clear()
             rows = [check.row for check in checks]
-            show_rows(
-                rows, ["check", "state", "found", "to_mend"], output, empty_text="nothing found"
-            )
+            show_rows(rows, ["check", "state", "found", "fix"], output, empty_text="nothing found")
             sys.stdout.flush()
             shown = checks
         if is_healthy and (exit_when_healthy or not watch):
@@ -130,21 +143,19 @@ def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:
                 found = query_brokers(admin)
         except ClientError as error:
             yield HealthCheck(
-                what, " ".join(str(error).split()), "start it, or leave it out of --namesrv"
+                what, " ".join(str(error).split()), "start it, or remove it from --namesrv"
             )
             continue
-        yield HealthCheck(what, f"answers, and knows {format_count(len(found), 'broker')}")
+        yield HealthCheck(what, f"answers, knows {format_count(len(found), 'broker')}")
         brokers.update({broker.address: broker for broker in found})
     if not brokers:
-        yield HealthCheck("brokers", "none is known", "start one that registers there")
+        yield HealthCheck("brokers", "none is registered", "start a broker that registers there")
     for broker in brokers.values():
         yield from check_broker(broker)
     names = {broker.name for broker in brokers.values()}
     masters = {broker.name for broker in brokers.values() if broker.broker_id == _MASTER_ID}
     for name in sorted(names - masters):
-        yield HealthCheck(
-            f"broker {name}", "it has slaves only", "start its master: nobody can write"
-        )
+        yield HealthCheck(f"broker {name}", "has slaves only: nobody can write", "start its master")
 
 
 def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
@@ -152,24 +163,24 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
     what = f"broker {broker.title}"
     if broker.info is None:
         yield HealthCheck(
-            what, broker.fault or "does not answer", f"start it at {broker.address} again"
+            what, broker.fault or "does not answer", f"restart it at {broker.address}"
         )
         return
-    version = broker.fault or f"version {_version(broker.info)}"
+    version = broker.fault or f"version {broker.version}"
     yield HealthCheck(what, f"{broker.address} answers, {version}")
     failure = broker.info.get("storeFailure")
     if failure:
-        yield HealthCheck(f"{what}: store", failure, "see the broker's log")
+        yield HealthCheck(f"{what}: store", failure, "read the broker's log")
     loss = broker.info.get("recentLoss")
     if loss is not None:
         remedy = "free or enlarge its disk, then check the groups named here"
         found = loss or (
-            "no message was deleted before its time in the last hour, or since the broker started"
+            "no message was deleted early in the last hour, or since the broker started"
         )
         yield HealthCheck(f"{what}: retention", found, remedy if loss else None)
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
-        remedy = "free some: rocketpoll topic list --sizes shows what fills it"
+        remedy = "free some; run rocketpoll topic list --sizes to see the largest topics"
         yield HealthCheck(
             f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_RATIO_MAX else None
         )
@@ -177,40 +188,33 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
 
 def query_brokers(admin: Admin) -> list[BrokerStatus]:
     """Return all brokers, masters and slaves, each with the status that it reports."""
-    return [
-        _query_broker(admin, BrokerStatus(data.cluster, name, number, address, None))
-        for name, data in sorted(admin.cluster_info().broker_addr_table.items())
-        for number, address in sorted(data.broker_addrs.items())
-    ]
-
-
-def _query_broker(admin: Admin, broker: BrokerStatus) -> BrokerStatus:
-    try:
-        return broker._replace(info=admin.broker_info(broker.address))
-    except BrokerRefused as error:  # as RocketMQ does in its first seconds, without any figures yet
-        return broker._replace(info={}, fault=f"tells no figures: {error.remark}")
-    except ClientError as error:
-        return broker._replace(fault=" ".join(str(error).split()))
+    found = []
+    for name, data in sorted(admin.cluster_info().broker_addr_table.items()):
+        for number, address in sorted(data.broker_addrs.items()):
+            info: Mapping[str, str] | None = None
+            fault = None
+            try:
+                info = admin.broker_info(address)
+            except BrokerRefused as error:  # RocketMQ in its first seconds, without figures yet
+                info, fault = {}, f"reports no figures: {error.remark}"
+            except ClientError as error:
+                fault = " ".join(str(error).split())
+            found.append(BrokerStatus(data.cluster, name, number, address, info, fault))
+    return found
 
 
 def _row(broker: BrokerStatus) -> Row:
-    found = broker.info or {}
-    now, morning = broker.number("msgPutTotalTodayNow"), broker.number("msgPutTotalTodayMorning")
     disk = broker.number("commitLogDiskRatio")
     return {
         "cluster": broker.cluster,
         "broker": broker.name,
         "role": "master" if broker.broker_id == _MASTER_ID else f"slave {broker.broker_id}",
         "address": broker.address,
-        "version": _version(found),
+        "version": broker.version,
         "in_per_s": broker.number("putTps"),
-        "out_per_s": broker.number("getTransferredTps") or broker.number("getTransferedTps"),
-        "messages_today": None if now is None or morning is None else int(now - morning),
+        "out_per_s": broker.number(*OUT_RATE),
+        "messages_today": broker.messages_today,
         "disk": None if disk is None else f"{disk:.0%}",
         "since": local_time(int(broker.number("bootTimestamp") or 0)),
         "state": broker.fault or "answers",
     }
-
-
-def _version(info: Mapping[str, str]) -> str | None:
-    return info.get("brokerVersionDesc")

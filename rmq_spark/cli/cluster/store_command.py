@@ -33,41 +33,35 @@ _directory = click.argument(
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Look into the directory of a store (storePathRootDir), ours or a RocketMQ broker's."""
+    """Inspect a store's directory (storePathRootDir), rocketpoll's or a RocketMQ broker's."""
 
 
 @store.command(example="rocketpoll store dump ~/store --limit 5")
 @_directory
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N",
-              help="Last records, and last entries of each queue.")  # fmt: skip
+              help="Number of last records, and of last entries of each queue.")  # fmt: skip
 def dump(directory: Path, limit: int) -> None:
-    """Print files, the last records, and the last entries of each queue."""
-    with subprocess.Popen(  # noqa: S603  # our own program
-        [*_tool_command("dump"), str(directory), f"--limit={limit}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as tool:
+    """Print files, last records and last queue entries."""
+    with _start_tool("dump", directory, f"--limit={limit}") as tool:
         for line in tool.stdout or ():
             write_text(line)
         _, said = tool.communicate()
-    _raise_if_failed(tool.returncode, said)
+    _raise_if_failed(tool, said)
 
 
 @store.command(example="rocketpoll store verify ~/store")
 @_directory
 def verify(directory: Path) -> int:
-    """Check each record of the log, and each entry of the queues.
+    """Check every record of the log and every entry of the queues.
 
-    The exit code is 10 if something is not as it should be.
+    The exit code is 10 if something is damaged.
     """
-    done = subprocess.run(  # noqa: S603  # our own program
-        [*_tool_command("verify"), str(directory)], capture_output=True, text=True, check=False
-    )
-    write_text(done.stdout)
-    if done.returncode and done.stdout and not done.stderr:
+    with _start_tool("verify", directory) as tool:
+        found, said = tool.communicate()
+    write_text(found)
+    if tool.returncode and found and not said:
         return UNHEALTHY
-    _raise_if_failed(done.returncode, done.stderr)
+    _raise_if_failed(tool, said)
     return 0
 
 
@@ -75,12 +69,11 @@ def verify(directory: Path) -> int:
 @_directory
 @output_option
 def stat(directory: Path, output: str) -> None:
-    """Count messages and bytes by topic, the greatest first; the whole log is read for it."""
-    done = subprocess.run(  # noqa: S603  # our own program
-        [*_tool_command("stat"), str(directory)], capture_output=True, text=True, check=False
-    )
-    _raise_if_failed(done.returncode, done.stderr)
-    found: dict[str, Any] = orjson.loads(done.stdout)
+    """Count messages and bytes by topic, the largest first. Reads the whole log."""
+    with _start_tool("stat", directory) as tool:
+        document, said = tool.communicate()
+    _raise_if_failed(tool, said)
+    found: dict[str, Any] = orjson.loads(document)
     rows = [
         {
             "topic": count["topic"],
@@ -96,17 +89,22 @@ def stat(directory: Path, output: str) -> None:
         name: ByteSize(value) if name.endswith("_bytes") else value for name, value in found.items()
     }
     if output == "table" and not found["was_stopped_in_order"]:
-        fields["was_stopped_in_order"] = "no: it runs, or was killed"
+        fields["was_stopped_in_order"] = "no: the broker runs, or was killed"
     show_document({"directory": str(directory), **fields, "topics": rows}, output)
 
 
-def _tool_command(name: str) -> list[str]:
-    """Return the command line of a tool of this installation, in any working directory."""
-    return [sys.executable, str(_PROGRAM), name]
+def _start_tool(name: str, directory: Path, *options: str) -> subprocess.Popen[str]:
+    """Start a tool of this installation, in any working directory."""
+    return subprocess.Popen(  # noqa: S603  # our own program
+        [sys.executable, str(_PROGRAM), name, str(directory), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
-def _raise_if_failed(code: int, stderr: str) -> None:
+def _raise_if_failed(tool: subprocess.Popen[str], stderr: str) -> None:
     """Raise a Failure with the last output of a tool that has failed."""
-    if code:
+    if tool.returncode:
         words = stderr.strip().splitlines()
-        raise Failure(words[-1] if words else f"the tool has ended with {code}")
+        raise Failure(words[-1] if words else f"the tool failed with exit code {tool.returncode}")

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import count as numbers
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from rmq_spark.cli.cluster.cluster_command import BrokerStatus, query_brokers
+from rmq_spark.cli.cluster.cluster_command import OUT_RATE, BrokerStatus, query_brokers
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.output import Row, json_line, rich_table, text_lines
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
@@ -31,18 +31,11 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.broker_report import BrokerReport
 
 _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
-    "brokers": (
-        "broker",
-        "in_per_s",
-        "out_per_s",
-        "held_pulls",
-        "to_flush",
-        "to_dispatch",
-        "state",
-    ),
+    "brokers": ("broker", "in_per_s", "out_per_s", "held_pulls", "to_flush", "to_dispatch",
+                "state"),
     "topics": ("topic", "in_per_s", "messages"),
     "groups": ("group", "members", "out_per_s", "behind"),
-}
+}  # fmt: skip
 
 
 class ClusterSample(NamedTuple):
@@ -61,37 +54,36 @@ class ClusterSample(NamedTuple):
     groups: Mapping[str, tuple[int, int, int]]
 
 
-@click.command(
-    cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
-    example="rocketpoll top -n 1 --interval 0.5",
-)
-@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N tables.")
+@click.command(cls=CommandWithExample, example="rocketpoll top -n 1 --interval 0.5")
+@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Exit after N samples.")
 @click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
-              metavar="SECONDS", help="Time between two looks.")  # fmt: skip
+              metavar="SECONDS", help="Time between two samples.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), default=15, show_default=True, metavar="N",
-              help="Most topics, and most groups, to show.")  # fmt: skip
+              help="Show at most N topics and N groups.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
-              show_default=True, help="Tables, or a line of JSON for each look.")  # fmt: skip
+              show_default=True, help="Tables, or one JSON line per sample.")  # fmt: skip
 @connection_options
 def top(count: int | None, interval: float, rows: int, output: str, access: ClusterAccess) -> None:
-    """Show rates and lags live: brokers, the busiest topics, the groups that are most behind.
+    """Show live rates and lags: brokers, the busiest topics, the groups with the most lag.
 
-    Rates of brokers are their own; those of topics and groups are counted between two looks.
+    Brokers report their own rates; those of topics and groups are measured between two samples.
     """
     is_live = output == "table" and sys.stdout.isatty()
-    with access.admin() as admin, _screen() if is_live else nullcontext() as screen:
-        for number, tables in enumerate(_tables(admin, interval, rows), 1):
-            if screen is not None:
-                screen.update(_render(tables), refresh=True)
+    with access.admin() as admin, _screen() if is_live else nullcontext() as show:
+        before = _sample(admin)
+        for _ in range(count) if count else numbers():
+            time.sleep(interval)
+            now = _sample(admin)
+            tables = rate_tables(before, now, rows)
+            before = now
+            if show is not None:
+                show(tables)
             elif output == "json":
                 sys.stdout.write(json_line(tables).decode())
             else:
                 for name, found in tables.items():
                     sys.stdout.write("\n".join([name, *text_lines(found, _COLUMNS[name]), "", ""]))
             sys.stdout.flush()
-            if number == count:
-                return
 
 
 def rate_tables(
@@ -99,7 +91,7 @@ def rate_tables(
 ) -> dict[str, list[Row]]:
     """Return the tables to show: the changes between two samples."""
     seconds = max(current.sampled_at - previous.sampled_at, 0.001)
-    topics = [
+    topics: list[dict[str, Any]] = [
         {
             "topic": topic,
             "in_per_s": (end - previous.ends.get(topic, (end, 0))[0]) / seconds,
@@ -107,7 +99,7 @@ def rate_tables(
         }
         for topic, (end, messages) in current.ends.items()
     ]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {
             "group": group,
             "members": members,
@@ -116,22 +108,13 @@ def rate_tables(
         }
         for group, (consumed, behind, members) in current.groups.items()
     ]
-    topics.sort(key=lambda row: (-_number(row["in_per_s"]), row["topic"]))
-    groups.sort(key=lambda row: (-_number(row["behind"]), row["group"]))
+    topics.sort(key=lambda row: (-row["in_per_s"], row["topic"]))
+    groups.sort(key=lambda row: (-row["behind"], row["group"]))
     return {
         "brokers": [_broker_row(broker) for broker in current.brokers],
-        "topics": list(topics[:rows_max]),
-        "groups": list(groups[:rows_max]),
+        "topics": [*topics[:rows_max]],
+        "groups": [*groups[:rows_max]],
     }
-
-
-def _tables(admin: Admin, interval: float, rows_max: int) -> Iterator[dict[str, list[Row]]]:
-    before = _sample(admin)
-    for _ in numbers():
-        time.sleep(interval)
-        now = _sample(admin)
-        yield rate_tables(before, now, rows_max)
-        before = now
 
 
 def _sample(admin: Admin) -> ClusterSample:
@@ -144,18 +127,12 @@ def _sample(admin: Admin) -> ClusterSample:
     ends: dict[str, tuple[int, int]] = {}
     groups: dict[str, tuple[int, int, int]] = {}
     for report in reports:
-        _add_topics(report, own, ends)
+        for each in report.topics:
+            if not is_internal_topic(each.topic, own):
+                end, held = ends.get(each.topic, (0, 0))
+                ends[each.topic] = (end + each.end, held + each.end - each.begin)
         _add_groups(report, groups)
     return ClusterSample(time.monotonic(), brokers, ends, groups)
-
-
-def _add_topics(
-    report: BrokerReport, system_names: set[str], ends: dict[str, tuple[int, int]]
-) -> None:
-    for each in report.topics:
-        if not is_internal_topic(each.topic, system_names):
-            end, held = ends.get(each.topic, (0, 0))
-            ends[each.topic] = (end + each.end, held + each.end - each.begin)
 
 
 def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -> None:
@@ -176,7 +153,7 @@ def _broker_row(broker: BrokerStatus) -> Row:
     return {
         "broker": broker.title,
         "in_per_s": broker.number("putTps"),
-        "out_per_s": broker.number("getTransferredTps") or broker.number("getTransferedTps"),
+        "out_per_s": broker.number(*OUT_RATE),
         "held_pulls": info.get("pullsHeld"),
         "to_flush": info.get("remainHowManyDataToFlush"),
         "to_dispatch": info.get("dispatchBehindBytes"),
@@ -184,17 +161,14 @@ def _broker_row(broker: BrokerStatus) -> Row:
     }
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
-
-
-def _screen() -> Any:
-    from rich.live import Live  # noqa: PLC0415  # only in a terminal
-
-    return Live(screen=True, auto_refresh=False)
-
-
-def _render(tables: Mapping[str, Sequence[Row]]) -> Any:
+@contextmanager
+def _screen() -> Iterator[Callable[[Mapping[str, Sequence[Row]]], None]]:
+    """Yield the function that shows tables on the whole terminal."""
     from rich.console import Group  # noqa: PLC0415  # only in a terminal
+    from rich.live import Live  # noqa: PLC0415
 
-    return Group(*(rich_table(found, _COLUMNS[name], name) for name, found in tables.items()))
+    with Live(screen=True, auto_refresh=False) as live:
+        yield lambda tables: live.update(
+            Group(*(rich_table(found, _COLUMNS[name], name) for name, found in tables.items())),
+            refresh=True,
+        )

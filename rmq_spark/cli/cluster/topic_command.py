@@ -7,7 +7,8 @@ differ.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from rmq_spark.cli.shell.output import (
     show_rows,
     write_text,
 )
+from rmq_spark.cli.shell.parameter_types import parse_pairs
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
@@ -39,25 +41,27 @@ _QUEUES: Final = 8
 _QUEUES_MAX: Final = 65_536
 
 _perm = click.option(
-    "--perm", type=click.Choice(list(_PERMS)), help="May be read (r), written (w), both, or none."
+    "--perm",
+    type=click.Choice(list(_PERMS)),
+    help="Whether the topic can be read (r), written (w).",
 )
 _attributes = click.option(
     "--attribute", "attributes", multiple=True, metavar="NAME=VALUE",
-    help="An attribute of RocketMQ 5, as message.type=FIFO; may be given several times.",
+    help="Attribute of RocketMQ 5, for example message.type=FIFO. Repeatable.",
 )  # fmt: skip
-_cluster = click.option("--cluster", metavar="NAME", help="Only the masters of this cluster.")
+_cluster = click.option("--cluster", metavar="NAME", help="Limit to the masters of this cluster.")
 _count = click.IntRange(1, _QUEUES_MAX)
 
 
 @click.group(cls=CommandGroup)
 def topic() -> None:
-    """Create, change and look at topics."""
+    """Create, change and inspect topics."""
 
 
 @topic.command(example="rocketpoll topic create orders --queues 4")
 @click.argument("name", metavar="TOPIC")
 @click.option("--queues", type=_count, default=_QUEUES, show_default=True, metavar="N",
-              help="Queues on each master, for reading and writing.")  # fmt: skip
+              help="Read and write queues on each master.")  # fmt: skip
 @_perm
 @_attributes
 @_cluster
@@ -72,22 +76,25 @@ def create(
 ) -> None:
     """Create a topic on all masters.
 
-    One that is there already stays as it is: alter changes it.
+    An existing topic is not changed: use rocketpoll topic alter.
     """
     config = TopicConfig(
         topic_name=name,
         read_queue_nums=queues,
         write_queue_nums=queues,
         perm=_PERMS[perm or "rw"],
-        attributes=_parse_attributes(attributes) or None,
+        attributes=parse_pairs("--attribute", attributes) or None,
     )
     with access.admin() as admin:
         masters = admin.masters(cluster)
-        have_it = _brokers_of_topic(admin, name) & masters.keys()
-        if have_it == masters.keys():
+        have_it: Collection[str] = ()
+        with suppress(RouteNotFound):
+            have_it = admin.topic_configs(name)
+        if masters.keys() <= set(have_it):
             raise Failure(
-                f"{name} is there already: rocketpoll topic describe {name} shows it, "
-                "rocketpoll topic alter changes it"
+                f"{name} exists already",
+                f"Show it with rocketpoll topic describe {name}, or change it with rocketpoll "
+                "topic alter",
             )
         admin.create_topic(name, cluster=cluster, config=config)
     places = ", ".join(masters)
@@ -96,7 +103,7 @@ def create(
 
 @topic.command(example="rocketpoll topic alter orders --queues 8 --perm rw")
 @click.argument("name", metavar="TOPIC")
-@click.option("--queues", type=_count, metavar="N", help="Queues on each master, of both kinds.")
+@click.option("--queues", type=_count, metavar="N", help="Read and write queues on each master.")
 @click.option("--read-queues", type=_count, metavar="N", help="Queues that consumers read.")
 @click.option("--write-queues", type=_count, metavar="N", help="Queues that producers write to.")
 @_perm
@@ -115,40 +122,41 @@ def alter(
 ) -> None:
     """Change settings of a topic, and show them before and after.
 
-    What is not given stays as it is. Before queues are taken away, have producers stop writing to
-    them (--write-queues), and consumers read what they hold.
+    Settings without an option are not changed. Before you remove queues, lower --write-queues so
+    that producers stop writing to them, and let consumers read what they hold.
     """
     read, write = read_queues or queues, write_queues or queues
     if not (read or write or perm or attributes):
-        raise click.UsageError("give something to change: --queues, --perm or --attribute")
+        raise click.UsageError("nothing to change. Give --queues, --perm or --attribute")
     with access.admin() as admin:
         rows = []
+        changed = parse_pairs("--attribute", attributes) or None
         for broker, old in admin.topic_configs(name).items():
             new = replace(
                 old,
                 read_queue_nums=read or old.read_queue_nums,
                 write_queue_nums=write or old.write_queue_nums,
                 perm=old.perm if perm is None else _PERMS[perm],
-                attributes=_parse_attributes(attributes) or None,  # those that are not named stay
+                attributes=changed,  # those that are not named stay
             )
             admin.create_topic(name, broker_name=broker, config=new)
             shown = replace(new, attributes={**(old.attributes or {}), **(new.attributes or {})})
             rows += [_setting_row(broker, "before", old), _setting_row(broker, "after", shown)]
-    show_rows(rows, list(rows[0]), output, empty_text="no broker has it")
+    show_rows(rows, list(rows[0]), output, empty_text=f"no broker has {name}")
 
 
 @topic.command("list", example="rocketpoll topic list --sizes")
-@click.option("--sizes", is_flag=True, help="With messages and bytes, the greatest first; asks for "
-              "each topic.")  # fmt: skip
-@click.option("--all", "with_all", is_flag=True, help="RocketMQ's own topics, too, and those of "
-              "retries and dead letters.")  # fmt: skip
+@click.option("--sizes", is_flag=True, help="Show messages and bytes, the largest topic first. "
+              "Needs requests for each topic.")  # fmt: skip
+@click.option("--all", "with_all", is_flag=True, help="Include system topics, retry topics and "
+              "dead-letter topics.")  # fmt: skip
 @output_option
 @connection_options
 def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAccess) -> None:
-    """List all topics, with their queues.
+    """List all topics with their queues.
 
-    --sizes tells which topic fills the disk. The bytes are estimated by the first and last messages
-    of each queue; "rocketpoll store stat" counts them in a store's directory.
+    --sizes shows which topic fills the disk. The bytes are estimated from the first and last
+    messages of each queue; "rocketpoll store stat" counts them in a store's directory.
     """
     with access.admin() as admin:
         tables = admin.all_topic_configs()
@@ -156,14 +164,16 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAcce
         names = sorted({name for table in tables.values() for name in table})
         if not with_all:
             names = [name for name in names if not is_internal_topic(name, own)]
-        rows = [_list_row(name, tables) for name in names]
+        rows: list[dict[str, Any]] = [_list_row(name, tables) for name in names]
         if sizes:
-            rows = [{**row, **_size_of(admin, str(row["topic"]))} for row in rows]
-            rows.sort(key=_bytes_of, reverse=True)
+            rows = [{**row, **_size_of(admin, row["topic"])} for row in rows]
+            rows.sort(key=lambda row: row["bytes"] or 0, reverse=True)
     columns = ["topic", "brokers", "queues", "perm"]
     if sizes:
         columns += ["messages", "bytes", "last_stored"]
-    show_rows(rows, columns, output, empty_text="no topics; rocketpoll topic create NAME makes one")
+    show_rows(
+        rows, columns, output, empty_text="no topics. Create one with rocketpoll topic create NAME"
+    )
 
 
 @topic.command(example="rocketpoll topic describe orders")
@@ -171,7 +181,7 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAcce
 @output_option
 @connection_options
 def describe(name: str, output: str, access: ClusterAccess) -> None:
-    """Show settings and queues of a topic, and the groups that consume it."""
+    """Show settings, queues and consuming groups of a topic."""
     with access.admin() as admin:
         configs = admin.topic_configs(name)
         offsets = admin.topic_offsets(name)
@@ -209,7 +219,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
 @_cluster
 @connection_options
 def delete(name: str, *, yes: bool, cluster: str | None, access: ClusterAccess) -> None:
-    """Delete a topic, with its messages, from all masters and name servers."""
+    """Delete a topic with its messages, on all masters."""
     with access.admin() as admin:
         offsets = admin.topic_offsets(name).values()
         held = sum(each.max_offset - each.min_offset for each in offsets)
@@ -219,45 +229,18 @@ def delete(name: str, *, yes: bool, cluster: str | None, access: ClusterAccess) 
 
 
 def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None = None) -> None:
-    """Ask for confirmation of something that cannot be undone.
-
-    Args:
-        action: What it does, such as ``delete orders``.
-        yes: Whether it is confirmed already.
-        show_details: Function that prints details above the question.
-
-    Raises:
-        click.UsageError: The question cannot be asked, because there is no terminal.
-        Failure: The answer was no.
-    """
+    """Ask for confirmation of an action, such as ``delete orders``, after showing its details."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"this would {action}, and stdin is no terminal to ask on: add --yes"
+            f"this would {action}, and stdin is not a terminal to confirm on. Add --yes"
         )
     if show_details is not None:
         show_details()
         sys.stdout.flush()
     if not click.confirm(f"{action}?", err=True):
         raise Failure("nothing was changed")
-
-
-def _brokers_of_topic(admin: Admin, name: str) -> frozenset[str]:
-    try:
-        return frozenset(admin.topic_configs(name))
-    except RouteNotFound:
-        return frozenset()
-
-
-def _parse_attributes(attributes: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in attributes:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise click.UsageError(f"--attribute {text}: needed NAME=VALUE")
-        found[name] = value
-    return found
 
 
 def _setting_row(broker: str, label: str | None, config: TopicConfig) -> dict[str, object]:
@@ -297,13 +280,9 @@ def _size_of(admin: Admin, name: str) -> Row:
     try:
         size = admin.topic_size(name)
     except RouteNotFound:  # deleted since, or a topic of the broker's that has no route
-        return {"messages": None, "bytes": None, "last_stored": None}
+        return {"bytes": None}
     return {
         "messages": size.messages,
         "bytes": ByteSize(size.stored_bytes),
         "last_stored": local_time(size.last_timestamp),
     }
-
-
-def _bytes_of(row: Mapping[str, Any]) -> int:
-    return row["bytes"] or 0

@@ -4,52 +4,26 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sys
 
 import click
 
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.client.transport.connection import parse_address
 
 
 @click.command(
-    cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
-    example="rocketpoll console\nrocketpoll console --port 8080 --writes",
+    cls=CommandWithExample, example="rocketpoll console\nrocketpoll console --port 8080 --writes"
 )
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on. On others than this machine's own, pages need the token.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=5559,
-    show_default=True,
-    help="Port to listen on; 0: any free one.",
-)
-@click.option(
-    "--writes",
-    is_flag=True,
-    help="Let those who have the token seek groups and resend dead letters.",
-)
-@click.option(
-    "--allow-host",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="A name by which browsers reach it, as behind a proxy; may be given several times.",
-)
-@click.option(
-    "--checkpoint",
-    "checkpoints",
-    multiple=True,
-    metavar="DIR",
-    help="Checkpoint of a Spark query to show; may be given several times.",
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. "
+              "Addresses that other machines can reach require the token.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65_535), default=5559, show_default=True,
+              metavar="PORT", help="Port to listen on; 0 takes any free one.")  # fmt: skip
+@click.option("--writes", is_flag=True,
+              help="Allow signed-in users to seek groups and resend dead letters.")  # fmt: skip
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Host name by which "
+              "browsers reach the console, for example behind a proxy. Repeatable.")  # fmt: skip
+@click.option("--checkpoint", "checkpoints", multiple=True, metavar="DIR",
+              help="Checkpoint of a Spark query to show. Repeatable.")  # fmt: skip
 @connection_options
 def console(
     *,
@@ -60,16 +34,14 @@ def console(
     checkpoints: tuple[str, ...],
     access: ClusterAccess,
 ) -> None:
-    """Serve pages about a cluster to browsers, until it is stopped.
+    """Serve a cluster's pages to browsers, until Ctrl-C.
 
-    It reads only, unless it is told --writes; then it prints a token, with which a browser signs
-    in.
+    The console is read-only without --writes. With it, the console prints a token for signing in.
     """
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.ERROR
     )
-    for address in access.instance().name_servers.addresses:  # one that cannot be is not served
-        parse_address(address)
+
     # Only this command needs them.
     from rmq_spark.cli.console.guard import Guard, is_loopback  # noqa: PLC0415
     from rmq_spark.cli.console.history import History  # noqa: PLC0415
@@ -89,14 +61,8 @@ def console(
             server = ConsoleServer(host, port, site.respond)
         with server:
             history.start()
-            server.serve_until_signal(lambda: _print_url(server.url, token, writes=writes))
+            mode = "read-write after sign-in" if writes else "read-only"
+            secret = "" if token is None else f"token {token}\n"
+            server.serve_until_signal(f"console at {server.url}/ ({mode})\n{secret}")
             site.stop()
             history.stop()
-
-
-def _print_url(url: str, token: str | None, *, writes: bool) -> None:
-    does = "reads and, with the token, changes" if writes else "only reads"
-    sys.stdout.write(f"console at {url}/, which {does}\n")
-    if token is not None:
-        sys.stdout.write(f"token {token}\n")
-    sys.stdout.flush()

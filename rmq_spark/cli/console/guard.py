@@ -18,12 +18,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from rmq_spark.cli.console.server import Request
+from rmq_spark.cli.shell.failures import Failure
 
 SESSION_SECONDS: Final = 12 * 3_600
 SESSIONS_MAX: Final = 64
@@ -32,14 +34,12 @@ _COOKIE: Final = "rocketpoll-console"
 _SAME_SITE: Final = ("same-origin", "none")
 
 
-class PageError(Exception):
-    """A request that is refused; has the reason, and what to do."""
+class PageError(Failure):
+    """A request that is refused, with the status of the response."""
 
     def __init__(self, status: HTTPStatus, problem: str, remedy: str) -> None:
-        super().__init__(problem)
+        super().__init__(problem, remedy)
         self.status = status
-        self.problem = problem
-        self.remedy = remedy
 
 
 class Session(NamedTuple):
@@ -81,18 +81,16 @@ class Guard:
         self._submitted_marks: deque[str] = deque(maxlen=_SUBMITTED_MARKS_MAX)
 
     def check_host(self, request: Request) -> None:
-        """Accept requests that name a host of this machine.
-
-        Raises:
-            PageError: The request names another host.
-        """
+        """Accept requests that name a host of this machine."""
         given = request.headers.get("host", "")
-        name = _host_of(given)
+        name = None
+        with suppress(ValueError):
+            name = urlsplit(f"//{given}").hostname
         if name is None or not (name in self._host_names or _is_address(name)):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                f"This console does not answer for the host {given[:100] or '(none)'}.",
-                "If you reach it by a name, start it with --allow-host NAME.",
+                f"This console does not serve the host {given[:100] or '(none)'}.",
+                "To use a host name, start the console with --allow-host NAME.",
             )
 
     def session_of(self, request: Request) -> Session | None:
@@ -108,17 +106,14 @@ class Guard:
         return session if session is not None and session.expires_at > self._now() else None
 
     def sign_in(self, request: Request, token: str) -> tuple[str, str]:
-        """Start a session for the right token, and return the header that sets its cookie.
-
-        Raises:
-            PageError: The token is wrong, or the form came from another site.
-        """
+        """Start a session for the right token, and return the header that sets its cookie."""
         self._check_origin(request)
         if self._token is None or not hmac.compare_digest(token.encode(), self._token.encode()):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                "That is not the token.",
-                "The console prints it when it starts; each start has another.",
+                "The token is wrong.",
+                "Copy the token that the console printed at its last start: each start has a new "
+                "one.",
             )
         session = Session(
             secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._now() + SESSION_SECONDS
@@ -136,30 +131,22 @@ class Guard:
         return _cookie(request, "", 0)
 
     def check_form(self, request: Request, session: Session | None) -> Session:
-        """Accept a form that a page of this session has sent, and return the session.
-
-        Raises:
-            PageError: There is no session, or the form came from another site.
-        """
+        """Accept a form that a page of this session has sent, and return the session."""
         self._check_origin(request)
         if session is None:
             raise PageError(
-                HTTPStatus.FORBIDDEN, "You are not signed in.", "Sign in with the token first."
+                HTTPStatus.FORBIDDEN, "You are not signed in.", "Sign in with the token."
             )
         if not hmac.compare_digest(request.field("csrf").encode(), session.csrf.encode()):
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                "This form is not of your session.",
-                "Go back, load the page again, and send it from there.",
+                "Your session has changed since this page was loaded.",
+                "Go back, reload the page, and submit the form again.",
             )
         return session
 
     def check_not_resubmitted(self, request: Request) -> None:
-        """Accept each form once, by the mark that pages put into it.
-
-        Raises:
-            PageError: The form was sent before, or has no mark.
-        """
+        """Accept each form once, by the mark that pages put into it."""
         mark = request.field("mark")
         with self._lock:
             if mark and mark not in self._submitted_marks:
@@ -167,21 +154,17 @@ class Guard:
                 return
         raise PageError(
             HTTPStatus.CONFLICT,
-            "This form was sent before.",
-            "It was carried out then, and not again. Go back, and load the page again.",
+            "This form has been submitted already.",
+            "It was not carried out a second time. Go back, and reload the page.",
         )
 
     def check_writable(self) -> None:
-        """Accept changes if they are enabled.
-
-        Raises:
-            PageError: The console is read-only.
-        """
+        """Accept changes if they are enabled."""
         if not self.is_writable:
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                "This console only reads.",
-                "Start it with --writes to change something.",
+                "This console is read-only.",
+                "To make changes, start it with --writes.",
             )
 
     def _check_origin(self, request: Request) -> None:
@@ -192,8 +175,8 @@ class Guard:
         if is_other or site not in _SAME_SITE:
             raise PageError(
                 HTTPStatus.FORBIDDEN,
-                "A page of another site has sent this form.",
-                "Nothing was changed. Use the console's own pages.",
+                "This form was submitted by another site.",
+                "Nothing was changed. Submit it from the console's own page.",
             )
 
 
@@ -207,13 +190,6 @@ def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback
-
-
-def _host_of(header: str) -> str | None:
-    try:
-        return urlsplit(f"//{header}").hostname
-    except ValueError:
-        return None
 
 
 def _is_address(name: str) -> bool:

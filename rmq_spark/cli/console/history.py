@@ -76,12 +76,9 @@ class History:
     def watch(
         self, name: tuple[str, ...], probe: Probe, samples: Samples
     ) -> Mapping[str, Sequence[Point]]:
-        """Return the latest points by name of figure, and keep sampling.
+        """Return the latest points by name of figure, and keep sampling with a probe.
 
-        Args:
-            name: Name of what is watched.
-            probe: Function that returns the present figures.
-            samples: Figures that the caller has read already, as the last point.
+        ``samples`` are figures that the caller has read already, as the last point.
         """
         at = self._now()
         with self._lock:
@@ -121,7 +118,7 @@ class History:
             try:
                 self.sample_watches()
             except Exception:  # noqa: BLE001, PERF203  # whatever it is, the next look has to come
-                _log.exception("a chart's figures cannot be read")
+                _log.exception("reading the figures of a chart failed, retrying")
 
 
 def per_second(points: Sequence[Point]) -> list[Point]:

@@ -7,14 +7,18 @@ Pages supply their content as escaped HTML; the frame adds the rest.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
+from importlib import resources
 from typing import Final
 
-from rmq_spark.cli.console.guard import Session
-from rmq_spark.cli.console.markup.components import badge, hidden_fields, sign_in_path
+from rmq_spark import __version__
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Html, el, path
+from rmq_spark.cli.console.visit import Visit
 
 _ICONS: Final = {
     "overview": "M3 12 12 4l9 8M5.5 10v10h13V10",
@@ -38,11 +42,11 @@ SECTIONS: Final = (
 _KEYS: Final = (
     *((keys, title) for _, title, _, keys in SECTIONS),
     ("/", "search"),
-    ("j  k", "next row, row before"),
+    ("j  k", "next row, previous row"),
     ("Enter", "open the row"),
-    ("u", "up: the page above"),
-    ("t", "light or dark"),
-    ("?", "these keys"),
+    ("u", "go up one page"),
+    ("t", "switch between light and dark"),
+    ("?", "show these keys"),
 )
 
 
@@ -65,30 +69,19 @@ class Page:
     status: HTTPStatus = HTTPStatus.OK
 
 
-@dataclass(frozen=True)
-class PageContext:
-    """The values that the frame shows on each page.
-
-    Attributes:
-        name_servers: Addresses of the cluster's name servers; empty if they are not to be shown.
-        is_writable: Whether the console may change something.
-        session: The session of the browser, if it has one.
-        return_path: The path of the page, to return to after signing in.
-        assets: Paths of the style sheet and the script.
-        version: Version of the program.
-    """
-
-    name_servers: str
-    is_writable: bool
-    session: Session | None
-    return_path: str
-    assets: tuple[str, str]
-    version: str
+@lru_cache
+def asset_content(name: str) -> bytes:
+    """Return the bytes of a file of the console, such as its style sheet."""
+    return (resources.files(__package__) / "static" / name).read_bytes()
 
 
-def render_document(page: Page, context: PageContext) -> bytes:
+def _asset_path(name: str) -> str:
+    """Return the path of an asset with a hash of its content: browsers may cache it forever."""
+    return f"/static/{name}?{hashlib.sha256(asset_content(name)).hexdigest()[:12]}"
+
+
+def render_document(page: Page, visit: Visit) -> bytes:
     """Return a page in its frame, as HTML."""
-    style, script = context.assets
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -96,16 +89,16 @@ def render_document(page: Page, context: PageContext) -> bytes:
         el("meta", name="color-scheme", content="light dark"),
         el("title", f"{page.title} - rocketpoll"),
         el("link", rel="icon", href="/static/console.svg", type="image/svg+xml"),
-        el("link", rel="stylesheet", href=style),
-        el("script", src=script),
+        el("link", rel="stylesheet", href=_asset_path("console.css")),
+        el("script", src=_asset_path("console.js")),
     )
     body = el(
         "body",
-        el("a.skip", "To the content", href="#content"),
-        _navigation(page, context),
+        el("a.skip", "Skip to content", href="#content"),
+        _navigation(page, visit),
         el(
             "div.main",
-            _top(page, context),
+            _top(page, visit),
             el("main", el("h1", page.title), page.content, id="content", tabindex="-1"),
         ),
         _key_help(),
@@ -113,16 +106,11 @@ def render_document(page: Page, context: PageContext) -> bytes:
     return b"<!doctype html>\n" + el("html", head, body, lang="en").markup.encode()
 
 
-def _icon(name: str) -> Html:
-    """Return one of the icons, in the color of the text."""
-    return el("svg.icon", el("path", d=_ICONS[name]), viewBox="0 0 24 24", aria_hidden="true")
-
-
-def _navigation(page: Page, context: PageContext) -> Html:
+def _navigation(page: Page, visit: Visit) -> Html:
     entries = (
         el(
             "a.entry",
-            _icon(name),
+            el("svg.icon", el("path", d=_ICONS[name]), viewBox="0 0 24 24", aria_hidden="true"),
             el("span", title),
             el("kbd.wide", keys),
             href=href,
@@ -136,20 +124,24 @@ def _navigation(page: Page, context: PageContext) -> Html:
         el("nav.entries", entries, aria_label="Sections"),
         el(
             "div.about",
-            el("span.cluster", context.name_servers, title="name servers"),
-            el("span", context.version),
+            el(
+                "span.cluster",
+                visit.access.name_servers if visit.may_read else "",
+                title="name servers",
+            ),
+            el("span", __version__),
         ),
     )
 
 
-def _top(page: Page, context: PageContext) -> Html:
+def _top(page: Page, visit: Visit) -> Html:
     trail = [
         (el("a", title, href=href, data_up=True), el("span.slash", "/"))
         for title, href in page.trail
     ]
     return el(
         "header.top",
-        el("nav.trail", trail, el("span.here", page.title), aria_label="Way back"),
+        el("nav.trail", trail, el("span.here", page.title), aria_label="Breadcrumbs"),
         el("span.stale", "not refreshed", id="stale", hidden=True, role="status"),
         el(
             "form.search",
@@ -168,22 +160,22 @@ def _top(page: Page, context: PageContext) -> Html:
         ),
         el("button.quiet", el("span.theme-icon"), type="button", id="theme", title="Light or dark",
            aria_label="Light or dark"),
-        _sign_in_state(context),
+        _sign_in_state(visit),
     )  # fmt: skip
 
 
-def _sign_in_state(context: PageContext) -> Html:
-    if context.session is not None:
+def _sign_in_state(visit: Visit) -> Html:
+    if visit.session is not None:
         return el(
             "form.who",
-            hidden_fields([("csrf", context.session.csrf)]),
+            ui.hidden_fields([("csrf", visit.session.csrf)]),
             el("button.quiet", "Sign out", type="submit"),
             action="/sign-out",
             method="post",
         )
-    if context.is_writable:
-        return el("a.quiet.button", "Sign in", href=sign_in_path(context.return_path))
-    return el("span.who", badge("read-only"))
+    if visit.is_writable:
+        return el("a.quiet.button", "Sign in", href=ui.sign_in_path(visit.return_path))
+    return el("span.who", ui.badge("read-only"))
 
 
 def _key_help() -> Html:
@@ -203,12 +195,12 @@ def sign_in_page(next_path: str) -> Page:
         "Sign in",
         el(
             "form.card.pad.narrow",
-            el("p", "The console has printed a token where it was started. It lets you change "
-               "offsets and resend dead letters; each start of the console has another."),
+            el("p", "Enter the token that the console printed when it started. Each start has a "
+               "new token."),
             el("label", "Token", for_="token"),
             el("input", type="password", name="token", id="token", required=True,
                autocomplete="current-password", autofocus=True),
-                        hidden_fields([("next", next_path)]),
+                        ui.hidden_fields([("next", next_path)]),
             el("button.primary", "Sign in", type="submit"),
             action=path("sign-in"),
             method="post",

@@ -12,12 +12,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from rmq_spark.cli.console.markup.html import is_local
-from rmq_spark.cli.shell.http_server import CLIENT_TIMEOUT_SECONDS, BoundedHttpServer
+from rmq_spark.cli.shell.http_server import BoundedHttpServer, QuietHandler
 
 HTML_TYPE: Final = "text/html; charset=utf-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
@@ -29,16 +28,16 @@ _CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_HEADERS: Final = (
-    ("Content-Security-Policy", _CONTENT_POLICY),
-    ("X-Frame-Options", "DENY"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "same-origin"),  # with none at all, browsers tell no origin of a form
-    ("Cross-Origin-Opener-Policy", "same-origin"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
-)
-_NO_STORE: Final = "no-store"
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": _CONTENT_POLICY,
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with none at all, browsers tell no origin of a form
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
 _log = logging.getLogger(__name__)
 
 
@@ -82,11 +81,7 @@ RequestHandler = Callable[[Request], Response]
 
 
 def redirect(location: str, *headers: tuple[str, str]) -> Response:
-    """Return the response that redirects to another path of this site, by GET.
-
-    Raises:
-        ValueError: The location is on another site, or contains a line break.
-    """
+    """Return the response that redirects to another path of this site, by GET."""
     if not is_local(location):
         raise ValueError(f"not a path of this site: {location!r}")
     return Response(HTTPStatus.SEE_OTHER, b"", extra_headers=(("Location", location), *headers))
@@ -96,11 +91,6 @@ class ConsoleServer(BoundedHttpServer):
     """An HTTP server that passes all requests to one function."""
 
     def __init__(self, host: str, port: int, handle: RequestHandler) -> None:
-        """Listen.
-
-        Raises:
-            OSError: The port is in use, or the address is not this machine's.
-        """
         self.handle = handle
         super().__init__(host, port, _ConsoleHandler)
 
@@ -109,19 +99,18 @@ class _MalformedRequest(Exception):
     """A malformed request; carries the status and a line of text."""
 
 
-class _ConsoleHandler(BaseHTTPRequestHandler):
+class _ConsoleHandler(QuietHandler):
     server: ConsoleServer
-    timeout = CLIENT_TIMEOUT_SECONDS
     server_version = "rocketpoll"
     sys_version = ""
 
-    def do_GET(self) -> None:  # http.server's name
+    def do_GET(self) -> None:  # noqa: N802  # http.server's name
         self._handle("GET")
 
-    def do_HEAD(self) -> None:  # http.server's name
+    def do_HEAD(self) -> None:  # noqa: N802  # http.server's name
         self._handle("GET")
 
-    def do_POST(self) -> None:  # http.server's name
+    def do_POST(self) -> None:  # noqa: N802  # http.server's name
         self._handle("POST")
 
     def _handle(self, method: str) -> None:
@@ -132,7 +121,7 @@ class _ConsoleHandler(BaseHTTPRequestHandler):
             response = Response(status, f"{text}\n".encode(), TEXT_TYPE)
         except Exception:  # noqa: BLE001  # whatever it is, others have to be served
             _log.exception("%s %r", method, self.path)
-            text = "the console failed at this; its log has more\n"
+            text = "the console failed to answer this request. See its log\n"
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, text.encode(), TEXT_TYPE)
         self._send(response)
 
@@ -149,30 +138,22 @@ class _ConsoleHandler(BaseHTTPRequestHandler):
     def _read_form(self) -> tuple[tuple[str, str], ...]:
         if self.headers.get_content_type() != _FORM_TYPE:
             raise _MalformedRequest(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"needed a form, {_FORM_TYPE}"
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"not a form. Send {_FORM_TYPE}"
             )
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise _MalformedRequest(HTTPStatus.LENGTH_REQUIRED, "needed Content-Length")
+            raise _MalformedRequest(HTTPStatus.LENGTH_REQUIRED, "no length. Send Content-Length")
         if len(length) > 9 or int(length) > _FORM_BYTES_MAX:
             self.rfile.read(min(int(length), _DISCARDED_BYTES_MAX))  # who is cut off sees no answer
             raise _MalformedRequest(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has up to {_FORM_BYTES_MAX} bytes"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the form is too large. Send at most {_FORM_BYTES_MAX} bytes",
             )
         return _parse_pairs(self.rfile.read(int(length)).decode("latin-1"))
 
     def _send(self, response: Response) -> None:
-        self.send_response(response.status)
-        self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
-        names = {name for name, _ in response.extra_headers}
-        if "Cache-Control" not in names:
-            self.send_header("Cache-Control", _NO_STORE)
-        for name, value in (*_HEADERS, *response.extra_headers):
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(response.body)
+        headers = {**_HEADERS, **dict(response.extra_headers)}
+        self.send_body(response.status, response.content_type, response.body, *headers.items())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002  # http.server's signature
         """Refuse an invalid request with a line of text."""
@@ -180,14 +161,11 @@ class _ConsoleHandler(BaseHTTPRequestHandler):
         self.command = getattr(self, "command", None) or ""
         self._send(Response(status, f"{message or status.phrase}\n".encode(), TEXT_TYPE))
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # http.server's name
-        """Suppress the log of single requests."""
-
 
 def _parse_pairs(text: str) -> tuple[tuple[str, str], ...]:
     try:
         return tuple(parse_qsl(text, keep_blank_values=True, max_num_fields=_FIELDS_MAX))
     except ValueError as error:
         raise _MalformedRequest(
-            HTTPStatus.BAD_REQUEST, f"a query or form has up to {_FIELDS_MAX} fields"
+            HTTPStatus.BAD_REQUEST, f"too many fields. Send at most {_FIELDS_MAX}"
         ) from error

@@ -7,34 +7,29 @@ An error of the cluster becomes one panel with the problem and the remedy, never
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from http import HTTPStatus
-from importlib import resources
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
-from rmq_spark import __version__
-from rmq_spark.cli.console.guard import Guard, PageError, Session
+from rmq_spark.cli.console.guard import Guard, PageError
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.layout import Page, PageContext, render_document, sign_in_page
-from rmq_spark.cli.console.markup.components import alert, sign_in_path
-from rmq_spark.cli.console.markup.html import el, is_local, join, path
+from rmq_spark.cli.console.layout import Page, asset_content, render_document, sign_in_page
+from rmq_spark.cli.console.markup import components as ui
+from rmq_spark.cli.console.markup.html import el, is_local, join
 from rmq_spark.cli.console.pages.checkpoints_page import checkpoint, checkpoints
 from rmq_spark.cli.console.pages.dead_letters_page import dead_letters, letters, resend, resend_plan
 from rmq_spark.cli.console.pages.groups_page import group, groups, seek, seek_plan
 from rmq_spark.cli.console.pages.message_page import download_body, message
 from rmq_spark.cli.console.pages.overview_page import charts, overview
-from rmq_spark.cli.console.pages.search_page import search
 from rmq_spark.cli.console.pages.topic_page import topic
-from rmq_spark.cli.console.pages.topics_page import topics
+from rmq_spark.cli.console.pages.topics_page import search, topics
 from rmq_spark.cli.console.server import TEXT_TYPE, Request, Response, redirect
 from rmq_spark.cli.console.topic_sizes import TopicSizes
 from rmq_spark.cli.console.visit import Visit
 from rmq_spark.cli.shell.connection import ClusterAccess, explain_missing_topics
-from rmq_spark.cli.shell.failures import describe_error
+from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.client.errors import MessageRejected, NoPermission, TopicNotUsable
 from rmq_spark.errors import RocketPollError
 
@@ -95,7 +90,10 @@ class Site:
 
     def respond(self, request: Request) -> Response:
         """Return the response to a request."""
-        session = None
+        visit = Visit(
+            request, self._admin, self._history, self._sizes, self._checkpoints, self._access,
+            self._guard, self._guard.session_of(request),
+        )  # fmt: skip
         try:
             self._guard.check_host(request)
         except PageError as refusal:  # whose page reads this is not known: it tells nothing else
@@ -105,91 +103,74 @@ class Site:
         try:
             if request.segments[:1] == ("static",):
                 return _asset_response(request)
-            session = self._guard.session_of(request)
             with explain_missing_topics(self._admin):
-                answer = self._dispatch(request, session)
-        except PageError as refusal:
-            title = "Not found" if refusal.status is HTTPStatus.NOT_FOUND else "Not done"
-            answer = self._error_page(refusal.status, title, refusal.problem, refusal.remedy)
+                answer = self._dispatch(request, visit)
         except (NoPermission, TopicNotUsable) as error:
-            what = "The cluster does not permit this"
+            explained = explain_error(error)
             answer = self._error_page(
-                HTTPStatus.FORBIDDEN, "No permission", what, describe_error(error)
+                HTTPStatus.FORBIDDEN,
+                "No permission",
+                "The cluster does not permit this",
+                explained.problem,
+                explained.remedy,
             )
         except MessageRejected as error:
             answer = self._error_page(
-                HTTPStatus.BAD_REQUEST, "Not done", "That means nothing here", str(error)
+                HTTPStatus.BAD_REQUEST, "Not done", "The request is not valid", str(error)
             )
         except RocketPollError as error:
+            explained = explain_error(error)
             answer = self._error_page(
                 HTTPStatus.BAD_GATEWAY,
                 "No answer",
-                "The cluster does not answer as it should",
-                describe_error(error),
+                "The cluster does not answer",
+                explained.problem,
+                explained.remedy,
                 is_retried=request.method == "GET",
             )
         except click.ClickException as error:
-            what, _, says = error.message.partition(": ")
-            status, title = _status_and_title(request, error)
-            answer = self._error_page(status, title, what[:1].upper() + what[1:], says)
+            refused = error if isinstance(error, Failure) else Failure(error.message)
+            problem = refused.problem[:1].upper() + refused.problem[1:]
+            status = _status_of(error, request)
+            title = "Not found" if status is HTTPStatus.NOT_FOUND else "Not done"
+            answer = self._error_page(status, title, problem, refused.remedy)
         if isinstance(answer, Response):
             return answer
-        return Response(
-            answer.status, render_document(answer, self._page_context(request, session))
-        )
+        return Response(answer.status, render_document(answer, visit))
 
-    def _dispatch(self, request: Request, session: Session | None) -> PageOrResponse:
+    def _dispatch(self, request: Request, visit: Visit) -> PageOrResponse:
         if request.segments in (("sign-in",), ("sign-out",)):
-            return self._handle_sign_in(request, session)
-        if session is None and not self._guard.has_public_reads:
-            return redirect(sign_in_path(_return_path(request)))
-        visit = Visit(
-            request, self._admin, self._history, self._sizes, self._checkpoints,
-            self._access, self._guard.is_writable, session,
-        )  # fmt: skip
+            if request.method != "POST":
+                return sign_in_page(_local_path(request.parameter("next")))
+            if request.segments == ("sign-in",):
+                begun = self._guard.sign_in(request, request.field("token"))
+                return redirect(_local_path(request.field("next")), begun)
+            ended = self._guard.check_form(request, visit.session)
+            return redirect("/", self._guard.sign_out(request, ended))
+        if not visit.may_read:
+            return redirect(ui.sign_in_path(visit.return_path))
         if request.method == "POST":
             page = _route(_POST_ROUTES, request)
             self._guard.check_writable()
-            self._guard.check_form(request, session)
+            self._guard.check_form(request, visit.session)
             self._guard.check_not_resubmitted(request)
             return page(visit)
         return _route(_GET_ROUTES, request)(visit)
 
-    def _handle_sign_in(self, request: Request, session: Session | None) -> PageOrResponse:
-        if request.method != "POST":
-            return sign_in_page(_local_path(request.parameter("next")))
-        if request.segments == ("sign-in",):
-            begun = self._guard.sign_in(request, request.field("token"))
-            return redirect(_local_path(request.field("next")), begun)
-        ended = self._guard.check_form(request, session)
-        return redirect("/", self._guard.sign_out(request, ended))
-
     def _error_page(
-        self, status: HTTPStatus, title: str, problem: str, hint: str, *, is_retried: bool = False
+        self, status: HTTPStatus, title: str, problem: str, *text: str, is_retried: bool = False
     ) -> Page:
         """Return a page that reports an error; the script retries it if the error is transient."""
-        remedies = map(self._access.complete_commands, hint.split("; "))
         return Page(
             title,
             join(
-                alert(self._access.complete_commands(problem), *remedies),
+                ui.alert(*map(self._access.complete_commands, filter(None, (problem, *text)))),
                 el("p", el("a.button", "Overview", href="/"), " ",
                    el("a.button", "Try again", href="?"), data_again=is_retried),
             ),
             "",
             status=status,
         )  # fmt: skip
-
-    def _page_context(self, request: Request, session: Session | None) -> PageContext:
-        is_known = session is not None or self._guard.has_public_reads
-        return PageContext(
-            self._access.name_servers if is_known else "",
-            self._guard.is_writable,
-            session,
-            _return_path(request),
-            (_asset_path("console.css"), _asset_path("console.js")),
-            __version__,
-        )
 
 
 def _route(
@@ -201,14 +182,8 @@ def _route(
         ):
             return page
     raise PageError(
-        HTTPStatus.NOT_FOUND, "There is no such page.", "The navigation shows what there is."
+        HTTPStatus.NOT_FOUND, "There is no such page.", "Choose one from the navigation."
     )
-
-
-def _return_path(request: Request) -> str:
-    """Return the path to return to after signing in."""
-    is_page = request.method == "GET" and request.segments != ("sign-in",)
-    return path(*request.segments, **dict(request.query)) if is_page else "/"
 
 
 def _local_path(text: str) -> str:
@@ -216,27 +191,17 @@ def _local_path(text: str) -> str:
     return text if text.startswith("/") and is_local(text) else "/"
 
 
-def _status_and_title(request: Request, error: click.ClickException) -> tuple[HTTPStatus, str]:
-    """Return the status and the title for an error that the command line would print."""
+def _status_of(error: click.ClickException, request: Request) -> HTTPStatus:
+    """Return the status for an error of a page, or one that the command line would print."""
+    if isinstance(error, PageError):
+        return error.status
     if isinstance(error, click.UsageError):
-        return HTTPStatus.BAD_REQUEST, "Not done"
-    if request.method == "POST":
-        return HTTPStatus.CONFLICT, "Not done"
-    return HTTPStatus.NOT_FOUND, "Not found"
-
-
-@lru_cache
-def _asset_content(name: str) -> bytes:
-    return (resources.files(__package__) / "static" / name).read_bytes()
-
-
-def _asset_path(name: str) -> str:
-    """Return the path of an asset with a hash of its content: browsers may cache it forever."""
-    return f"/static/{name}?{hashlib.sha256(_asset_content(name)).hexdigest()[:12]}"
+        return HTTPStatus.BAD_REQUEST
+    return HTTPStatus.CONFLICT if request.method == "POST" else HTTPStatus.NOT_FOUND
 
 
 def _asset_response(request: Request) -> Response:
     name = request.segments[-1]
     if len(request.segments) != 2 or name not in _ASSETS:
-        raise PageError(HTTPStatus.NOT_FOUND, "There is no such file.", "Load the page again.")
-    return Response(HTTPStatus.OK, _asset_content(name), _ASSETS[name], (_CACHE_FOREVER,))
+        raise PageError(HTTPStatus.NOT_FOUND, "There is no such file.", "Reload the page.")
+    return Response(HTTPStatus.OK, asset_content(name), _ASSETS[name], (_CACHE_FOREVER,))

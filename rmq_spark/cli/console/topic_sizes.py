@@ -95,7 +95,7 @@ class TopicSizes:
             self._error, self._has_failed = error, True
         except Exception:  # noqa: BLE001  # whatever it is, the next look may do better
             self._has_failed = True
-            _log.exception("the sizes of topics cannot be read")
+            _log.exception("reading the sizes of topics failed")
         finally:
             with self._lock:
                 for gone in self._known.keys() - set(topics):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.cli.console.guard import PageError, Session
+from rmq_spark.cli.console.guard import Guard, PageError, Session, form_fields
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.markup.components import command_box
-from rmq_spark.cli.console.markup.html import Html, path
+from rmq_spark.cli.console.markup import components as ui
+from rmq_spark.cli.console.markup.html import Html, el, path
 from rmq_spark.cli.console.server import Request
 from rmq_spark.cli.console.topic_sizes import TopicSizes
 from rmq_spark.cli.shell.parameter_types import QueueName, parse_time_ms
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 _PAGE_NUMBER_MAX: Final = 1_000_000
 _DIGITS_MAX: Final = 18
 _CREDENTIALS_HINT: Final = (
-    "The command leaves out the credentials of this console. Set ROCKETPOLL_ACCESS_KEY, "
-    "ROCKETPOLL_SECRET_KEY and ROCKETPOLL_TLS_KEY_PASSWORD as the console has them, or use a "
-    "profile."
+    "The command omits the console's credentials. Set ROCKETPOLL_ACCESS_KEY, "
+    "ROCKETPOLL_SECRET_KEY and ROCKETPOLL_TLS_KEY_PASSWORD, or use a profile."
 )
 
 
@@ -41,7 +40,7 @@ class Visit:
         sizes: Sizes of topics.
         checkpoints: Directories of queries' checkpoints that may be read.
         access: The options with which the console was started, for the commands that it shows.
-        is_writable: Whether the console may change something.
+        guard: Who may read, and whether something may be changed.
         session: The session of the browser, if it has one.
     """
 
@@ -51,22 +50,60 @@ class Visit:
     sizes: TopicSizes
     checkpoints: tuple[str, ...]
     access: ClusterAccess
-    is_writable: bool
+    guard: Guard
     session: Session | None
+
+    @property
+    def is_writable(self) -> bool:
+        """True if the console may change something."""
+        return self.guard.is_writable
+
+    @property
+    def may_read(self) -> bool:
+        """True if the browser may see the cluster."""
+        return self.session is not None or self.guard.has_public_reads
+
+    @property
+    def return_path(self) -> str:
+        """The path of the page, to return to after signing in."""
+        request = self.request
+        is_page = request.method == "GET" and request.segments != ("sign-in",)
+        return path(*request.segments, **dict(request.query)) if is_page else "/"
 
     def command(
         self, verb: str, *arguments: str, options: Sequence[str] = (), stdin: str = ""
     ) -> Html:
         """Return a command for the cluster of this console, with a button that copies it.
 
-        Args:
-            verb: The words that name the command, such as ``group seek``.
-            arguments: Its arguments, as they are.
-            options: Its own options, as they are.
-            stdin: The part of the line that writes to its input, with the pipe.
+        ``verb`` has the words that name the command, ``stdin`` what writes to its input, with the
+        pipe.
         """
         line = stdin + self.access.command(verb, *arguments, options=options)
-        return command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
+        return ui.command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
+
+    def confirmation(
+        self,
+        button: str,
+        fields: Sequence[tuple[str, str]],
+        action: str,
+        return_path: str,
+        cancel_path: str,
+    ) -> Html:
+        """Return the form that applies a plan, or what it takes to get it."""
+        if not self.is_writable:
+            says = "This console is read-only. Start it with --writes, or use the command below."
+            return el("p.hint", says)
+        if self.session is None:
+            sign_in = ui.sign_in_path(return_path)
+            return el("p", el("a.button.primary", "Sign in to apply", href=sign_in))
+        return el(
+            "form.actions",
+            ui.hidden_fields([*fields, *form_fields(self.session)]),
+            el("button.primary", button, type="submit"),
+            el("a.button", "Cancel", href=cancel_path),
+            action=action,
+            method="post",
+        )
 
     def page_number(self) -> int:
         """Return the requested page number, starting at 1."""
@@ -76,15 +113,11 @@ class Visit:
 
 
 def parse_time_field(text: str) -> int:
-    """Return the time in a field, in ms since the epoch; it may start with @.
-
-    Raises:
-        PageError: The text is not a time.
-    """
+    """Return the time in a field, in ms since the epoch; it may start with @."""
     try:
         return parse_time_ms(text.removeprefix("@"), time.time())
     except ValueError as error:
-        raise PageError(HTTPStatus.BAD_REQUEST, "That is no time.", str(error)) from error
+        raise PageError(HTTPStatus.BAD_REQUEST, "That is not a time.", str(error)) from error
 
 
 def location_text(queue: MessageQueue, queue_offset: int) -> str:
@@ -93,11 +126,7 @@ def location_text(queue: MessageQueue, queue_offset: int) -> str:
 
 
 def parse_location(topic: str, text: str) -> tuple[MessageQueue, int]:
-    """Parse a position in a topic from a parameter.
-
-    Raises:
-        PageError: It is not a position.
-    """
+    """Parse a position in a topic from a parameter."""
     broker, _, rest = text.partition(":")
     queue, _, queue_offset = rest.partition(":")
     return location_from_path(topic, broker, queue, queue_offset)
@@ -106,20 +135,18 @@ def parse_location(topic: str, text: str) -> tuple[MessageQueue, int]:
 def location_from_path(
     topic: str, broker: str, queue: str, queue_offset: str
 ) -> tuple[MessageQueue, int]:
-    """Return the position in a topic that the segments of a path name.
-
-    Raises:
-        PageError: A queue or an offset is not a number.
-    """
+    """Return the position in a topic that the segments of a path name."""
     for text in (queue, queue_offset):
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
             raise PageError(
                 HTTPStatus.NOT_FOUND,
-                f"There is no place {broker}:{queue}:{queue_offset}.",
-                "A place is a broker, the number of a queue and an offset: broker-a:0:42.",
+                f"{broker}:{queue}:{queue_offset} is not a position.",
+                "Write a broker, the number of a queue and an offset: broker-a:0:42.",
             )
     if int(queue) > 1 << 30:
-        raise PageError(HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Queues count from 0.")
+        raise PageError(
+            HTTPStatus.NOT_FOUND, f"There is no queue {queue}.", "Choose one of the topic's."
+        )
     return MessageQueue(topic, broker, int(queue)), int(queue_offset)
 
 

@@ -5,8 +5,7 @@
     sender     the producer: messages at a rate
     query      the reader: a Spark stream, format("rocketpoll"), with figures about each batch
     consumer   the reader with ``--no-spark``: a pull consumer
-    view       figures to lines of text
-    display    those lines on a terminal, in a file, or as a picture
+    display    figures as lines, on a terminal, in a file, or as a picture
 
 Only `query` imports pyspark, after everything that it needs was found.
 """

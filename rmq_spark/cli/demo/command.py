@@ -14,18 +14,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from rmq_spark.cli.cluster.broker_launcher import broker_command
-from rmq_spark.cli.demo.display import Display, LineDisplay, TerminalDisplay, save_picture
-from rmq_spark.cli.demo.view import DemoBatch, DemoFigures, screen_lines, summary
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.demo.display import (
+    DemoFigures,
+    Display,
+    LineDisplay,
+    TerminalDisplay,
+    save_picture,
+    screen_lines,
+    summary,
+)
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark, java_fault
 
 if TYPE_CHECKING:
+    from rmq_spark.cli.demo.consumer import DemoConsumer
+    from rmq_spark.cli.demo.query import DemoQuery
     from rmq_spark.cli.demo.sender import DemoSender
 
 
@@ -86,71 +95,52 @@ class DemoError(Exception):
     """A reason to stop the demo, worded for the user."""
 
 
-class DemoSettings(NamedTuple):
-    """The size of the demo, its reader, and the file for a picture of it, if one is wanted."""
-
-    seconds: float
-    rate: int
-    body_bytes: int
-    with_spark: bool
-    picture: Path | None
-
-
-class DemoReader(Protocol):
-    """A reader of the topic: a Spark query, or a consumer."""
-
-    def fault(self) -> str | None:
-        """Return the reason why it has stopped, or None while it runs."""
-
-    def finish(self) -> None:
-        """Read all messages that were sent."""
-
-    def stop(self) -> None:
-        """Stop the reader and all its threads."""
-
-
 class _DemoParts(NamedTuple):
     title: str
     sender: DemoSender
-    reader: DemoReader
+    reader: DemoQuery | DemoConsumer
     figures: DemoFigures
     display: Display
 
 
-@click.command(
-    cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
-    example="rocketpoll demo --no-spark --seconds 3",
-)
-@click.option("--seconds", type=PositiveFloat(), default=30.0,
-              show_default=True, help="How long it sends.")  # fmt: skip
-@click.option("--rate", type=click.IntRange(1),
-              help="Messages per second, 50000 or without Spark 5000; fewer are sent where this "
-                   "machine does not keep up.")  # fmt: skip
+@click.command(cls=CommandWithExample, example="rocketpoll demo --no-spark --seconds 3")
+@click.option("--seconds", type=PositiveFloat(), default=30.0, metavar="SECONDS",
+              show_default=True, help="How long to send.")  # fmt: skip
+@click.option("--rate", type=click.IntRange(1), metavar="N",
+              help="Messages per second; fewer if this machine cannot keep up. "
+                   "[default: 50000, without Spark 5000]")  # fmt: skip
 @click.option("--bytes", "body_bytes", type=click.IntRange(1), default=100, show_default=True,
-              help="Bytes of a message's body.")  # fmt: skip
+              metavar="N", help="Size of a message body.")  # fmt: skip
 @click.option("--spark/--no-spark", "with_spark", default=True, show_default=True,
-              help="Read by a Spark stream, or by a consumer that pulls.")  # fmt: skip
-@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path),
-              help="Save what it shows in the end as this SVG file.")  # fmt: skip
+              help="Read with a Spark stream, or with a pull consumer.")  # fmt: skip
+@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Save the final screen as this SVG file.")  # fmt: skip
 def demo(
     seconds: float, rate: int | None, body_bytes: int, *, with_spark: bool, picture: Path | None
 ) -> int:
-    """Show a broker, a producer and a Spark stream at work, in this terminal.
+    """Run a broker, a producer and a Spark stream, and show their figures in this terminal.
 
-    It counts once Spark is warm. The exit code is 0 if all that was sent was read.
+    Counting starts after Spark has warmed up. Exits 0 if every message sent was read.
     """
-    fault = _missing_prerequisite() if with_spark else None
-    if fault is not None:
-        return _print_failure(fault)
-    wish = DemoSettings(seconds, rate or _RATES[with_spark], body_bytes, with_spark, picture)
+    if with_spark and not has_pyspark():
+        missing = f"{sys.executable} has no pyspark. Run {INSTALL_PYSPARK}, or use --no-spark"
+        return _print_failure(missing)
+    if with_spark and (fault := java_fault()) is not None:
+        return _print_failure(f"{fault}. Or use --no-spark")
     with _interrupt_on_signals(), tempfile.TemporaryDirectory(prefix="rocketpoll-demo-") as name:
         directory = Path(name)
         with _redirect_stderr(directory / "spark.log") as stderr:
             try:
-                return _run(wish, directory)
+                return _run(
+                    directory,
+                    seconds,
+                    rate or _RATES[with_spark],
+                    body_bytes,
+                    with_spark=with_spark,
+                    picture=picture,
+                )
             except KeyboardInterrupt:
-                sys.stdout.write("\ninterrupted; everything was stopped\n")
+                sys.stdout.write("\ninterrupted: all parts are stopped\n")
                 return 130
             except BrokenPipeError:  # the reader, as `head`, has seen enough
                 raise
@@ -172,77 +162,64 @@ def _interrupt_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _missing_prerequisite() -> str | None:
-    if not has_pyspark():
-        return (
-            f"pyspark is not installed for {sys.executable}: {INSTALL_PYSPARK}; or try --no-spark"
-        )
-    fault = java_fault()
-    return None if fault is None else f"{fault}. Or try --no-spark"
-
-
-def _run(settings: DemoSettings, directory: Path) -> int:
-    figures = DemoFigures(settings.seconds)
+def _run(
+    directory: Path,
+    seconds: float,
+    rate: int,
+    body_bytes: int,
+    *,
+    with_spark: bool,
+    picture: Path | None,
+) -> int:
+    figures = DemoFigures(seconds)
     with ExitStack() as running:
         listening = running.enter_context(_running_broker(directory))
         # While it starts, what is needed besides is loaded: that takes as long.
         from rmq_spark.cli.demo.sender import DemoSender  # noqa: PLC0415
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415
 
-        start_reader = _load_reader(with_spark=settings.with_spark)
+        if with_spark:
+            from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
+        else:
+            from rmq_spark.cli.demo.consumer import DemoConsumer  # noqa: PLC0415  # not with Spark
         display: Display = TerminalDisplay() if sys.stdout.isatty() else LineDisplay()
         address = listening()
         with Admin(address) as admin:
             admin.create_topic(TOPIC, _QUEUES)
         title = f"rocketpoll demo: {TOPIC}, {_QUEUES} queues, {address}"
-        with display.show_status(_START_MESSAGES[settings.with_spark]):
-            reader = start_reader(address, TOPIC, directory, figures.batches.append)
+        what = "Spark (a JVM and a session, some seconds)" if with_spark else "a consumer"
+        with display.show_status(f"the broker is listening; starting {what}"):
+            reader: DemoQuery | DemoConsumer = (
+                DemoQuery(address, TOPIC, directory, figures.batches.append)
+                if with_spark
+                else DemoConsumer(address, TOPIC, figures.batches.append)
+            )
         running.callback(reader.stop)
-        sender = running.enter_context(
-            DemoSender(address, TOPIC, settings.body_bytes, by_table=settings.with_spark)
-        )
+        sender = running.enter_context(DemoSender(address, TOPIC, body_bytes, by_table=with_spark))
         parts = _DemoParts(title, sender, reader, figures, display)
-        if settings.with_spark:
+        if with_spark:
             _warm_up(parts)
         figures.reset(time.monotonic())
-        _run_display(parts, settings.rate)
+        _run_display(parts, rate)
     closing = summary(figures)
     display.end(closing)
-    if settings.picture is not None:
+    if picture is not None:
         lines = screen_lines(figures, figures.started_at + figures.seconds)
-        save_picture(settings.picture, lines, title, closing)
+        save_picture(picture, lines, title, closing)
     return 0 if figures.read == figures.sent else 1
-
-
-_START_MESSAGES: Final = {
-    True: "a broker listens; Spark starts: a JVM and a session, which takes some seconds",
-    False: "a broker listens; a consumer starts",
-}
-
-
-def _load_reader(
-    *, with_spark: bool
-) -> Callable[[str, str, Path, Callable[[DemoBatch], None]], DemoReader]:
-    """Import a reader, and return the function that starts it for an address, topic, directory."""
-    if with_spark:
-        from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
-
-        return DemoQuery
-    from rmq_spark.cli.demo.consumer import DemoConsumer  # noqa: PLC0415  # not with Spark
-
-    return lambda address, topic, _, on_batch: DemoConsumer(address, topic, on_batch)
 
 
 def _warm_up(parts: _DemoParts) -> None:
     """Let Spark read some messages: a first batch loads classes and starts Python."""
     figures = parts.figures
-    with parts.display.show_status("the first batch warms it up; what follows is counted"):
+    with parts.display.show_status("warming up with a first batch; counting starts after it"):
         parts.sender.send(_WARM_UP_MESSAGES)
         figures.sent = parts.sender.sent
         _wait_until_read(parts)
         if figures.read < figures.sent:
             raise DemoError(
-                f"{figures.sent} messages are not read: none came for {_STALL_SECONDS_MAX:.0f} s"
+                f"{figures.sent - figures.read} of {figures.sent} messages were not read: none "
+                f"arrived for {_STALL_SECONDS_MAX:.0f} s"
             )
 
 
@@ -257,8 +234,8 @@ def _run_display(parts: _DemoParts, rate: int) -> None:
         if pace.adjust(time.monotonic(), figures.sent, figures.read):
             sender.per_second = pace.rate
             figures.set_note(
-                f"this machine does not send and read {pace.requested:,} messages a second: "
-                f"{pace.rate:,} are sent"
+                f"this machine cannot send and read {pace.requested:,} messages per second: "
+                f"sending {pace.rate:,}"
             )
         _check_faults(parts)
         parts.display.show(figures, parts.title, time.monotonic())
@@ -288,10 +265,10 @@ def _wait_until_read(parts: _DemoParts, on_wait: Callable[[], None] = lambda: No
 
 def _check_faults(parts: _DemoParts) -> None:
     if parts.sender.fault is not None:
-        raise DemoError(f"the producer has stopped: {parts.sender.fault}")
+        raise DemoError(f"the producer failed: {parts.sender.fault}")
     fault = parts.reader.fault()
     if fault is not None:
-        raise DemoError(f"the reader has stopped: {fault}")
+        raise DemoError(f"the reader failed: {fault}")
 
 
 @contextmanager
@@ -316,7 +293,7 @@ def _running_broker(directory: Path) -> Iterator[Callable[[], str]]:
         def listening() -> str:
             line = said.readline()
             if not line:
-                raise DemoError("the broker does not start; what it says stands above")
+                raise DemoError("the broker did not start. See its message above")
             return line.rpartition(" ")[2].strip()
 
         try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rmq_spark.cli.demo.view import DemoBatch
+from rmq_spark.cli.demo.display import DemoBatch
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.message import MessageExt

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from rmq_spark.cli.demo.view import DemoBatch
+from rmq_spark.cli.demo.display import DemoBatch
 
 _METRICS_NAME: Final = "demo"
 

@@ -34,9 +34,9 @@ _MASTER_ID: Final = 0
 _STOP_SECONDS: Final = 2.0
 _NODE_LABELS: Final = ("cluster", "node_type", "node_id")
 _RATE_METRICS: Final = {
-    "putTps": ("rocketpoll_messages_in_per_second", "Messages sent per second, of late."),
-    "getTransferredTps": ("rocketpoll_messages_out_per_second", "Messages given out per second."),
-    "getTransferedTps": ("rocketpoll_messages_out_per_second", "Messages given out per second."),
+    "putTps": ("rocketpoll_messages_in_per_second", "Messages stored per second."),
+    "getTransferredTps": ("rocketpoll_messages_out_per_second", "Messages delivered per second."),
+    "getTransferedTps": ("rocketpoll_messages_out_per_second", "Messages delivered per second."),
 }
 """Rates of the last ten seconds that brokers report, with both spellings of RocketMQ's."""
 
@@ -66,11 +66,11 @@ class ClusterMetrics:
         self._now = now
         self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ClusterMetrics", daemon=True)
-        self._outages: dict[str, str] = {}
-        """What was last found wrong, by broker name, or by "" for the name servers."""
+        self._outages: dict[str, float] = {}
+        """Time at which reading began to fail, by broker name, or by "" for the name servers."""
         self._last_success_seconds = 0.0
         self.not_ready_reason: str | None = "the cluster has not been read yet"
-        """Why the text tells nothing of the cluster; None while it does."""
+        """Why the text has nothing about the cluster; None while it has."""
         self.text = b""
 
     def start(self) -> None:
@@ -88,8 +88,8 @@ class ClusterMetrics:
             try:
                 self.refresh()
             except Exception:  # noqa: BLE001  # whatever it is, the next look has to come
-                _log.exception("the cluster cannot be read")
-                self.text, self.not_ready_reason = b"", "the cluster cannot be read; see the log"
+                _log.exception("reading the cluster failed, retrying")
+                self.text, self.not_ready_reason = b"", "reading the cluster failed. See the log"
             self._stop_event.wait(max(self._interval_seconds - (self._now() - began), 0.1))
 
     def refresh(self) -> None:
@@ -100,16 +100,27 @@ class ClusterMetrics:
             nodes = self._nodes()
         except ClientError as error:
             self._log_outage("", error)
-            self.not_ready_reason = f"the name servers do not tell of the cluster: {error}"
+            self.not_ready_reason = f"the name servers do not answer: {error}"
         else:
             self._log_outage("", None)
             reports = [(node, self._read_broker(node)) for node in nodes]
             away = [node.name for node, report in reports if report is None]
-            self.not_ready_reason = f"brokers are away: {', '.join(away)}" if away else None
+            self.not_ready_reason = f"brokers do not answer: {', '.join(away)}" if away else None
             if not away:
                 self._last_success_seconds = self._now()
         took = self._now() - began
-        metrics = [*_families(reports, began), *self._exporter_metrics(took)]
+        prefix = "rocketpoll_exporter"
+        metrics = [
+            *_families(reports, began),
+            GaugeMetricFamily(
+                f"{prefix}_collect_seconds", "Duration of the last read of the cluster.", took
+            ),
+            GaugeMetricFamily(
+                f"{prefix}_last_success_timestamp_seconds",
+                "Time of the last complete read of the cluster.",
+                self._last_success_seconds,
+            ),
+        ]
         self.text = generate_latest(_FixedCollector(metrics))
 
     def _nodes(self) -> list[BrokerNode]:
@@ -132,24 +143,14 @@ class ClusterMetrics:
         return report
 
     def _log_outage(self, name: str, error: ClientError | None) -> None:
-        """Log once that something is away, and once that it is back."""
-        who = f"broker {name}" if name else "the name servers"
+        """Log once that something does not answer, and once that it does again."""
+        what = f"broker {name}" if name else "the name servers"
         if error is not None and name not in self._outages:
-            _log.warning("%s: %s", who, error)
-            self._outages[name] = str(error)
-        elif error is None and self._outages.pop(name, None) is not None:
-            _log.warning("%s: back again", who)
-
-    def _exporter_metrics(self, elapsed_seconds: float) -> Iterator[Metric]:
-        for name, says, value in (
-            ("collect_seconds", "Time that the last look at the cluster took.", elapsed_seconds),
-            (
-                "last_success_timestamp_seconds",
-                "Time of the last whole look.",
-                self._last_success_seconds,
-            ),
-        ):
-            yield GaugeMetricFamily(f"rocketpoll_exporter_{name}", says, value=value)
+            _log.warning("reading %s failed, retrying: %s", what, error)
+            self._outages[name] = self._now()
+        elif error is None and name in self._outages:
+            seconds = self._now() - self._outages.pop(name)
+            _log.warning("reading %s recovered after %.0f s", what, seconds)
 
 
 class _FixedCollector(Collector):
@@ -166,7 +167,7 @@ def _families(
     reports: Iterable[tuple[BrokerNode, BrokerReport | None]], now_seconds: float
 ) -> Iterator[Metric]:
     up = GaugeMetricFamily(
-        "rocketpoll_broker_up", "1 if the broker answers, 0 if it is away.", labels=_NODE_LABELS
+        "rocketpoll_broker_up", "1 if the broker answers, else 0.", labels=_NODE_LABELS
     )
     there: list[tuple[BrokerNode, BrokerReport]] = []
     for node, report in reports:
@@ -185,7 +186,7 @@ def _families(
 def _member_metrics(reports: Iterable[tuple[BrokerNode, BrokerReport]]) -> Iterator[Metric]:
     online = GaugeMetricFamily(
         "rocketmq_consumer_connections",
-        "Members of a group that are online.",
+        "Online members of a group.",
         labels=(*_NODE_LABELS, "consumer_group", *CLIENT_LABELS, "consume_mode", "is_system"),
     )
     for node, report in reports:
@@ -217,14 +218,16 @@ def _rate_metrics(reports: Iterable[tuple[BrokerNode, BrokerReport]]) -> Iterato
 def _topic_metrics(topics: Iterable[tuple[BrokerNode, TopicReport]]) -> Iterator[Metric]:
     labels = (*_NODE_LABELS, "topic", "message_type", "is_system")
     sent = CounterMetricFamily(
-        "rocketmq_messages_in_total", "Messages ever sent to a topic.", labels=labels
+        "rocketmq_messages_in_total",
+        "Messages stored in a topic since it was created.",
+        labels=labels,
     )
     kept = GaugeMetricFamily(
-        "rocketpoll_topic_messages", "Messages of a topic that are still there.", labels=labels
+        "rocketpoll_topic_messages", "Messages that a topic holds.", labels=labels
     )
     dead = CounterMetricFamily(
         "rocketmq_send_to_dlq_messages_total",
-        "Messages that went to the dead letters of a group.",
+        "Messages that became dead letters of a group.",
         labels=(*_NODE_LABELS, "consumer_group", "is_system"),
     )
     for node, each in topics:
@@ -247,7 +250,7 @@ def _group_metrics(
     )
     latency = GaugeMetricFamily(
         "rocketmq_consumer_lag_latency_milliseconds",
-        "Milliseconds since the last consumed message was stored, of a group that is behind.",
+        "Age in milliseconds of the last consumed message, for groups with lag; else 0.",
         labels=labels,
     )
     offset = GaugeMetricFamily(

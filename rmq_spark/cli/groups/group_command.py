@@ -19,7 +19,6 @@ from rmq_spark.cli.groups.group_state import (
     QueueState,
     check_group_exists,
     count_messages,
-    is_unknown_group,
     read_group,
     summarize_group,
     without_retries,
@@ -30,11 +29,17 @@ from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import (
     local_time,
     output_option,
+    queue_fields,
     show_document,
     show_rows,
     write_text,
 )
-from rmq_spark.cli.shell.parameter_types import POSITION, QUEUE, QueueName, TopicPosition
+from rmq_spark.cli.shell.parameter_types import (
+    QueueName,
+    TopicPosition,
+    parse_position,
+    parse_queue,
+)
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic, is_system_group
 
@@ -46,15 +51,15 @@ _MOVE_COLUMNS: Final = ("topic", "broker", "queue", "committed", "to", "moves", 
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """Look at lag, members and offsets of consumer groups, and change offsets."""
+    """Show lag, members and offsets of consumer groups, and move offsets."""
 
 
 @group.command("list", example="rocketpoll group list")
-@click.option("--all", "with_all", is_flag=True, help="RocketMQ's own groups, too.")
+@click.option("--all", "with_all", is_flag=True, help="Include system groups.")
 @output_option
 @connection_options
 def list_groups(*, with_all: bool, output: str, access: ClusterAccess) -> None:
-    """List all groups: members that are online, topics, messages behind."""
+    """List all groups with online members, topics and lag."""
     with access.admin() as admin:
         rows = []
         for name in sorted(admin.groups()):
@@ -71,9 +76,7 @@ def list_groups(*, with_all: bool, output: str, access: ClusterAccess) -> None:
                 }
             )
     columns = ["group", "members", "topics", "behind", "last_consumed"]
-    show_rows(
-        rows, columns, output, empty_text="no groups; a consumer's first start makes its group"
-    )
+    show_rows(rows, columns, output, empty_text="no groups. Start a consumer: it creates its group")
 
 
 @group.command(example="rocketpoll group describe billing")
@@ -83,11 +86,10 @@ def list_groups(*, with_all: bool, output: str, access: ClusterAccess) -> None:
 def describe(name: str, output: str, access: ClusterAccess) -> None:
     """Show the lag of a group by queue, its members, and what failed.
 
-    For a queue that is behind, "waiting since" is when its next message was stored. last consumed
-    is the time of storing, too: of the last message that the group has consumed. last tried is when
-    the member last took up or finished a message of the queue: if that was just now, its listener
-    fails again and again; if it was long ago, it hangs. Messages wait for retry when their delay is
-    over.
+    "behind" is the lag in messages. "last consumed" is when the last consumed message was stored,
+    "waiting since" when the next one was. "last tried" is when the member last started or finished
+    a message of the queue: if that was just now, its listener keeps failing; if it was long ago,
+    the listener hangs. "waiting for retry" counts failed messages whose delay has ended.
     """
     with access.admin() as admin:
         state = read_group(admin, name)
@@ -113,17 +115,19 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
 
 @group.command(
     example="rocketpoll group seek billing --to @-1h --dry-run\n"
-    "rocketpoll group seek billing --topic orders --queue 0 --to +1 --yes",
+    "rocketpoll group seek billing --topic orders --queue 0 --to +1 --yes"
 )
 @click.argument("name", metavar="GROUP")
-@click.option("--to", "place", type=POSITION, required=True, metavar="PLACE",
+@click.option("--to", "place", type=parse_position, required=True, metavar="POSITION",
               help="start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00Z), or relative "
-              "to what it has committed: +1 skips one message, -10 repeats ten.")  # fmt: skip
+              "to the committed offset: +1 skips one message, -10 repeats ten.")  # fmt: skip
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC",
-              help="Only this topic, instead of all; may be given several times.")  # fmt: skip
-@click.option("-q", "--queue", type=QUEUE, metavar="N|BROKER:N", help="Only this queue.")
-@click.option("--dry-run", is_flag=True, help="Show what it would do, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+              help="Limit to this topic. Repeatable. "
+              "[default: every topic GROUP consumes]")  # fmt: skip
+@click.option("-q", "--queue", type=parse_queue, metavar="N|BROKER:N",
+              help="Limit to this queue. [default: all]")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show the moves, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @connection_options
 def seek(
@@ -137,10 +141,11 @@ def seek(
     yes: bool,
     access: ClusterAccess,
 ) -> None:
-    """Move the committed offsets of a group, and show each queue's old and new offset.
+    """Move the committed offsets of a group.
 
-    The command shows the moves and asks before it replaces offsets. Members that are online are
-    notified and continue from there at once. behind is the lag of the group after the move.
+    The command shows each queue's old and new offset, and asks before it replaces offsets. Online
+    members are notified and continue from the new offsets at once. "behind" is the lag after the
+    move.
     """
     with access.admin() as admin:
         moves = plan_seek(admin, name, topics, place, queue)
@@ -155,28 +160,34 @@ def seek(
 @group.command(example="rocketpoll group clone billing billing-test")
 @click.argument("source", metavar="GROUP")
 @click.argument("target", metavar="NEW-GROUP")
-@click.option("--topic", metavar="TOPIC", help="Only this topic; all that GROUP consumes.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--topic", metavar="TOPIC",
+              help="Limit to this topic. [default: every topic GROUP consumes]")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @connection_options
 def clone(
     source: str, target: str, topic: str | None, output: str, *, yes: bool, access: ClusterAccess
 ) -> None:
-    """Give a group the offsets of another, so that it continues where that one is.
+    """Copy the offsets of a group to another group.
 
-    The command asks before it replaces offsets that NEW-GROUP has already.
+    NEW-GROUP then continues where GROUP is. The command asks before it replaces offsets.
     """
     with access.admin() as admin:
-        if is_unknown_group(admin, source):
-            check_group_exists(admin, source)
+        check_group_exists(admin, source)
         _check_offline(admin, target)
-        _confirm_overwrite(admin, source, target, topic, yes=yes)
+        copied = {lag.queue for lag in admin.progress(source) if topic in (None, lag.queue.topic)}
+        replaced = [
+            lag
+            for lag in without_retries(admin.progress(target))
+            if lag.consumer_offset is not None and lag.queue in copied
+        ]
+        if replaced:
+            what = f"replace the offsets of {target} in {format_count(len(replaced), 'queue')}"
+            confirm(what, yes=yes)
         admin.clone_offsets(source, target, topic=topic)
         rows = [
             {
-                "topic": lag.queue.topic,
-                "broker": lag.queue.broker_name,
-                "queue": lag.queue.queue_id,
+                **queue_fields(lag.queue),
                 "committed": lag.consumer_offset,
                 "behind": lag.messages,
             }
@@ -188,13 +199,12 @@ def clone(
 
 @group.command(example="rocketpoll group delete billing-test --yes")
 @click.argument("name", metavar="GROUP")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
 def delete(name: str, *, yes: bool, access: ClusterAccess) -> None:
-    """Delete a group, with its offsets, its retries and its dead letters."""
+    """Delete a group with its offsets, retries and dead letters."""
     with access.admin() as admin:
-        if is_unknown_group(admin, name):
-            check_group_exists(admin, name)
+        check_group_exists(admin, name)
         _check_offline(admin, name)
         dead = format_count(count_messages(admin, dlq_topic(name)), "dead letter")
         confirm(f"delete {name} with its offsets and {dead}", yes=yes)
@@ -206,17 +216,10 @@ def delete(name: str, *, yes: bool, access: ClusterAccess) -> None:
 def confirm_moves(
     name: str, moves: Sequence[OffsetMove], output: str, *, is_dry_run: bool, yes: bool
 ) -> Iterator[None]:
-    """Print how a group moves, or would; ask before the block if that replaces offsets.
-
-    Raises:
-        click.UsageError: The question cannot be asked, because there is no terminal.
-        Failure: The answer was no.
-    """
+    """Print how a group moves, or would; ask before the block if that replaces offsets."""
     rows: list[dict[str, object]] = [
         {
-            "topic": move.queue.topic,
-            "broker": move.queue.broker_name,
-            "queue": move.queue.queue_id,
+            **queue_fields(move.queue),
             "committed": move.committed,
             "to": move.target_offset,
             "moves": None if move.committed is None else move.target_offset - move.committed,
@@ -237,37 +240,20 @@ def confirm_moves(
     if not is_asking:
         show()
     if output == "table":
-        sys.stderr.write("nothing was changed: a dry run\n" if is_dry_run else "moved\n")
-
-
-def _confirm_overwrite(
-    admin: Admin, source: str, target: str, topic: str | None, *, yes: bool
-) -> None:
-    """Ask before a clone replaces offsets."""
-    copied = {lag.queue for lag in admin.progress(source) if topic in (None, lag.queue.topic)}
-    replaced = [
-        lag
-        for lag in without_retries(admin.progress(target))
-        if lag.consumer_offset is not None and lag.queue in copied
-    ]
-    if replaced:
-        what = f"replace the offsets of {target} in {format_count(len(replaced), 'queue')}"
-        confirm(what, yes=yes)
+        sys.stderr.write("dry run: nothing was changed\n" if is_dry_run else "moved\n")
 
 
 def _check_offline(admin: Admin, name: str) -> None:
     members = admin.members(name)
     if members:
         online = format_count(len(members), "member")
-        raise Failure(f"{name} has {online} online: stop its consumers first")
+        raise Failure(f"{name} has {online} online", "Stop its consumers first")
 
 
 def _queue_row(state: QueueState) -> dict[str, object]:
     lag = state.lag
     return {
-        "topic": lag.queue.topic,
-        "broker": lag.queue.broker_name,
-        "queue": lag.queue.queue_id,
+        **queue_fields(lag.queue),
         "committed": lag.consumer_offset,
         "end": lag.broker_offset,
         "behind": lag.messages,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from rmq_spark.cli.groups.group_state import check_group_exists, consumed_topics, is_unknown_group
-from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.groups.group_state import check_group_exists, consumed_topics
+from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     QueueName,
@@ -50,18 +50,16 @@ def plan_seek(
     position: TopicPosition,
     queue: QueueName | None,
 ) -> list[OffsetMove]:
-    """Plan a seek of a group, in all topics that it consumes if none is named.
-
-    Raises:
-        Failure: There is no such group or queue, or nothing to which the position is relative.
-    """
+    """Plan a seek of a group, in all topics that it consumes if none is named."""
     chosen = list(topics) or sorted(consumed_topics(admin.progress(name)))
     if not chosen:
         check_group_exists(admin, name)
-        raise Failure(f"{name} has committed nothing yet: say which --topic")
+        raise Failure(f"{name} has committed no offsets", "Name a topic with --topic")
     if not topics and queue is not None and len(chosen) > 1:
-        raise click.UsageError(f"--queue needs --topic: {name} consumes {', '.join(chosen)}")
-    if topics and is_unknown_group(admin, name):
+        raise click.UsageError(
+            f"--queue needs --topic: {name} consumes several. Name one of {', '.join(chosen)}"
+        )
+    if topics:
         check_group_exists(admin, name)
     return [move for topic in chosen for move in _plan_topic(admin, name, topic, position, queue)]
 
@@ -69,18 +67,7 @@ def plan_seek(
 def apply_seek(
     admin: Admin, name: str, moves: Sequence[OffsetMove], position: TopicPosition, *, is_all: bool
 ) -> None:
-    """Move a group as planned, queue by queue.
-
-    Args:
-        admin: An administration object that has been started.
-        name: Name of the group.
-        moves: The plan.
-        position: The position that the plan leads to.
-        is_all: Whether the plan has all queues of its topics.
-
-    Raises:
-        Failure: A broker did not answer, or cannot do so; the line says how far it went.
-    """
+    """Move a group to a position as planned; ``is_all`` if that moves all queues of its topics."""
     for done, move in enumerate(moves):
         try:
             admin.set_offset(name, move.queue, move.target_offset)
@@ -98,7 +85,10 @@ def apply_seek(
             return
         except ClientError as error:
             queues = format_count(len(moves), "queue was", "queues were")
-            raise Failure(f"{describe_error(error)}; {done} of {queues} moved before") from error
+            explained = explain_error(error)
+            raise Failure(
+                f"{explained.problem} (after {done} of {queues} moved)", explained.remedy
+            ) from error
 
 
 def _plan_topic(
@@ -124,8 +114,9 @@ def _plan_topic(
             continue
         if committed is None and span.end > span.start:
             raise Failure(
-                f"{name} has committed nothing in {topic} {each.broker_name}:{each.queue_id}, so "
-                "that nothing is relative to it: seek to start, end, an offset or a time"
+                f"{name} has committed no offset in {topic} {each.broker_name}:{each.queue_id} "
+                "for a relative move",
+                "Seek to start, end, an offset or a time",
             )
         step = position.number if position.kind is PositionKind.FORWARD else -position.number
         to = min(max((committed or 0) + step, span.start), span.end)

@@ -65,11 +65,7 @@ class GroupState(NamedTuple):
 
 
 def read_group(admin: Admin, name: str) -> GroupState:
-    """Ask all brokers for the state of a group.
-
-    Raises:
-        Failure: There is no such group.
-    """
+    """Ask all brokers for the state of a group."""
     members = admin.members(name)
     reports = admin.queue_reports(name) if members else {}
     topics = {*consumed_topics(admin.progress(name)), *(queue.topic for queue in reports)}
@@ -141,17 +137,13 @@ def is_unknown_group(admin: Admin, name: str) -> bool:
 
 
 def check_group_exists(admin: Admin, name: str) -> None:
-    """Raise an error unless brokers know a group.
-
-    Raises:
-        Failure: There is no such group.
-    """
-    known = admin.groups()
-    if name not in known:
+    """Raise a failure, with the nearest name, if no broker knows a group."""
+    if is_unknown_group(admin, name):
+        known = admin.groups()
         bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
         near = bare if bare in known else nearest_name(name, sorted(known))
-        hint = f"did you mean {near}? " if near else ""
-        raise Failure(f"there is no group {name}: {hint}rocketpoll group list shows all")
+        hint = f"Did you mean {near}? " if near else ""
+        raise Failure(f"there is no group {name}", f"{hint}List all with rocketpoll group list")
 
 
 def _queue_states(

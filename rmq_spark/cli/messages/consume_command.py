@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import show_client_warnings
 from rmq_spark.cli.shell.parameter_types import (
-    POSITION,
-    QUEUE,
     PositionKind,
     QueueName,
     TopicPosition,
+    parse_position,
+    parse_queue,
     resolve_ranges,
     store_order_key,
 )
@@ -60,17 +60,21 @@ class ConsumeQuery(NamedTuple):
 
 _OPTIONS: Final = (
     click.option("-n", "--count", type=click.IntRange(1), metavar="N",
-                 help="Stop behind N messages."),
-    click.option("--tags", metavar="TAGS", help="Only with one of these: 'paid || refunded'."),
+                 help="Stop after N messages."),
+    click.option("--tags", metavar="TAGS", help="Only messages with one of these tags, for example "
+                 "'paid || refunded'."),
     click.option("--sql", metavar="CONDITION",
-                 help="Only those whose properties fulfil a condition in SQL92."),
-    click.option("-q", "--queue", type=QUEUE, metavar="N|BROKER:N", help="Only this queue."),
+                 help="Only messages whose properties match an SQL92 condition, for example "
+                 "'total > 5'."),
+    click.option("-q", "--queue", type=parse_queue, metavar="N|BROKER:N",
+                 help="Limit to this queue. [default: all]"),
     click.option("-f", "--format", "text_format", metavar="FORMAT",
-                 help="Like kcat's: %t topic, %b broker, %p queue, %o offset, %T stored (ms), "
-                 "%k keys, %g tags, %i id, %s body, %S its size, %h properties; \\n \\t \\xHH."),
+                 help="Line format as in kcat: %t topic, %b broker, %p queue, %o offset, %T store "
+                 "time (ms), %k keys, %g tags, %i id, %s body, %S body size, %h properties; "
+                 "\\n \\t \\xHH."),
     click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT,
                  show_default=True,
-                 help="A line each, JSON lines, or bodies alone: as they are, or in hex."),
+                 help="One line per message, JSON lines, or bodies only, as bytes or in hex."),
 )  # fmt: skip
 
 
@@ -83,18 +87,17 @@ def _consume_options(function: Any) -> Any:
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll consume orders --offset -10\n"
     "rocketpoll consume orders --offset @-1h --tags paid -f '%o %k %s\\n'\n"
     "rocketpoll consume orders -n 1 -o json",
 )
 @click.argument("topic")
-@click.option("--offset", "place", type=POSITION, default="start", show_default=True,
-              metavar="PLACE",
-              help="Where to begin in each queue: start, end, -10 (before the end), +5 (behind "
-              "the start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip
-@click.option("--key", metavar="KEY", help="Only messages with this key, found by the index.")
-@click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
+@click.option("--offset", "place", type=parse_position, default="start", show_default=True,
+              metavar="POSITION",
+              help="Where to start in each queue: start, end, -10 (ten before the end), +5 (five "
+              "after the start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip
+@click.option("--key", metavar="KEY", help="Only messages with this key, found in the index.")
+@click.option("--follow", is_flag=True, help="At the end, wait for new messages until Ctrl-C.")
 @_consume_options
 @connection_options
 def consume(
@@ -111,9 +114,9 @@ def consume(
     follow: bool,
     access: ClusterAccess,
 ) -> None:
-    """Print messages of a topic, in the order in which they were stored; no group's offsets change.
+    """Print messages of a topic in the order in which they were stored. Moves no offsets.
 
-    It ends at what was the end when it began, unless it is to --follow.
+    Stops at the last message that was there at the start, unless --follow is given.
     """
     wish = ConsumeQuery((topic,), place, _selector(tags, sql), key, queue, count)
     render = renderer(output, text_format)
@@ -126,11 +129,7 @@ def consume(
             show_messages(islice(_read_stored(admin, wish), count), render)
 
 
-@click.command(
-    cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
-    example="rocketpoll tail orders payments -n 1",
-)
+@click.command(cls=CommandWithExample, example="rocketpoll tail orders payments -n 1")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @_consume_options
 @connection_options
@@ -144,7 +143,7 @@ def tail(
     output: str,
     access: ClusterAccess,
 ) -> None:
-    """Print messages of one topic, or of several, as they come, until Ctrl-C."""
+    """Print new messages of one or more topics as they arrive, until Ctrl-C."""
     wish = ConsumeQuery(
         topics, TopicPosition(PositionKind.END), _selector(tags, sql), None, queue, count
     )
@@ -155,16 +154,14 @@ def tail(
 
 def _selector(tags: str | None, sql: str | None) -> MessageSelector:
     if tags is not None and sql is not None:
-        raise click.UsageError("give --tags or --sql, not both: a condition may name TAGS")
+        raise click.UsageError(
+            "--tags and --sql exclude each other. Use TAGS in the condition of --sql"
+        )
     return by_sql(sql) if sql is not None else by_tag(tags or "*")
 
 
 def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
-    """Yield the messages that are stored now, by store time.
-
-    Raises:
-        BrokerRefused: A broker cannot parse the condition: RocketMQ would not filter by it.
-    """
+    """Yield the messages that are stored now, by store time."""
     from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
 
@@ -197,9 +194,11 @@ def _query_by_key(admin: Admin, query: ConsumeQuery, key: str) -> Iterator[Messa
     """Yield the messages that the brokers' index has for a key."""
     kind, number = query.position
     if kind not in (PositionKind.START, PositionKind.TIME):
-        raise click.UsageError("--key goes with --offset start or a time, or with --follow")
+        raise click.UsageError(
+            "--key needs --offset start or a time. Use another position only with --follow"
+        )
     if query.selector.expression_type != by_tag().expression_type:
-        raise click.UsageError("--key goes with --tags, or with --follow, not with --sql")
+        raise click.UsageError("--key and --sql need --follow. Add it, or select by --tags")
     topic = query.topics[0]
     found = admin.messages_by_key(
         topic,

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq_spark.cli.groups.group_state import check_group_exists
 from rmq_spark.cli.messages.message_text import user_properties
 from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.cli.shell.parameter_types import (
@@ -50,12 +51,7 @@ class DeadLetterCount(NamedTuple):
 
 
 def groups_with_dead_letters(admin: Admin) -> list[DeadLetterCount]:
-    """Return the groups that have dead letters, by name.
-
-    Raises:
-        BrokerNotFound: The cluster has no broker: name servers drop the topics of those that are
-            away.
-    """
+    """Return the groups that have dead letters, by name."""
     found = []
     for topic in sorted(each for each in admin.topics() if each.startswith(DLQ_PREFIX)):
         offsets = admin.topic_offsets(topic).values()
@@ -103,12 +99,7 @@ def resend_dead_letters(
 
 
 def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
-    """Yield all dead letters of a group, the oldest first; one that cannot be read has a fault.
-
-    Raises:
-        Failure: The group has none.
-        BrokerNotFound: The cluster has no broker.
-    """
+    """Yield all dead letters of a group, the oldest first; one that cannot be read has a fault."""
     from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # not for help
 
     try:
@@ -117,10 +108,10 @@ def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
         )
     except RouteNotFound:
         admin.masters()
-        is_topic = group.startswith(DLQ_PREFIX)
-        hint = f"did you mean {group.removeprefix(DLQ_PREFIX)}? " if is_topic else ""
+        check_group_exists(admin, group)
         raise Failure(
-            f"{group} has no dead letters; {hint}rocketpoll dlq list shows who has"
+            f"{group} has no dead letters",
+            "List the groups that have some with rocketpoll dlq list",
         ) from None
 
     queues = [stored_messages(admin.instance.api, span) for span in spans]
@@ -128,11 +119,7 @@ def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
 
 
 def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list[MessageExt]:
-    """Return the dead letters with these ids, their own or those of their originals.
-
-    Raises:
-        Failure: No dead letter has one of the ids.
-    """
+    """Return the dead letters with these ids, their own or those of their originals."""
     letters = list(letters)
     found = []
     for wanted in ids:
@@ -144,33 +131,29 @@ def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) 
         ]
         if not same:
             raise Failure(
-                f"{group} has no dead letter {wanted}: rocketpoll dlq show {group} -f '%i\\n' "
-                "lists them"
+                f"{group} has no dead letter {wanted}",
+                f"List their ids with rocketpoll dlq show {group} -f '%i\\n'",
             )
         found += same
     return found
 
 
 def original_message(letter: MessageExt, group: str) -> Message:
-    """Return the original message of a dead letter, to be sent again.
-
-    Raises:
-        Failure: The dead letter does not state its original topic, or cannot be read.
-    """
+    """Return the original message of a dead letter, to be sent again."""
     if letter.fault is not None:
         queue = letter.queue
         raise Failure(
             f"the dead letter {letter.message_id} of {group} at {queue.broker_name}:"
-            f"{queue.queue_id}@{letter.queue_offset} cannot be read: {letter.fault}; print it with "
-            "rocketpoll dlq show -o json, which has its stored bytes, and send it with rocketpoll "
-            "produce"
+            f"{queue.queue_id}@{letter.queue_offset} cannot be read: {letter.fault}",
+            "Print its stored bytes with rocketpoll dlq show -o json, and send them with "
+            "rocketpoll produce",
         )
     properties = letter.properties
     topic = properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
     if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
         raise Failure(
-            f"the dead letter {letter.message_id} of {group} does not say which topic it came "
-            "from: print it with rocketpoll dlq show -o json, and send it with rocketpoll produce"
+            f"the dead letter {letter.message_id} of {group} does not name its original topic",
+            "Print it with rocketpoll dlq show -o json, and send it with rocketpoll produce",
         )
     return Message(
         topic,

@@ -31,7 +31,7 @@ from rmq_spark.errors import format_count
 
 @click.group(cls=CommandGroup)
 def dlq() -> None:
-    """List, show and resend dead letters: what a group has failed to consume too often."""
+    """List, show and resend dead letters: messages that a group failed too often."""
 
 
 @dlq.command("list", example="rocketpoll dlq list")
@@ -53,10 +53,11 @@ def list_letters(output: str, access: ClusterAccess) -> None:
 
 @dlq.command(example="rocketpoll dlq show billing -n 10")
 @click.argument("group", metavar="GROUP")
-@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Stop behind N.")
-@click.option("-f", "--format", "text_format", metavar="FORMAT", help="As for rocketpoll consume.")
+@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Stop after N.")
+@click.option("-f", "--format", "text_format", metavar="FORMAT",
+              help="Line format, as in rocketpoll consume.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT, show_default=True,
-              help="As for rocketpoll consume.")  # fmt: skip
+              help="Output format, as in rocketpoll consume.")  # fmt: skip
 @connection_options
 def show(
     group: str, count: int | None, text_format: str | None, output: str, access: ClusterAccess
@@ -70,9 +71,9 @@ def show(
 @dlq.command(example="rocketpoll dlq resend billing --all --yes")
 @click.argument("group", metavar="GROUP")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all", "is_all", is_flag=True, help="All dead letters of the group.")
-@click.option("--yes", is_flag=True, help="Do not ask before --all.")
-@click.option("--dry-run", is_flag=True, help="Show what it would send, and send nothing.")
+@click.option("--all", "is_all", is_flag=True, help="Resend all dead letters of the group.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation of --all.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @output_option
 @connection_options
 def resend(
@@ -85,13 +86,13 @@ def resend(
     dry_run: bool,
     access: ClusterAccess,
 ) -> None:
-    """Send dead letters to the topics that they came from, and show what was sent.
+    """Send dead letters to their original topics again.
 
-    All groups of that topic get them. The dead letters stay, and can be sent once more: mend what
-    made the group fail first.
+    Fix the cause of the failures first. All groups of the topic receive the messages. The dead
+    letters stay, and can be sent again.
     """
     if bool(ids) == is_all:
-        raise click.UsageError("name dead letters by their ids, or all by --all")
+        raise click.UsageError("no dead letters chosen. Give their ids, or --all for all")
     with access.admin() as admin:
         held = list(read_dead_letters(admin, group))
         chosen = held if is_all else select_by_id(held, ids, group)
@@ -107,12 +108,11 @@ def resend(
             show_rows(rows, _COLUMNS, output, empty_text=f"{group} has no dead letters")
     sent = sum(row["fault"] is None for row in rows)
     if dry_run:
-        sys.stderr.write("nothing was sent: a dry run\n")
+        sys.stderr.write("dry run: nothing was sent\n")
     elif sent < len(chosen):
         tried = format_count(len(chosen), "dead letter was", "dead letters were")
         raise Failure(
-            f"{sent} of {tried} sent again: name the others by their ids when what is in their way "
-            "is mended"
+            f"{sent} of {tried} sent again", "Fix the faults listed, and resend the others by id"
         )
 
 

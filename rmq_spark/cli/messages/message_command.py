@@ -16,7 +16,7 @@ from rmq_spark.cli.messages.message_trace import (
     find_copies,
     trace_deliveries,
 )
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.output import output_option, show_document
 from rmq_spark.errors import format_count
@@ -25,21 +25,25 @@ from rmq_spark.wire.properties import RESERVED_NAMES
 
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll message $(rocketpoll consume orders -n 1 -f %i) --topic orders",
 )
 @click.argument("message_id", metavar="ID")
-@click.option("--topic", metavar="TOPIC", help="Where to look; without, all topics are searched.")
+@click.option("--topic", metavar="TOPIC", help="Search this topic. [default: all topics]")
 @output_option
 @connection_options
 def message(message_id: str, topic: str | None, output: str, access: ClusterAccess) -> None:
-    """Show where a message is, what it holds, and which groups have consumed it.
+    """Show where a message is, what it contains, and which groups have consumed it.
 
-    A group has, if it has committed an offset behind the message. One that filters it away passes
-    over it, and counts as well.
+    A group counts as having consumed the message once its committed offset is past it, also when
+    its filter skipped the message.
     """
+
+    def print_search(topics: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"searching {format_count(topics, 'topic')}; --topic is faster\n")
+
     with access.admin() as admin:
-        copies = find_copies(admin, message_id, topic, _print_search_count)
+        copies = find_copies(admin, message_id, topic, print_search)
         found = copies[0]
         document = {
             **message_fields(found),
@@ -64,17 +68,11 @@ def message(message_id: str, topic: str | None, output: str, access: ClusterAcce
     show_document(document, output)
 
 
-def _print_search_count(topics: int) -> None:
-    if sys.stderr.isatty():
-        searched = format_count(topics, "topic is", "topics are")
-        sys.stderr.write(f"{searched} searched; --topic is quicker\n")
-
-
 def _group_row(delivery: Delivery) -> dict[str, object]:
     state = {
         DeliveryState.CONSUMED: "consumed",
-        DeliveryState.WAITING: f"not yet: {delivery.messages_before} before it",
-        DeliveryState.NOT_STARTED: "has committed nothing",
+        DeliveryState.WAITING: f"waiting, {delivery.messages_before} before it",
+        DeliveryState.NOT_STARTED: "not started: no committed offset",
         DeliveryState.DEAD_LETTER: f"dead letter: rocketpoll dlq show {delivery.group}",
     }[delivery.state]
     return {

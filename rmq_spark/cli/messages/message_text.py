@@ -56,31 +56,21 @@ _FIELDS: Final[Mapping[str, Callable[[MessageExt], bytes]]] = {
 
 
 def renderer(output: str, text_format: str | None) -> Renderer:
-    """Return the function that formats a message, for this output or kcat-like format.
-
-    Raises:
-        click.UsageError: The format is invalid.
-    """
+    """Return the function that formats a message, for this output or kcat-like format."""
     if text_format is not None:
         return _format_renderer(text_format)
-    return {TEXT: _line, "json": _json, "raw": _body_renderer(_raw), "hex": _body_renderer(_hex)}[
-        output
-    ]
+    return {
+        TEXT: _line,
+        "json": lambda message: json_line(message_fields(message)),
+        "raw": _body_renderer(lambda message: message.body + b"\n"),
+        "hex": _body_renderer(lambda message: message.body.hex().encode() + b"\n"),
+    }[output]
 
 
 def show_messages(
     messages: Iterable[MessageExt], render: Renderer, *, flush_each: bool = False
 ) -> None:
-    """Write messages to stdout, and name those that cannot be read on stderr.
-
-    Args:
-        messages: The messages.
-        render: Formats each message.
-        flush_each: Whether to flush stdout after each message.
-
-    Raises:
-        Failure: Messages that cannot be read were omitted, because the output has bodies alone.
-    """
+    """Write messages to stdout, and name those that cannot be read on stderr."""
     left_out = 0
     for message in messages:
         text = render(message)
@@ -94,8 +84,8 @@ def show_messages(
             sys.stdout.flush()
     if left_out:
         raise Failure(
-            f"{format_count(left_out, 'message')} left out, as named above: their bodies cannot be "
-            "read; use -o json to print their stored bytes"
+            f"cannot read the bodies of {format_count(left_out, 'message')}, named above",
+            "Print their stored bytes with -o json",
         )
 
 
@@ -171,18 +161,6 @@ def _line(message: MessageExt) -> bytes:
     return _bytes("  ".join([head, *marks, body]) + "\n")
 
 
-def _json(message: MessageExt) -> bytes:
-    return json_line(message_fields(message))
-
-
-def _raw(message: MessageExt) -> bytes:
-    return message.body + b"\n"
-
-
-def _hex(message: MessageExt) -> bytes:
-    return message.body.hex().encode() + b"\n"
-
-
 def _body_renderer(render: Renderer) -> Renderer:
     """Return a renderer of bodies; it returns nothing for a message whose body cannot be read."""
     return lambda message: render(message) if message.fault is None else b""
@@ -215,7 +193,7 @@ def _parse_token(token: re.Match[str]) -> bytes | Callable[[MessageExt], bytes]:
     if escape in _ESCAPES:
         return _ESCAPES[escape]
     fields = " ".join(f"%{each}" for each in _FIELDS)
-    raise click.UsageError(f"-f: {token[0]!r} means nothing; there are {fields} %% \\n \\t \\xHH")
+    raise click.UsageError(f"-f: unknown field {token[0]!r}. Use {fields} %% \\n \\t \\xHH")
 
 
 def _bytes(text: str) -> bytes:

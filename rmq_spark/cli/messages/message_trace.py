@@ -6,9 +6,10 @@ or of all. ``rocketpoll message`` and the console share this module.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.errors import BrokerRefused, ConnectionFailed, NotFound, RouteNotFound
@@ -19,6 +20,9 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, is_system_
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+
+
+_ID_FORM: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
 
 class DeliveryState(Enum):
@@ -56,14 +60,7 @@ def find_copies(
 ) -> Sequence[MessageExt]:
     """Find a message by its producer's or its broker's id, and return its copies, oldest first.
 
-    Args:
-        admin: An administration object that has been started.
-        message_id: The id.
-        topic: Topic to search; None searches all.
-        on_search: Function that gets the number of topics to search, if a search is needed.
-
-    Raises:
-        Failure: There are none.
+    Without a topic, all are searched; ``on_search`` gets their number if that is needed.
     """
     if topic is not None:
         try:
@@ -71,8 +68,8 @@ def find_copies(
         except NotFound:
             found = find_by_offset_id(admin, message_id)
             if found is None or found.topic != topic:
-                raise Failure(
-                    f"{topic} has no message {message_id}; without --topic all topics are searched"
+                raise _no_message(
+                    f"{topic} does not have", message_id, "Leave --topic out to search all topics"
                 ) from None
             return [found]
     found = find_by_offset_id(admin, message_id)
@@ -86,9 +83,16 @@ def find_copies(
             return admin.messages_by_unique_id(each, message_id)
         except (NotFound, RouteNotFound):  # noqa: PERF203  # it is in another topic
             continue
-    raise Failure(
-        f"no topic has a message {message_id}: it was deleted since, or the id is another one's"
-    )
+    raise _no_message("no topic has", message_id, "Check the id; the message may have been deleted")
+
+
+def _no_message(where: str, message_id: str, remedy: str) -> Failure:
+    if not _ID_FORM.fullmatch(message_id):
+        return Failure(
+            f"{message_id!r} is not a message id: ids have 32 or 56 hexadecimal digits",
+            "Give one whole id, as rocketpoll consume -f '%i\\n' prints it",
+        )
+    return Failure(f"{where} message {message_id}", remedy)
 
 
 def find_by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:

@@ -8,26 +8,24 @@ before it has been sent by then.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import click
+import orjson
 
-from rmq_spark.cli.messages.message_input import (
-    MessageDefaults,
-    parse_messages,
-    parse_property,
-    read_texts,
-)
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line, write_text
-from rmq_spark.cli.shell.parameter_types import PositiveFloat
-from rmq_spark.client.errors import ClientError, PartlySent
+from rmq_spark.cli.shell.parameter_types import PositiveFloat, parse_pairs
+from rmq_spark.client.errors import ClientError, MessageRejected, PartlySent
 from rmq_spark.client.message import Message
 from rmq_spark.errors import format_count
 
@@ -38,32 +36,176 @@ if TYPE_CHECKING:
 _GROUP: Final = "rocketpoll-produce"
 
 
+# ---- Input: messages from lines, whole files or JSON lines, each with its place for errors.
+
+_FIELDS: Final = ("body", "body_base64", "keys", "tags", "properties",
+                  "sharding_key", "delay_level", "flag")  # fmt: skip
+_PLACEHOLDER_ID: Final = "0" * 32
+_TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A limit for what one message is read from: in JSON, a body takes several times its bytes."""
+_CONSUME_FIELDS: Final = frozenset(
+    {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host"}
+    | {"reconsume_times", "fault"}
+)
+"""Fields by which ``consume -o json`` tells of a stored message; they are not sent again."""
+
+
+class MessageDefaults(NamedTuple):
+    """Values for all messages that do not have their own."""
+
+    topic: str
+    tags: str | None
+    keys: tuple[str, ...]
+    properties: Mapping[str, str]
+    sharding_key: str | None
+    delay_level: int
+
+
+class InputText(NamedTuple):
+    """A text to send, and its place for error messages."""
+
+    origin: str
+    data: bytes
+
+
+def read_texts(files: tuple[str, ...], *, whole: bool) -> Iterator[InputText]:
+    """Yield the non-empty lines of files, or of stdin; or files as a whole."""
+    if not files:
+        yield from _read_lines("line", sys.stdin.buffer)
+    for name in files:
+        if name == "-":
+            yield from _read_lines("line", sys.stdin.buffer)
+        else:
+            yield from _read_file(Path(name), whole=whole)
+
+
+def _read_file(path: Path, *, whole: bool) -> Iterator[InputText]:
+    try:
+        with path.open("rb") as file:
+            if whole:
+                yield InputText(str(path), _check_size(file.read(_TEXT_BYTES_MAX + 1), str(path)))
+            else:
+                yield from _read_lines(f"{path} line", file)
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror}", "Check the path") from error
+
+
+def _read_lines(origin: str, file: BinaryIO) -> Iterator[InputText]:
+    lines = iter(lambda: file.readline(_TEXT_BYTES_MAX + 1), b"")
+    for number, line in enumerate(lines, 1):
+        data = _check_size(line, f"{origin} {number}").removesuffix(b"\n").removesuffix(b"\r")
+        if data:
+            yield InputText(f"{origin} {number}", data)
+
+
+def _check_size(data: bytes, origin: str) -> bytes:
+    if len(data) > _TEXT_BYTES_MAX:
+        raise Failure(f"{origin} has more than {_TEXT_BYTES_MAX} bytes", "Send less per message")
+    return data
+
+
+def parse_messages(
+    texts: Iterable[InputText], defaults: MessageDefaults, *, is_json: bool
+) -> Iterator[Message]:
+    """Yield the message of each text."""
+    for text in texts:
+        try:
+            message = (
+                _from_json(text.data, defaults) if is_json else _from_bytes(text.data, defaults)
+            )
+            message.check()
+            message.properties_text(_PLACEHOLDER_ID)  # else a wrong one is found without its place
+        except (MessageRejected, TypeError, ValueError) as error:
+            raise Failure(f"{text.origin}: {error}") from error
+        yield message
+
+
+def _from_bytes(body: bytes, defaults: MessageDefaults) -> Message:
+    return Message(
+        defaults.topic,
+        body,
+        tags=defaults.tags,
+        keys=list(defaults.keys) or None,
+        properties=defaults.properties,
+        sharding_key=defaults.sharding_key,
+        delay_level=defaults.delay_level,
+    )
+
+
+def _from_json(line: bytes, defaults: MessageDefaults) -> Message:
+    try:
+        given: Any = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise TypeError(
+            'not a JSON object. Write for example {"body": "text", "keys": ["order-42"]}'
+        )
+    if given.get("fault") is not None:
+        raise ValueError(
+            f"this message could not be read ({given['fault']}). Remove the field fault to send "
+            "the stored bytes in body_base64 as its body"
+        )
+    unknown = [name for name in given if name not in _FIELDS and name not in _CONSUME_FIELDS]
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}. Use {', '.join(_FIELDS)}")
+    return Message(
+        defaults.topic,
+        _body_of(given),
+        tags=given.get("tags") or defaults.tags,
+        keys=given.get("keys") or list(defaults.keys) or None,
+        properties={**defaults.properties, **_properties_of(given)},
+        sharding_key=given.get("sharding_key") or defaults.sharding_key,
+        delay_level=given.get("delay_level", defaults.delay_level),
+        flag=given.get("flag", 0),
+    )
+
+
+def _body_of(fields: Mapping[str, Any]) -> bytes:
+    if ("body" in fields) == ("body_base64" in fields):
+        raise ValueError("no body, or two. Give either body or body_base64")
+    if "body" in fields:
+        body = fields["body"]
+        return body.encode() if isinstance(body, str) else orjson.dumps(body)
+    try:
+        return base64.b64decode(fields["body_base64"], validate=True)
+    except (TypeError, binascii.Error) as error:
+        raise ValueError(f"body_base64: {error}") from error
+
+
+def _properties_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
+    properties = fields.get("properties") or {}
+    if not isinstance(properties, dict):
+        raise TypeError('properties: not an object of strings. Write for example {"colour": "red"}')
+    return properties
+
+
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="echo 'one order' | rocketpoll produce orders --key order-42 --tags paid\n"
     "seq 1000 | rocketpoll produce orders --batch 100\n"
     "rocketpoll consume orders -n 5 -o json | rocketpoll produce orders-copy --json",
 )
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--json", "is_json", is_flag=True, help="Lines are JSON objects: body or "
+@click.option("--json", "is_json", is_flag=True, help="Read lines as JSON objects with body or "
               "body_base64, keys, tags, properties, sharding_key, delay_level, flag.")  # fmt: skip
-@click.option("--whole", is_flag=True, help="Each file is one message, not each line.")
-@click.option("-t", "--tags", metavar="TAG", help="Tag that consumers filter by.")
-@click.option("-k", "--key", "keys", multiple=True, metavar="KEY", help="Key to look it up by; may "
-              "be given several times.")  # fmt: skip
+@click.option("--whole", is_flag=True, help="Send each file as one message, not each line.")
+@click.option("-t", "--tags", metavar="TAG", help="Tag by which consumers can filter.")
+@click.option("-k", "--key", "keys", multiple=True, metavar="KEY",
+              help="Key by which messages can be found. Repeatable.")  # fmt: skip
 @click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE",
-              help="A property; may be given several times.")  # fmt: skip
-@click.option("--sharding-key", metavar="KEY", help="All go to one queue, in order.")
-@click.option("--delay-level", type=click.IntRange(0, 18), default=0, metavar="1..18",
-              help="Deliver later: 1 s to 2 h, as the broker is set.")  # fmt: skip
+              help="User property. Repeatable.")  # fmt: skip
+@click.option("--sharding-key", metavar="KEY", help="Send all messages to one queue, in order.")
+@click.option("--delay-level", type=click.IntRange(0, 18), default=0, show_default=True,
+              metavar="N", help="Delay delivery: 1 to 18 are 1 s to 2 h, unless the broker is "
+              "configured otherwise.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="N",
-              help="Messages for each request.")  # fmt: skip
+              help="Messages per request.")  # fmt: skip
 @click.option("--rate", type=PositiveFloat(), metavar="N",
-              help="Most messages a second.")  # fmt: skip
+              help="Send at most this many messages per second.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text",
-              show_default=True, help="A summary, or a JSON line for each request.")  # fmt: skip
+              show_default=True, help="A summary, or one JSON line per request.")  # fmt: skip
 @connection_options
 def produce(
     topic: str,
@@ -83,12 +225,12 @@ def produce(
 ) -> None:
     """Send each line of stdin, or of files, as a message.
 
-    Empty lines are passed over, as RocketMQ takes no empty bodies. What "consume -o json" prints,
-    --json sends again, with keys, tags, properties, sharding key and flag.
+    Empty lines are skipped, because RocketMQ has no empty bodies. --json reads what "consume -o
+    json" prints, and sends it with keys, tags, properties, sharding key and flag.
     """
     if whole and (is_json or not files):
-        raise click.UsageError("--whole is for files, and not for JSON lines")
-    named = dict(parse_property(text) for text in properties)
+        raise click.UsageError("--whole needs files, and excludes --json. Name the files")
+    named = parse_pairs("--property", properties)
     settings = MessageDefaults(topic, tags, keys, named, sharding_key, delay_level)
     made = parse_messages(read_texts(files, whole=whole), settings, is_json=is_json)
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
@@ -101,10 +243,9 @@ def produce(
                 if output == "json":
                     sys.stdout.buffer.write(_result_line(results, count))
         except (ClientError, Failure) as error:
-            text = (
-                describe_error(error) if isinstance(error, ClientError) else error.format_message()
-            )
-            raise Failure(f"{text}; {sent} before") from error
+            explained = explain_error(error) if isinstance(error, ClientError) else error
+            before = f" (after {sent})" if sent.count else ""
+            raise Failure(f"{explained.problem}{before}", explained.remedy) from error
     if output == "text":
         write_text(f"{sent}{sent.last_location}\n")
 
@@ -132,7 +273,7 @@ class SendCounter:
             return ""
         queue = self._last.queue
         newest = self._last.message_id.rpartition(",")[2]
-        return f"; the last is {newest} in {queue.broker_name}:{queue.queue_id}"
+        return f"; the last one is {newest} in {queue.broker_name}:{queue.queue_id}"
 
 
 def _send_batches(
@@ -205,7 +346,7 @@ def _progress() -> Iterator[Any]:
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.completed:,.0f} messages, {task.fields[rate]} a second"),
+        TextColumn("{task.completed:,.0f} messages, {task.fields[rate]} per second"),
         TimeElapsedColumn(),
     )
     started = time.monotonic()

@@ -9,29 +9,27 @@ Listing the commands imports none of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import click
 
+from rmq_spark.cli.shell.failures import USAGE
 from rmq_spark.errors import nearest_name
 
 _HELP_NAMES: Final = ("-h", "--help")
-HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_width": 100}
+_RANGE: Final = re.compile(r"; [0-9<=>x]+(?=\])|  \[[0-9<=>x]+\]$")
+"""The range of a number in the help of an option; the error for another number has it."""
+
+_HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_width": 100}
 
 
 class LazyCommand(NamedTuple):
-    """The location of a command that is not imported yet.
-
-    Attributes:
-        module: Name of the module.
-        name: Name of the command in it.
-        summary: A line about it, for the list of commands.
-    """
+    """A command that is not imported yet: its module, and a line for the list of commands."""
 
     module: str
-    name: str
     summary: str
 
 
@@ -43,7 +41,7 @@ class CommandWithExample(click.Command):
     """A command whose help ends with an example of its use."""
 
     def __init__(self, *arguments: Any, example: str = "", **settings: Any) -> None:
-        settings.setdefault("context_settings", HELP_SETTINGS)
+        settings.setdefault("context_settings", _HELP_SETTINGS)
         super().__init__(*arguments, **settings)
         self.example = example
 
@@ -52,7 +50,7 @@ class CommandWithExample(click.Command):
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         for title, is_of_connection in (("Options", False), ("Connection", True)):
             records = [
-                record
+                (record[0], _RANGE.sub("", record[1]))
                 for option in options
                 if isinstance(option, ConnectionOption) is is_of_connection
                 and (record := option.get_help_record(ctx)) is not None
@@ -76,22 +74,25 @@ class CommandGroup(click.Group):
     command_class = CommandWithExample
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        settings.setdefault("context_settings", HELP_SETTINGS)
+        settings.setdefault("context_settings", _HELP_SETTINGS)
         super().__init__(*arguments, **settings)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Print the help as it is, with the exit code of wrong usage, if there is no subcommand."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(USAGE)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the subcommand that the first argument names.
-
-        Raises:
-            click.UsageError: There is none of that name.
-        """
+        """Return the subcommand that the first argument names."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             near = nearest_name(name, self.list_commands(ctx))
-            hint = f": did you mean {near!r}?" if near else ""
-            ctx.fail(f"there is no command {name!r}{hint}")
+            hint = f". Did you mean {near}?" if near else ""
+            ctx.fail(f"there is no command {name}{hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -101,29 +102,23 @@ class RootGroup(CommandGroup):
     def __init__(self, sections: Mapping[str, Mapping[str, LazyCommand]], **settings: Any) -> None:
         super().__init__(**settings)
         self._sections = sections
-        self.lazy_commands = {
-            name: leaf for each in sections.values() for name, leaf in each.items()
-        }
+        self._leaves = {name: leaf for each in sections.values() for name, leaf in each.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         """Return the names of all commands, in the order of the help."""
-        return list(self.lazy_commands)
+        return list(self._leaves)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command and return it; None if there is none of that name."""
-        leaf = self.lazy_commands.get(cmd_name)
+        leaf = self._leaves.get(cmd_name)
         if leaf is None:
             return None
-        command = getattr(import_module(leaf.module), leaf.name)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{leaf.module}.{leaf.name} is no command")
+        command: click.Command = getattr(import_module(leaf.module, "rmq_spark.cli"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the commands by section, without importing one of them."""
         for title, leaves in self._sections.items():
             with formatter.section(title):
-                rows: Sequence[tuple[str, str]] = [
-                    (name, leaf.summary) for name, leaf in leaves.items()
-                ]
+                rows = [(name, leaf.summary) for name, leaf in leaves.items()]
                 formatter.write_dl(rows, col_spacing=3)

@@ -26,6 +26,7 @@ from rmq_spark.cli.shell.command_tree import ConnectionOption
 from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.client.errors import (
     BrokerNotFound,
+    ConnectionFailed,
     RouteNotFound,
     TlsRejected,
     TopicNotFound,
@@ -48,41 +49,37 @@ _VARIABLES: Final = {
     "secret-key": "ROCKETPOLL_SECRET_KEY",
     "tls-key-password": "ROCKETPOLL_TLS_KEY_PASSWORD",
 }
-_BOOLEANS: Final = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "no": False,
-    "off": False,
-}
-
+_BOOLEANS: Final = {each: each in ("true", "yes", "on") for each in
+                    ("true", "yes", "on", "false", "no", "off")}  # fmt: skip
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _BODY_BYTES: Final = click.IntRange(1, PLAIN_BYTES_LIMIT_MAX)
 _option: Final = functools.partial(click.option, cls=ConnectionOption)
 
 _OPTIONS: Final = (
-    _option("--namesrv", metavar="HOST:PORT", help="Name servers, with ; between them "
-                 f"(NAMESRV_ADDR, else {DEFAULT_ADDRESS})."),
-    _option("--access-key", metavar="NAME", help="Account, where brokers have access lists "
-                 "(ROCKETPOLL_ACCESS_KEY)."),
-    _option("--secret-key", metavar="KEY", help="Its key; rather in ROCKETPOLL_SECRET_KEY or "
-                 "a profile, as others see command lines."),
-    _option("--tls/--no-tls", default=None, help="Speak TLS with name servers and brokers."),
-    _option("--tls-ca-file", metavar="FILE", help="Authorities to trust (PEM)."),
-    _option("--tls-cert-file", metavar="FILE", help="Certificate of this client (PEM)."),
-    _option("--tls-key-file", metavar="FILE", help="Its private key, if in another file."),
+    _option("--namesrv", metavar="HOST:PORT", help="Name servers, separated by semicolons. "
+                 f"[default: $NAMESRV_ADDR, else {DEFAULT_ADDRESS}]"),
+    _option("--access-key", metavar="NAME", help="Account at brokers with access lists. "
+                 "[default: $ROCKETPOLL_ACCESS_KEY]"),
+    _option("--secret-key", metavar="KEY", help="Key of the account. Other users can see command "
+                 "lines: prefer the variable or a profile. [default: $ROCKETPOLL_SECRET_KEY]"),
+    _option("--tls/--no-tls", default=None, help="Use TLS with name servers and brokers. "
+                 "[default: on if another TLS option is given]"),
+    _option("--tls-ca-file", metavar="FILE", help="PEM file with the authorities to trust. "
+                 "[default: those of the system]"),
+    _option("--tls-cert-file", metavar="FILE", help="PEM file with this client's certificate."),
+    _option("--tls-key-file", metavar="FILE", help="PEM file with its private key. "
+                 "[default: --tls-cert-file]"),
     _option("--tls-verify/--no-tls-verify", default=None,
-                 help="Check the brokers' certificates (they are)."),
+                 help="Verify the brokers' certificates. [default: on]"),
     _option("--tls-server-name", metavar="NAME",
-                 help="Name that the certificates bear, if not the address."),
+                 help="Name in the brokers' certificates. [default: the host of the address]"),
     _option("--max-body-bytes", type=_BODY_BYTES, metavar="N",
-                 help="Most bytes that a compressed body may inflate to (16 MiB)."),
-    _option("--profile", metavar="NAME", help="Section of the file of settings "
-                 f"({PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
+                 help="Size up to which a compressed body is inflated. [default: 16777216]"),
+    _option("--profile", metavar="NAME", help="Section of the profiles file "
+                 f"(${PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
 )  # fmt: skip
-_NUMBERS: Final = {"max-body-bytes": _BODY_BYTES}
+
 _FLAGS: Final = frozenset({"tls", "tls-verify"})
 _FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
 _SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
@@ -127,10 +124,7 @@ class ClusterAccess:
     def command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
         """Return a command line, quoted for a shell, that acts on this cluster wherever it is run.
 
-        Args:
-            verb: The words that name the command, such as ``group seek``.
-            arguments: Its arguments, as they are.
-            options: Its own options, as they are.
+        ``verb`` has the words that name the command, such as ``group seek``.
         """
         words = ["rocketpoll", *verb.split()]
         if any(each.startswith("-") for each in arguments):  # a name, and no option
@@ -152,11 +146,15 @@ class ClusterAccess:
         from rmq_spark.client.transport.remoting_client import Credentials  # noqa: PLC0415  # not for help
 
         given = self.settings
+        for address in filter(None, re.split(r"[;,\s]+", self.name_servers)):
+            _check_address(address)
         credentials = None
         if "access-key" in given or "secret-key" in given:
             for name in ("access-key", "secret-key"):
                 if name not in given:
-                    raise click.UsageError(f"--{name} is missing: the keys belong together")
+                    raise click.UsageError(
+                        f"--{name} is missing. Give --access-key and --secret-key together"
+                    )
             credentials = Credentials(given["access-key"], given["secret-key"])
         try:
             tls = self._tls()
@@ -193,15 +191,28 @@ class ClusterAccess:
 
     @contextmanager
     def admin(self) -> Iterator[Admin]:
-        """Yield an `Admin` of the cluster; an error for an unknown topic suggests the closest one.
-
-        Raises:
-            Failure: The cluster has no topic of a name.
-        """
+        """Yield an `Admin` of the cluster; an error for an unknown topic suggests the nearest."""
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # not for help
 
         with Admin(instance=self.instance()) as admin, explain_missing_topics(admin):
             yield admin
+
+
+def _check_address(address: str) -> None:
+    from rmq_spark.client.transport.connection import parse_address  # noqa: PLC0415  # not for help
+
+    _, scheme, rest = address.partition("://")
+    if scheme:
+        raise click.UsageError(
+            f"--namesrv {address}: an address has no scheme. Write "
+            f"{rest.rstrip('/')}, with the port of a name server, for example localhost:9876"
+        )
+    try:
+        parse_address(address)
+    except ConnectionFailed as error:
+        raise click.UsageError(
+            f"--namesrv {address}: not an address. Write HOST:PORT, for example localhost:9876"
+        ) from error
 
 
 @contextmanager
@@ -210,26 +221,28 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
 
     Name servers drop the topics of brokers that are away: if there is no broker, the topic may well
     exist, and the error must not advise to create it.
-
-    Raises:
-        Failure: The cluster has no topic of a name.
-        BrokerNotFound: It has no broker.
     """
     try:
         yield
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
-        _check_has_brokers(admin, error)
-        near = nearest_name(error.topic, _known_topics(admin))
-        what = f"did you mean {near}? " if near else ""
+        try:
+            admin.masters()
+            near = nearest_name(error.topic, sorted(admin.topics()))
+        except BrokerNotFound as no_broker:
+            raise no_broker from error
+        except RocketPollError:  # the first error tells more
+            near = None
+        what = f"Did you mean {near}? " if near else ""
         raise Failure(
-            f"there is no topic {error.topic}: {what}rocketpoll topic list shows all, "
-            f"rocketpoll topic create {error.topic} makes it"
+            f"there is no topic {error.topic}",
+            f"{what}List all with rocketpoll topic list, or create it with "
+            f"rocketpoll topic create {error.topic}",
         ) from error
     except TopicNotFound as error:
         raise Failure(
-            f"{describe_error(error)}; rocketpoll topic describe shows which brokers have it"
+            describe_error(error), "Run rocketpoll topic describe to see which brokers have it"
         ) from error
 
 
@@ -255,7 +268,7 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
         if os.environ.get(variable)
     }
     if options["namesrv"] == "":  # an unset variable in a script must not lead to this machine
-        raise click.UsageError("--namesrv: needed HOST:PORT, found nothing")
+        raise click.UsageError("--namesrv is empty. Give HOST:PORT, or leave the option out")
     of_profile = {} if profile is None else read_profile(profile)
     given = {name: value for name, value in options.items() if value is not None}
     settings = {**of_environment, **of_profile, **given}
@@ -280,37 +293,33 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
 
 
 def read_profile(name: str) -> Mapping[str, Any]:
-    """Return the settings of a profile, by the names of the options.
-
-    Raises:
-        click.UsageError: There is no such file or section, or it contains something else.
-    """
+    """Return the settings of a profile, by the names of the options."""
     path = _profiles_path(name)
     section, others_may_read = _read_section(name, path)
     found: dict[str, Any] = {}
     for key, text in section.items():
         if not text:
-            raise click.UsageError(f"--profile {name}: {path} has {key} without a value")
+            raise click.UsageError(f"{path}: [{name}] has no value for {key}. Give one")
         if key not in PROFILE_KEYS:
             near = nearest_name(key, PROFILE_KEYS)
-            hint = f"did you mean {near}?" if near else f"there are {', '.join(PROFILE_KEYS)}"
-            raise click.UsageError(f"--profile {name}: {path} has {key}, which is none: {hint}")
+            hint = f"Did you mean {near}?" if near else f"Use one of {', '.join(PROFILE_KEYS)}"
+            raise click.UsageError(f'{path}: [{name}] has the unknown setting "{key}". {hint}')
         if key in _FLAGS:
             if text.lower() not in _BOOLEANS:
-                raise click.UsageError(f"--profile {name}: {key} is true or false, not {text!r}")
+                raise click.UsageError(f"{path}: [{name}] {key} = {text}. Write true or false")
             found[key] = _BOOLEANS[text.lower()]
-        elif key in _NUMBERS:
+        elif key == "max-body-bytes":
             try:
-                found[key] = _NUMBERS[key](text)
+                found[key] = _BODY_BYTES(text)
             except click.BadParameter as error:
                 raise click.UsageError(
-                    f"--profile {name}: {path} has {key} = {text}: {error.message}"
+                    f"{path}: [{name}] {key} = {text}: {error.message}"
                 ) from error
         else:
-            found[key] = _expand_user(text) if key in _FILES else text
+            found[key] = os.path.expanduser(text) if key in _FILES else text  # noqa: PTH111  # where there is no home, it stays
     if others_may_read and not _SECRETS.isdisjoint(found):
         click.echo(
-            f"rocketpoll: {path} holds secrets, and other users can read it: chmod 600 {path}",
+            f"rocketpoll: other users can read the secrets in {path}. Run chmod 600 {path}",
             err=True,
         )
     return found
@@ -324,24 +333,24 @@ def _read_section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
             text = file.read(_PROFILES_SIZE_MAX)
             mode = os.fstat(file.fileno()).st_mode
         if len(text) == _PROFILES_SIZE_MAX:
-            raise click.UsageError(f"--profile {name}: {path} is too large for a file of profiles")
+            raise click.UsageError(
+                f"--profile {name}: {path} has more than {_PROFILES_SIZE_MAX} characters. "
+                f"Point {PROFILES_VARIABLE} at a file of profiles"
+            )
         parser.read_string(text, str(path))
     except OSError as error:
         raise click.UsageError(
-            f"--profile {name}: {path} cannot be read: {error.strerror}; make it, [{name}] with "
-            "namesrv = HOST:PORT"
+            f"--profile {name}: cannot read {path}: {error.strerror}. Create it with the lines "
+            f'"[{name}]" and "namesrv = HOST:PORT"'
         ) from error
     except (configparser.Error, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--profile {name}: {path} is no INI file: {error}") from error
+        raise click.UsageError(f"--profile {name}: {path} is not an INI file: {error}") from error
     if not parser.has_section(name):
         there = ", ".join(parser.sections()) or "none"
-        raise click.UsageError(f"--profile {name}: {path} has no such section; there is {there}")
+        raise click.UsageError(
+            f"--profile {name}: {path} has no section [{name}]. Add it, or use one of: {there}"
+        )
     return dict(parser.items(name)), bool(mode & _READABLE_BY_OTHERS)
-
-
-def _expand_user(path: str) -> str:
-    """Return a path with ~ replaced by the user's home directory, as in shells."""
-    return os.path.expanduser(path)  # noqa: PTH111  # where there is none, it stays as it is
 
 
 def _profiles_path(name: str) -> Path:
@@ -352,22 +361,6 @@ def _profiles_path(name: str) -> Path:
         return Path(configured or Path.home() / ".config") / _PROFILES_FILE
     except RuntimeError as error:  # an account of no name, as containers have
         raise click.UsageError(
-            f"--profile {name}: this account has no home directory; {PROFILES_VARIABLE} names the "
-            "file of profiles"
+            f"--profile {name}: this account has no home directory. Set {PROFILES_VARIABLE} to "
+            "the path of the profiles file"
         ) from error
-
-
-def _check_has_brokers(admin: Admin, missing: RouteNotFound) -> None:
-    try:
-        admin.masters()
-    except BrokerNotFound as error:
-        raise error from missing
-    except RocketPollError:  # the first error tells more
-        return
-
-
-def _known_topics(admin: Admin) -> list[str]:
-    try:
-        return sorted(admin.topics())
-    except RocketPollError:  # the first error tells more
-        return []

@@ -2,14 +2,15 @@
 
     0 done   1 failed   2 wrong usage   10 looked, and found something unhealthy   130 interrupted
 
-Errors of the client have the place and the reason; the remedy for a user of the command line is
-added here.
+Errors of the client have the place and the reason; this module adds the remedy for a user of the
+command line.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from rmq_spark.cli.shell.output import escape_unprintable
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
+    ClientError,
     ConnectionClosed,
     ConnectionFailed,
     NoNameServer,
@@ -33,49 +35,77 @@ from rmq_spark.client.errors import (
     SystemBusy,
     TlsFailed,
 )
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import RocketPollError, sanitize
 
 FAILED: Final = 1
 USAGE: Final = 2
 UNHEALTHY: Final = 10
 INTERRUPTED: Final = 130
 
-_BROKERS_REMEDY: Final = "rocketpoll cluster health shows which brokers answer"
-_KEYS_REMEDY: Final = "take keys that may (--access-key, --profile), or change the topic's --perm"
-_ACL_EXCEPTION: Final = "AclException"
-"""A word in what RocketMQ 4.9 says where its access list forbids something; the code is 1."""
+_BROKERS_REMEDY: Final = "Run rocketpoll cluster health to see which brokers answer"
+_KEYS_REMEDY: Final = (
+    "Use keys that have the permission (--access-key, --profile), or change the topic's --perm"
+)
+_REMARKS: Final = {
+    "AclException": _KEYS_REMEDY,  # RocketMQ 4.9's access lists
+    "filter message by": "Set enablePropertyFilter=true at the broker",
+}
+"""Remedies by words in the remark of an error whose code says nothing."""
 
 _FOREIGN_SERVER_ERRORS: Final = (ProtocolError, ConnectionClosed, RequestTimeout, TlsFailed)
 """Errors of a name server's address at which something else listens."""
 
 _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
-    (NoNameServer, "name another by --namesrv, or start one: rocketpoll broker"),
-    (TlsFailed, "--tls-ca-file names the authority to trust; leave --tls out if it speaks none"),
+    (NoNameServer, "Start one (rocketpoll broker), or give another address with --namesrv"),
+    (TlsFailed, "The options are --tls, --tls-ca-file, --tls-cert-file and --tls-server-name"),
     (ConnectionFailed, _BROKERS_REMEDY),
-    (ConnectionClosed, "is it the port of a name server? Does it speak TLS (--tls)?"),
-    (RequestTimeout, "is it the port of a name server or broker? Does it speak TLS (--tls)?"),
-    (ProtocolError, "give the port of a name server, as --namesrv localhost:9876"),
-    (BrokerNotFound, "start one that registers there, or see rocketpoll cluster info"),
+    (ConnectionClosed, "Give the port of a name server, and --tls if it speaks TLS"),
+    (
+        RequestTimeout,
+        (
+            "Try again. If it never answers, give the port of a name server, and --tls if it "
+            "speaks TLS"
+        ),
+    ),
+    (ProtocolError, "Give the port of a name server, for example --namesrv localhost:9876"),
+    (
+        BrokerNotFound,
+        "Start a broker that registers there, or run rocketpoll cluster info to see those known",
+    ),
     (NoPermission, _KEYS_REMEDY),
-    (NotSupported, "rocketpoll cluster info shows the brokers' versions"),
-    (SubscriptionRejected, "conditions in SQL92 need enablePropertyFilter=true at the broker"),
-    (SystemBusy, "try again later, or slower"),
+    (NotSupported, "Run rocketpoll cluster info to see the brokers' versions"),
+    (SubscriptionRejected, "Correct --tags or --sql"),
+    (SystemBusy, "Try again later, or send more slowly"),
 )
 
 
 class Failure(click.ClickException):
-    """A reason to stop, worded for the user."""
+    """A reason to stop: a problem, and the remedy as an imperative, if there is one."""
 
     exit_code = FAILED
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}. {remedy}" if remedy else problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+def explain_error(error: RocketPollError) -> Failure:
+    """Return an error of the client in the words of the command line, with the remedy."""
+    problem = str(error)
+    if isinstance(error, NoNameServer) and error.tries:
+        problem = f"no name server answers: {'; '.join(map(_describe_try, error.tries))}"
+    elif isinstance(error, ClientError):
+        problem = _describe_try(error)
+    remedy = (
+        _BROKERS_REMEDY if isinstance(error, ConnectionClosed) else _remedy_of(_root_cause(error))
+    )
+    return Failure(" ".join(problem.split()), remedy)
 
 
 def describe_error(error: RocketPollError) -> str:
     """Return an error of the client on one line, with the remedy."""
-    text = " ".join(str(error).split())
-    remedy = (
-        _BROKERS_REMEDY if isinstance(error, ConnectionClosed) else _remedy_of(_root_cause(error))
-    )
-    return f"{text}; {remedy}" if remedy else text
+    return explain_error(error).message
 
 
 def print_error(program: str, message: str) -> None:
@@ -127,7 +157,19 @@ def _root_cause(error: RocketPollError) -> RocketPollError:
     return error
 
 
-def _remedy_of(error: RocketPollError) -> str | None:
-    if isinstance(error, BrokerRefused) and _ACL_EXCEPTION in (error.remark or ""):
-        return _KEYS_REMEDY
-    return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), None)
+def _describe_try(error: ClientError) -> str:
+    """Return an error without the remedy that it has for programs, if this module has a better."""
+    if type(error) is ConnectionFailed:
+        return f"cannot connect to {sanitize(error.address)}: {error.why}"
+    return str(error)
+
+
+def _remedy_of(error: RocketPollError) -> str:
+    if isinstance(error, BrokerRefused):
+        for words, remedy in _REMARKS.items():
+            if words in (error.remark or ""):
+                return remedy
+    tries = error.tries if isinstance(error, NoNameServer) else ()
+    if tries and all(isinstance(each.__cause__, socket.gaierror) for each in tries):
+        return "Correct the host name in --namesrv"
+    return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 from socketserver import TCPServer
 from typing import Any, Final
 
@@ -22,18 +25,36 @@ CLIENT_TIMEOUT_SECONDS: Final = 10.0
 
 @contextmanager
 def explain_port_errors(host: str, port: int) -> Iterator[None]:
-    """Turn the error for a port that cannot be opened into a Failure with the remedy.
-
-    Raises:
-        Failure: The port is in use, or the address is not this machine's.
-    """
+    """Turn the error for a port that cannot be opened into a Failure with the remedy."""
     try:
         yield
     except OSError as error:
         raise Failure(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port or "
-            "--host"
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            "Choose another --port or --host",
         ) from error
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """A handler of requests that writes no log, and drops slow clients."""
+
+    timeout = CLIENT_TIMEOUT_SECONDS
+
+    def send_body(
+        self, status: HTTPStatus, kind: str, body: bytes, *headers: tuple[str, str]
+    ) -> None:
+        """Send a response; without the body for HEAD."""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # http.server's name
+        """Suppress the log of single requests."""
 
 
 class BoundedHttpServer(ThreadingHTTPServer):
@@ -42,11 +63,6 @@ class BoundedHttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
-        """Listen.
-
-        Raises:
-            OSError: The port is in use, or the address is not this machine's.
-        """
         self._client_permits = threading.BoundedSemaphore(CLIENTS_MAX)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)
@@ -58,15 +74,16 @@ class BoundedHttpServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
-    def serve_until_signal(self, on_ready: Callable[[], object]) -> None:
-        """Serve until SIGTERM or SIGINT; ``on_ready`` is called once clients are served."""
-        stop = threading.Event()
+    def serve_until_signal(self, greeting: str) -> None:
+        """Serve until SIGTERM or SIGINT; print a greeting once clients are served."""
+        stop: SimpleQueue[None] = SimpleQueue()  # its put is reentrant: an Event could deadlock
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, lambda *_: stop.put(None))
         name = type(self).__name__
         threading.Thread(target=self.serve_forever, name=name, daemon=True).start()
-        on_ready()
-        stop.wait()
+        sys.stdout.write(greeting)
+        sys.stdout.flush()
+        stop.get()
         self.shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:

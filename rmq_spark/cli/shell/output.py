@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import click
 import orjson
 
+from rmq_spark.wire.message_queue import MessageQueue
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -52,11 +54,16 @@ class ByteSize(int):
         return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def queue_fields(queue: MessageQueue) -> dict[str, object]:
+    """Return the columns that name a queue."""
+    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
+
+
 def output_option(function: _Function) -> _Function:
     """Add ``-o``, which a command passes to `show_rows` or `show_document`."""
     return click.option(
         "-o", "--output", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True,
-        help="What to print it as.",
+        help="Output format.",
     )(function)  # fmt: skip
 
 
@@ -86,8 +93,8 @@ def escape_for_terminal(text: str) -> str:
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, empty_text: str) -> None:
-    """Print rows of these columns; ``empty_text`` goes to stderr if there are none."""
-    rows = list(rows)
+    """Print rows, which need not have all columns; ``empty_text`` goes to stderr for none."""
+    rows = [{**dict.fromkeys(columns), **row} for row in rows]
     if output == "table":
         if rows:
             _show_table(rows, columns)

@@ -10,10 +10,9 @@ Times without a zone are in this machine's.
 
 from __future__ import annotations
 
-import math
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -36,20 +35,37 @@ _SECONDS_MAX: Final = 1e9
 """A limit: thirty years of seconds."""
 
 
-class PositiveFloat(click.FloatRange):
+class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
     """Parses a number above 0, or one that is not below a minimum."""
 
+    name = "number"
+
     def __init__(self, minimum: float = 0.0, maximum: float = _SECONDS_MAX) -> None:
-        super().__init__(minimum, maximum, min_open=not minimum)
+        self._minimum, self._maximum = minimum, maximum
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the number in a text."""
-        number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is not a number.", param, ctx)
+        least = f"at least {self._minimum:g}" if self._minimum else "above 0"
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not (number > 0 and self._minimum <= number <= self._maximum):  # nor is NaN
+            self.fail(f"{value} is not {least} and at most {self._maximum:,.0f}", param, ctx)
         return number
+
+
+def parse_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Return the values of an option that is ``NAME=VALUE``, by name."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"{option} {text} has no name or no =. Write NAME=VALUE")
+        pairs[name] = value
+    return pairs
 
 
 _UNITS: Final = {
@@ -65,7 +81,7 @@ _DURATION_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?")
 _MS_DIGITS: Final = 13
 _TIME_FORMS: Final = (
-    "@-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z or milliseconds, @1795424400000"
+    "@-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z or @1795424400000 (milliseconds)"
 )
 
 
@@ -87,42 +103,26 @@ class TopicPosition(NamedTuple):
     number: int = 0
 
 
-class PositionType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
-    """Parses positions on the command line."""
-
-    name = "place"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> TopicPosition:
-        """Return the position in a text."""
-        if isinstance(value, TopicPosition):
-            return value
-        text = str(value).strip()
-        if text in (PositionKind.START.value, PositionKind.END.value):
-            return TopicPosition(PositionKind(text))
-        if text.startswith("@"):
-            try:
-                return TopicPosition(PositionKind.TIME, parse_time_ms(text[1:], time.time()))
-            except ValueError as error:
-                self.fail(str(error), param, ctx)
-        if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
-            signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
-            return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
-        return self.fail(
-            f"{text!r} is none of start, end, -10, +10, 42 and {_TIME_FORMS}", param, ctx
-        )
-
-
-POSITION: Final = PositionType()
+def parse_position(text: str) -> TopicPosition:
+    """Return the position in a text; the type of an option."""
+    text = text.strip()
+    if text in (PositionKind.START.value, PositionKind.END.value):
+        return TopicPosition(PositionKind(text))
+    if text.startswith("@"):
+        try:
+            return TopicPosition(PositionKind.TIME, parse_time_ms(text[1:], time.time()))
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
+        signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
+        return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
+    raise click.BadParameter(
+        f"{text!r} is not a position. Write start, end, -10, +10, 42, or a time: {_TIME_FORMS}"
+    )
 
 
 def parse_time_ms(text: str, now: float) -> int:
-    """Return the time in a text, in ms since the epoch; ``now`` is in seconds.
-
-    Raises:
-        ValueError: The text is not a time, or is a time in the future.
-    """
+    """Return the time in a text, in ms since the epoch; ``now`` is in seconds."""
     text = text.strip()
     ago = _RELATIVE_TIME.fullmatch(text)
     if ago:
@@ -133,19 +133,24 @@ def parse_time_ms(text: str, now: float) -> int:
         return found
     if text.isascii() and text.isdigit():
         if len(text) != _MS_DIGITS:
-            raise ValueError(f"@{text} needs {_MS_DIGITS} digits, milliseconds since 1970")
+            raise ValueError(
+                f"@{text} is not a time in milliseconds since 1970. Write {_MS_DIGITS} digits"
+            )
         return int(text)
     try:
         moment = (
             _today_at(text, now)
             if _CLOCK.fullmatch(text)
-            else datetime.fromisoformat(_with_utc_offset(text))
+            else datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))  # 3.10 knows no Z
         )
         found = int(moment.timestamp() * 1_000)  # one without a zone is this machine's
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"@{text} is no time: write {_TIME_FORMS}") from None
+        raise ValueError(f"@{text} is not a time. Write {_TIME_FORMS}") from None
     if found > now * 1_000:
-        raise ValueError(f"@{text} is still to come; with a date it could be another day's")
+        raise ValueError(
+            f"@{text} is in the future. Add a date to mean another day, for example "
+            "@2026-11-23T18:00"
+        )
     if found < 0:
         raise ValueError(f"@{text} is before 1970")
     return found
@@ -156,11 +161,6 @@ def _today_at(text: str, now: float) -> datetime:
     hours, minutes, *seconds = text.split(":")
     at = today.replace(hour=int(hours), minute=int(minutes), second=0, microsecond=0)
     return at + timedelta(seconds=float(seconds[0]) if seconds else 0)
-
-
-def _with_utc_offset(text: str) -> str:
-    """Return a text in the form that Python 3.10 parses, which does not accept Z."""
-    return re.sub(r"[zZ]$", "+00:00", text)
 
 
 # ---- Queues as users name them, ``3`` or ``broker-a:3``, and where a place is in each of a
@@ -183,33 +183,19 @@ class QueueName(NamedTuple):
         return queue.queue_id == self.queue_id and self.broker_name in (None, queue.broker_name)
 
     def require_match(self, queues: Collection[MessageQueue], topic: str) -> None:
-        """Raise an error if no queue of a topic matched.
-
-        Raises:
-            Failure: There was none.
-        """
+        """Raise an error if no queue of a topic matched."""
         if not queues:
             raise Failure(
-                f"{topic} has no queue {self}: rocketpoll topic describe {topic} shows them"
+                f"{topic} has no queue {self}", f"List them with rocketpoll topic describe {topic}"
             )
 
 
-class QueueType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
-    """Parses queues on the command line."""
-
-    name = "queue"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> QueueName:
-        """Return the queue that a text names."""
-        found = _QUEUE_FORM.fullmatch(str(value))
-        if found is None:
-            self.fail(f"{value!r} is no queue: write 3, or broker-a:3", param, ctx)
-        return QueueName(found["broker"], int(found["number"]))
-
-
-QUEUE: Final = QueueType()
+def parse_queue(text: str) -> QueueName:
+    """Return the queue that a text names; the type of an option."""
+    found = _QUEUE_FORM.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a queue. Write 3, or broker-a:3")
+    return QueueName(found["broker"], int(found["number"]))
 
 
 def resolve_ranges(
@@ -219,10 +205,6 @@ def resolve_ranges(
 
     Relative positions count from the ends: -10 before the end, +5 after the start. Ranges never
     exceed the queue.
-
-    Raises:
-        Failure: The topic has no queue of that name.
-        RouteNotFound: There is no such topic.
     """
     from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, resolve_read_ranges  # noqa: PLC0415  # not for help
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import click
 
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import ByteSize
 
@@ -29,30 +29,25 @@ _ROCKETPOLL_MODULES: Final = ("__init__.py", "errors.py")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
-@click.command(
-    cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
-    example="rocketpoll archive dist/rocketpoll.zip",
-)
+@click.command(cls=CommandWithExample, example="rocketpoll archive dist/rocketpoll.zip")
 @click.argument("file", type=click.Path(path_type=Path))
 def archive(file: Path) -> None:
-    """Write an archive of the Spark source and sink, for --py-files, and say how to use it.
+    """Write an archive of the Spark source and sink for --py-files, and print how to use it.
 
-    FILE is where to write it, as dist/rocketpoll.zip. Directories that are missing are made, and
-    named.
+    FILE is the archive to write, for example dist/rocketpoll.zip. Missing directories are created.
     """
     if file.suffix != ".zip":
         raise click.UsageError(
-            f"the name has to end with .zip, or Spark does not take it for an archive: {file}"
+            f"{file} does not end with .zip: Spark would not recognize the archive. Rename it"
         )
     missing = [each for each in reversed(file.parents) if not each.exists()]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_archive(file)
     except OSError as error:
-        raise Failure(str(error)) from error
+        raise Failure(f"cannot write {file}: {error.strerror or error}") from error
     for directory in missing:
-        sys.stderr.write(f"made the directory {directory}\n")
+        sys.stderr.write(f"created the directory {directory}\n")
     sys.stderr.write(f"wrote {file}, {ByteSize(file.stat().st_size)}\n")
     quoted = shlex.quote(str(file))
     sys.stdout.write(f"PYTHONPATH={quoted} spark-submit --py-files {quoted} PROGRAM.py\n")

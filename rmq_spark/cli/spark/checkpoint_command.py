@@ -15,14 +15,15 @@ from urllib.parse import urlparse
 import click
 
 from rmq_spark.cli.groups.group_command import confirm_moves
-from rmq_spark.cli.groups.group_seek import apply_seek
+from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek
 from rmq_spark.cli.groups.group_state import is_unknown_group
-from rmq_spark.cli.shell.command_tree import HELP_SETTINGS, CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import (
     local_time,
     output_option,
+    queue_fields,
     show_document,
     show_rows,
     write_text,
@@ -58,76 +59,78 @@ _COLUMNS: Final = (
 )
 
 
+def _source_id(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
 @click.command(
     cls=CommandWithExample,
-    context_settings=HELP_SETTINGS,
     example="rocketpoll checkpoint ~/checkpoints/orders --lag\n"
     "rocketpoll checkpoint ~/checkpoints/orders --to-group billing --dry-run\n"
     "rocketpoll checkpoint ~/checkpoints/orders --start",
 )
 @click.argument("directory")
 @click.option(
-    "--all", "is_all", is_flag=True, help=f"All batches, not only the last {_BATCHES_SHOWN}."
+    "--all", "is_all", is_flag=True, help=f"Show all batches. [default: the last {_BATCHES_SHOWN}]"
 )
-@click.option("--lag", is_flag=True, help="Show how far the query is behind, queue by queue.")
+@click.option("--lag", is_flag=True, help="Show the lag of the query, queue by queue.")
 @click.option("--to-group", "group", metavar="GROUP",
-              help="Have a group go on where the query is; it is made if need be.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="With --to-group: show it, and change nothing.")
-@click.option("--yes", is_flag=True, help="With --to-group: do not ask.")
-@click.option("--start", is_flag=True, help="Print option startingOffsets to go on behind a batch, "
-              "and no more.")  # fmt: skip
-@click.option("--batch", type=int, metavar="N", help="That batch (the last that was committed).")
-@click.option("--source", metavar="N",
-              help="Source of the query, by its number or name, if it has several.")  # fmt: skip
+              help="Move a group to the position of the query; create it if needed.")  # fmt: skip
+@click.option("--dry-run", is_flag=True,
+              help="With --to-group: show the moves, and change nothing.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="With --to-group: do not ask for confirmation.")
+@click.option("--start", is_flag=True, help="Print only the option startingOffsets with which "
+              "another query continues after a batch.")  # fmt: skip
+@click.option("--batch", type=int, metavar="N",
+              help="Batch for --start or --to-group. [default: the last committed]")  # fmt: skip
+@click.option("--source", metavar="N", type=_source_id,
+              help="Source of the query, by number or name. Needed for --start and --to-group if "
+              "there are several.")  # fmt: skip
 @output_option
 @connection_options
 def checkpoint(directory: str, *, output: str, access: ClusterAccess, **how: Any) -> None:
-    """Show what a streaming query's checkpoint says, and have others go on from it.
+    """Show a streaming query's checkpoint and lag, and let others continue from it.
 
     DIRECTORY is the query's checkpointLocation: a local directory, or a URL that Spark can read.
-    Only --lag and --to-group ask the cluster.
+    Only --lag and --to-group connect to the cluster.
     """
     ways = [name for name in ("is_all", "lag", "group", "start") if how[name]]
     if len(ways) > 1:
-        raise click.UsageError("--all, --lag, --to-group and --start: one at a time")
+        raise click.UsageError("--all, --lag, --to-group and --start exclude each other. Give one")
     if not {"group", "start"} & {*ways} and (how["batch"], how["source"]) != (None, None):
-        raise click.UsageError("--batch and --source are for --start and --to-group")
-    if how["dry_run"] and not how["group"]:
-        raise click.UsageError("--dry-run is for --to-group")
-    if how["yes"] and not how["group"]:
-        raise click.UsageError("--yes is for --to-group")
-    source = None if how["source"] is None else _parse_source(how["source"])
+        raise click.UsageError("--batch and --source need --start or --to-group. Add one of them")
+    if (how["dry_run"] or how["yes"]) and not how["group"]:
+        raise click.UsageError("--dry-run and --yes need --to-group. Add it")
+    source, number = how["source"], how["batch"]
     try:
-        if how["start"]:
-            write_text(f"{_starting_offsets(directory, how['batch'], source or 0)}\n")
-        elif how["lag"]:
-            _show_lag(_read_batches(directory), access, output)
-        elif how["group"]:
-            batch = _select_batch(directory, how["batch"])
-            _move_group(
-                batch,
-                how["group"],
-                source,
-                access,
-                output,
-                is_dry_run=how["dry_run"],
-                yes=how["yes"],
-            )
-        else:
-            _show_batches(_read_batches(directory), output, is_all=how["is_all"])
-    except BrokenPipeError:
-        raise
+        with _spark_session(directory) as spark:
+            if how["start"]:
+                start = starting_offsets(
+                    directory, batch_id=number, source=source or 0, spark=spark
+                )
+            else:
+                batches = read_checkpoint(directory, spark)
+                batch = (
+                    latest_batch(batches)
+                    if number is None
+                    else find_batch(directory, batches, number)
+                )
     except (SparkError, OSError) as error:
         raise Failure(str(error)) from error
-
-
-def _parse_source(text: str) -> int | str:
-    return int(text) if text.isdigit() else text
-
-
-def _starting_offsets(directory: str, batch: int | None, source: int | str) -> str:
-    with _spark_session(directory) as spark:
-        return starting_offsets(directory, batch_id=batch, source=source, spark=spark)
+    if how["start"]:
+        write_text(f"{start}\n")
+    elif how["lag"]:
+        _show_lag(batch, access, output)
+    elif how["group"]:
+        with access.admin() as admin:
+            moves = plan_moves(admin, how["group"], _query_positions(admin, batch), source)
+            with confirm_moves(
+                how["group"], moves, output, is_dry_run=how["dry_run"], yes=how["yes"]
+            ):
+                if not how["dry_run"]:
+                    _apply_moves(admin, how["group"], moves)
+    else:
+        _show_batches(batches, output, is_all=how["is_all"])
 
 
 @contextmanager
@@ -138,7 +141,7 @@ def _spark_session(location: str) -> Iterator[SparkSession | None]:
         return
     if not has_pyspark():
         raise SparkError(
-            f"{location} is read by Spark, and this Python has no pyspark: {INSTALL_PYSPARK}"
+            f"reading {location} needs Spark, and this Python has no pyspark. Run {INSTALL_PYSPARK}"
         )
     from pyspark.sql import SparkSession  # noqa: PLC0415  # brings Java
 
@@ -149,30 +152,15 @@ def _spark_session(location: str) -> Iterator[SparkSession | None]:
         spark.stop()
 
 
-def _read_batches(directory: str) -> list[CheckpointedBatch]:
-    with _spark_session(directory) as spark:
-        return read_checkpoint(directory, spark)
-
-
-def _select_batch(directory: str, batch_id: int | None) -> CheckpointedBatch:
-    batches = _read_batches(directory)
-    return latest_batch(batches) if batch_id is None else find_batch(directory, batches, batch_id)
-
-
 def _query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPosition]:
-    """Return the positions of a query, some of whose queues may be gone.
-
-    Raises:
-        RouteNotFound: Its topics no longer exist, or are another cluster's.
-    """
+    """Return the positions of a query, some of whose queues may be gone."""
     places = query_positions(admin, batch)
     if places and all(each.end is None for each in places):
         admin.route(places[0].queue.topic)
     return places
 
 
-def _show_lag(batches: Sequence[CheckpointedBatch], access: ClusterAccess, output: str) -> None:
-    batch = latest_batch(batches)
+def _show_lag(batch: CheckpointedBatch, access: ClusterAccess, output: str) -> None:
     with access.admin() as admin:
         places = _query_positions(admin, batch)
     document = {
@@ -183,7 +171,7 @@ def _show_lag(batches: Sequence[CheckpointedBatch], access: ClusterAccess, outpu
         "queues": [
             {
                 "source": each.source,
-                **_queue(each.queue),
+                **queue_fields(each.queue),
                 "next": each.next_offset,
                 "end": "gone" if each.end is None else each.end,
                 "behind": each.behind,
@@ -195,37 +183,32 @@ def _show_lag(batches: Sequence[CheckpointedBatch], access: ClusterAccess, outpu
     show_document(document, output)
 
 
-def _move_group(
-    batch: CheckpointedBatch,
-    group: str,
-    source: int | str | None,
-    access: ClusterAccess,
-    output: str,
-    *,
-    is_dry_run: bool,
-    yes: bool,
-) -> None:
-    with access.admin() as admin:
-        moves = plan_moves(admin, group, _query_positions(admin, batch), source)
-        with confirm_moves(group, moves, output, is_dry_run=is_dry_run, yes=yes):
-            if is_dry_run:
-                return
-            if is_unknown_group(
-                admin, group
-            ):  # 5.x stores no offsets of a group that was never made
-                admin.create_group(group)
-            apply_seek(admin, group, moves, TopicPosition(PositionKind.OFFSET), is_all=False)
+def _apply_moves(admin: Admin, group: str, moves: Sequence[OffsetMove]) -> None:
+    if is_unknown_group(admin, group):  # 5.x stores no offsets of a group that was never made
+        admin.create_group(group)
+    apply_seek(admin, group, moves, TopicPosition(PositionKind.OFFSET), is_all=False)
 
 
 def _show_batches(batches: Sequence[CheckpointedBatch], output: str, *, is_all: bool) -> None:
     shown = batches if is_all else batches[-_BATCHES_SHOWN:]
     if output != "table":
-        rows = [_row(batch, *each) for batch in shown for each in _positions(batch)]
-        show_rows(rows, _COLUMNS, output, empty_text="no source of it is rocketpoll's")
+        rows = [
+            {
+                "batch": batch.batch_id,
+                "committed": batch.is_committed,
+                "source": source,
+                **queue_fields(queue),
+                "next": position.next_offset,
+                "last_read_was_stored": local_time(position.stored_ms or 0),
+            }
+            for batch in shown
+            for source, queue, position in _positions(batch)
+        ]
+        show_rows(rows, _COLUMNS, output, empty_text="no rocketpoll source in these batches")
         return
     if len(shown) < len(batches):
-        hidden = format_count(len(batches) - len(shown), "earlier batch is", "earlier batches are")
-        write_text(f"{hidden} not shown: --all\n")
+        hidden = format_count(len(batches) - len(shown), "earlier batch", "earlier batches")
+        write_text(f"{hidden} not shown. Add --all to see them\n")
     for batch in shown:
         write_text("".join(f"{line}\n" for line in _batch_lines(batch)))
 
@@ -236,28 +219,11 @@ def _positions(batch: CheckpointedBatch) -> Iterator[tuple[int | str, MessageQue
             yield source, queue, position
 
 
-def _row(
-    batch: CheckpointedBatch, source: int | str, queue: MessageQueue, position: QueuePosition
-) -> dict[str, object]:
-    return {
-        "batch": batch.batch_id,
-        "committed": batch.is_committed,
-        "source": source,
-        **_queue(queue),
-        "next": position.next_offset,
-        "last_read_was_stored": local_time(position.stored_ms or 0),
-    }
-
-
-def _queue(queue: MessageQueue) -> dict[str, object]:
-    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
-
-
 def _batch_lines(batch: CheckpointedBatch) -> Iterator[str]:
     state = "committed" if batch.is_committed else "not committed"
     yield f"batch {batch.batch_id}  {_time(batch.timestamp_ms)}  {state}"
     if not batch.offsets:
-        yield "  no source of it is rocketpoll's"
+        yield "  no rocketpoll source"
     for source, queue, position in _positions(batch):
         stored = "" if position.stored_ms is None else f"  last stored {_time(position.stored_ms)}"
         name = f"{queue.topic} > {queue.broker_name} > {queue.queue_id}"

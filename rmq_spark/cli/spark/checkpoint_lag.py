@@ -66,18 +66,13 @@ def total_behind(positions: Sequence[QueryPosition]) -> int:
 def plan_moves(
     admin: Admin, group: str, positions: Sequence[QueryPosition], source: int | str | None
 ) -> list[OffsetMove]:
-    """Plan the moves of a group to the positions of a query's source.
-
-    Raises:
-        Failure: There is no such source, or several and none is named, or its queues no longer
-            exist.
-    """
+    """Plan the moves of a group to the positions of a query's source."""
     sources = dict.fromkeys(each.source for each in positions)
     there = ", ".join(map(str, sources)) or "none"
     if source is None and len(sources) > 1:
-        raise Failure(f"the query has the sources {there}: name one by --source")
+        raise Failure(f"the query has several sources: {there}", "Choose one with --source")
     if source is not None and source not in sources:
-        raise Failure(f"source {source} is none of rocketpoll's; these are: {there}")
+        raise Failure(f"source {source} is not a rocketpoll source", f"Use one of: {there}")
     chosen = [each for each in positions if source is None or each.source == source]
     committed = {
         lag.queue: lag.consumer_offset
@@ -91,7 +86,8 @@ def plan_moves(
     ]
     if not moves:
         raise Failure(
-            "none of the checkpoint's queues is there: rocketpoll checkpoint DIR --lag shows them, "
-            "rocketpoll cluster info the brokers"
+            "none of the checkpoint's queues exists",
+            "Compare them (rocketpoll checkpoint DIR --lag) with the brokers (rocketpoll cluster "
+            "info)",
         )
     return moves

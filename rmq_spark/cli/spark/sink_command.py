@@ -27,7 +27,7 @@ _BATCHES_SHOWN: Final = 20
 
 @click.group(cls=CommandGroup)
 def sink() -> None:
-    """List, show and forget what queries have committed with delivery=exactly_once."""
+    """List, show and forget what queries committed with delivery=exactly_once."""
 
 
 @sink.command("list", example="rocketpoll sink list bills")
@@ -35,11 +35,11 @@ def sink() -> None:
 @output_option
 @connection_options
 def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
-    """List the queries and batch writes that have committed to a topic, or to any.
+    """List the queries and batch writes that have committed to a topic.
 
-    A sink with a broker stages its rows there, and only its last batch is known; without a topic,
-    these alone are listed. The others commit by manifests. Repeats are batches that were run again
-    after they had counted: readers pass them over.
+    Sinks with a broker stage their rows there, and only their last batch is known. Without a
+    topic, only these are listed. The others commit with manifests. "repeats" counts batches that
+    ran again after they were committed: readers skip them.
     """
     with access.admin() as admin:
         by_sink: dict[str, list[SinkBatch]] = {}
@@ -52,7 +52,6 @@ def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
         rows.append(
             {
                 "sink": name,
-                "broker": None,
                 "last_batch": counting[-1].id.batch_id,
                 "batches": len(counting),
                 "rows": sum(batch.row_count for batch in counting),
@@ -65,15 +64,12 @@ def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
             "sink": each.name,
             "broker": each.broker_name,
             "last_batch": each.state.batch_id,
-            "batches": None,
-            "rows": None,
-            "repeats": None,
             "last": local_time(each.state.committed_ms),
         }
         for each in staged
     ]
     columns = ["sink", "broker", "last_batch", "batches", "rows", "repeats", "last"]
-    none = "no sink has staged batches here" if topic is None else _nothing_committed(topic)
+    none = "no sink has staged batches" if topic is None else f"nothing was committed to {topic}"
     show_rows(rows, columns, output, empty_text=none)
 
 
@@ -81,11 +77,11 @@ def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
 @click.argument("topic", metavar="TOPIC")
 @click.argument("name", metavar="[SINK]", required=False)
 @click.option("-n", "--count", type=click.IntRange(1), default=_BATCHES_SHOWN, show_default=True,
-              metavar="N", help="The latest N.")  # fmt: skip
+              metavar="N", help="Show the latest N batches.")  # fmt: skip
 @output_option
 @connection_options
 def show(topic: str, name: str | None, count: int, output: str, access: ClusterAccess) -> None:
-    """Show the latest batches that were committed to a topic, by all sinks or by one."""
+    """Show the latest batches committed to a topic."""
     with access.admin() as admin:
         batches, staged = _committed_batches(topic, admin), _staged_sinks(topic, admin)
     found = [
@@ -93,7 +89,6 @@ def show(topic: str, name: str | None, count: int, output: str, access: ClusterA
             batch.stored_ms,
             {
                 "sink": _name_of(batch.id),
-                "broker": None,
                 "batch": batch.id.batch_id,
                 "rows": batch.row_count,
                 "bytes": batch.body_bytes,
@@ -114,7 +109,6 @@ def show(topic: str, name: str | None, count: int, output: str, access: ClusterA
                 "rows": each.state.rows,
                 "bytes": each.state.body_bytes,
                 "stored": local_time(each.state.committed_ms),
-                "run": None,
                 "counts": True,
             },
         )
@@ -124,36 +118,35 @@ def show(topic: str, name: str | None, count: int, output: str, access: ClusterA
         found.sort(key=lambda each: each[0])
     rows = [row for _, row in found if name is None or row["sink"] == name]
     if name is not None and not rows:
-        raise Failure(f"{name} has committed nothing to {topic}: rocketpoll sink list {topic}")
+        raise Failure(
+            f"{name} has committed nothing to {topic}",
+            f"List the sinks that have with rocketpoll sink list {topic}",
+        )
     columns = ["sink", "broker", "batch", "rows", "bytes", "stored", "run", "counts"]
-    show_rows(rows[-count:], columns, output, empty_text=_nothing_committed(topic))
+    show_rows(rows[-count:], columns, output, empty_text=f"nothing was committed to {topic}")
 
 
 @sink.command(example="rocketpoll sink forget bills-writer --yes")
 @click.argument("name", metavar="SINK")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
 def forget(name: str, *, yes: bool, access: ClusterAccess) -> None:
-    """Have brokers forget a sink that stages its rows, and what it has staged.
+    """Make brokers forget a sink and its staged rows.
 
-    Do so when the sink writes no more. One that goes on may commit any batch: those that it has
-    committed before can come twice.
+    Stop the sink for good first: if it continues, batches that it has already committed can be
+    committed twice.
     """
     from rmq_spark.client.admin.admin import broker_sinks, remove_sink  # noqa: PLC0415  # not for help
 
     with access.admin() as admin:
         known = [each for each in broker_sinks(admin) if each.name == name]
         last = max((each.state.batch_id for each in known), default=None)
-        what = f"forget sink {name}" if last is None else f"forget sink {name} behind batch {last}"
+        what = f"forget sink {name}" if last is None else f"forget sink {name} after batch {last}"
         confirm(what, yes=yes)
         brokers = remove_sink(admin, name)
     if not brokers:
-        raise Failure(f"no broker knows sink {name}: rocketpoll sink list")
-    write_text(f"{name} is forgotten on {', '.join(brokers)}\n")
-
-
-def _nothing_committed(topic: str) -> str:
-    return f"nothing was committed to {topic}"
+        raise Failure(f"no broker knows sink {name}", "List all with rocketpoll sink list")
+    write_text(f"forgot {name} on {', '.join(brokers)}\n")
 
 
 def _staged_sinks(topic: str | None, admin: Admin) -> list[BrokerSink]:

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 JAVA_VERSION_MIN: Final = 17
 INSTALL_JAVA: Final = (
-    "Spark 4 runs on Java 17 or 21. On Debian or Ubuntu: apt-get install -y "
+    "Spark 4 needs Java 17 or 21. On Debian or Ubuntu run apt-get install -y "
     "openjdk-17-jre-headless (or openjdk-21-jre-headless); elsewhere see https://adoptium.net. If "
-    "it is there, point JAVA_HOME at it"
+    "it is installed, set JAVA_HOME to its directory"
 )
 
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
@@ -60,14 +60,10 @@ def java_fault() -> str | None:
     java = find_java()
     if java is None:
         home = os.environ.get("JAVA_HOME")
-        where = (
-            f"JAVA_HOME is {home}, and there is no bin/java in it"
-            if home
-            else "there is no java on PATH"
-        )
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on PATH"
         return f"{where}. {INSTALL_JAVA}"
     if not java.is_new_enough:
-        return f"{java.path} is Java {java.version or 'of no known version'}. {INSTALL_JAVA}"
+        return f"{java.path} is Java {java.version or 'of an unknown version'}. {INSTALL_JAVA}"
     return None
 
 

@@ -184,7 +184,7 @@ def test_a_page_loads_its_figures_again_and_says_when_it_cannot(open_page, tmp_p
             page.evaluate("refresh()")
             broker.restart()
             page.evaluate("refresh()")
-            page.wait_for_selector("text=All is well")
+            page.wait_for_selector("text=Brokers: ok")
             page.goto("/topics/orders")
             assert page.is_hidden("#stale")
 
@@ -222,13 +222,13 @@ def test_a_stuck_message_is_found_and_skipped(page, cluster):
     walker = Walker(page, "A consumer is stuck: find out why and skip one message")
     walker.press("g", "g", leads="**/groups")
     walker.click(f"a[href='/groups/{stage.group}']", "Skip one")
-    walker.click(f"a[href='/topics/{stage.topic}/{stage.broker}/0/2']", "Message before")
+    walker.click(f"a[href='/topics/{stage.topic}/{stage.broker}/0/2']", "Previous message")
     assert page.inner_text("pre.body") == "4"
     page.go_back()
     walker.steps.press()
     walker.click("text=Skip one", "dry run")
     assert cluster.stored_offset(stage.group, stage.topic) == 2
-    walker.click("text=Move 1 queue", "goes on there")
+    walker.click("text=Move 1 queue", "continues from the new offsets")
     assert cluster.stored_offset(stage.group, stage.topic) == 3
     walker.record_arrival()
 
@@ -239,11 +239,11 @@ def test_two_clicks_change_once_and_show_what_was_done(page, cluster):
     for offset in (3, 4):
         page.goto(f"/groups/{stage.group}/seek?to=%2B1&topic={stage.topic}&queue=0")
         page.dblclick("main button.primary")
-        page.wait_for_selector("text=goes on there")
+        page.wait_for_selector("text=continues from the new offsets")
         assert cluster.stored_offset(stage.group, stage.topic) == offset
     page.go_back()
     page.click("main button.primary")
-    page.wait_for_selector("text=goes on there")
+    page.wait_for_selector("text=continues from the new offsets")
     assert cluster.stored_offset(stage.group, stage.topic) == 5
 
 
@@ -254,9 +254,9 @@ def test_of_two_browsers_the_second_is_shown_what_has_changed(open_page, cluster
         sign_in(page)
         page.goto(f"/groups/{stage.group}/seek?to=%2B1&topic={stage.topic}&queue=0")
     first.click("main button.primary")
-    first.wait_for_selector("text=goes on there")
+    first.wait_for_selector("text=continues from the new offsets")
     second.click("main button.primary")
-    second.wait_for_selector("text=The group has moved on since")
+    second.wait_for_selector("text=offsets have changed since the preview")
     assert cluster.stored_offset(stage.group, stage.topic) == 3
 
 
@@ -270,11 +270,11 @@ def test_a_group_is_rewound_to_a_time(page, cluster):
     walker.steps.type("billing")
     walker.press("Enter", leads=f"**/groups/{stage.group}")
     walker.type("#to", "2026-01-01T00:00")
-    walker.click("text=Show what it would do", "dry run")
-    page.click("text=Sign in to do it")
+    walker.click("main button >> text=Preview", "dry run")
+    page.click("text=Sign in to apply")
     page.fill("#token", TOKEN)
     page.click("main button")
-    walker.click("text=Move 2 queues", "goes on there")
+    walker.click("text=Move 2 queues", "continues from the new offsets")
     assert [cluster.stored_offset(stage.group, stage.topic, each) for each in (0, 1)] == [0, 0]
     walker.record_arrival()
 
@@ -288,7 +288,7 @@ def test_the_topic_that_fills_the_disk_is_found(page, cluster):
     assert "%" in page.inner_text("table")
     walker.steps.read()
     walker.press("g", "t", leads="**/topics")
-    walker.click("text=By size", "Part of all")
+    walker.click("text=By size", "Share")
     page.wait_for_function(
         "name => refresh().then(() => document.querySelector('tbody tr').innerText.includes(name))",
         arg=great,
@@ -308,7 +308,7 @@ def test_a_broker_was_killed_and_nothing_is_lost(open_page, tmp_path):
             assert "Connection refused" in page.inner_text("main")
             walker.steps.read()
             broker.restart()
-            walker.click("text=Try again", "All is well")
+            walker.click("text=Try again", "Brokers: ok")
             walker.press("g", "t", leads="**/topics")
             walker.click("a[href='/topics/orders']", "Ever stored")
             assert "50" in page.inner_text(".figures")
@@ -329,7 +329,7 @@ def test_dead_letters_are_ticked_and_sent_once_more(page, cluster, run):
     sign_in(page)
     page.goto(f"/dead-letters/{group}")
     page.check("[data-all]")
-    page.click("text=Show what resending would do")
+    page.click("text=Preview resend")
     page.click("text=Resend 2 messages >> nth=-1")
     page.wait_for_selector("text=2 of 2 were sent")
     assert sorted(run("consume", topic, "-f", "%s\\n").lines) == sorted(["bad 1", "bad 2"] * 2)

@@ -31,7 +31,7 @@ def test_a_chart_says_what_it_shows_and_escapes_it():
     assert "max 3/s" in made
     waiting = chart("in", [], str).markup
     assert 'class="waiting"' in waiting
-    assert "begins in a few seconds" in waiting
+    assert "collecting data" in waiting
 
 
 def test_a_part_is_drawn_on_a_scale_that_ends_at_the_whole():

@@ -45,7 +45,7 @@ def test_a_checkpoint_shows_its_batches_and_its_lag(addresses, checkpoint, stage
 def test_a_topic_that_is_gone_is_said_to_be(addresses, checkpoint, stage, run):
     run("topic", "delete", stage.topic, "--yes")
     with served(addresses[0], checkpoints=(checkpoint,)) as browser:
-        assert f"{stage.broker}:0 5 gone" in browser.read("/checkpoints/0").text
+        assert f"{stage.broker}:0 5 deleted" in browser.read("/checkpoints/0").text
 
 
 def test_what_is_no_checkpoint_is_said_to_be_none(addresses, tmp_path):

@@ -34,7 +34,7 @@ def running(*arguments):
 
 
 def url_in(line):
-    (url,) = re.findall(r"^console at (http://127.0.0.1:\d+/), which ", line)
+    (url,) = re.findall(r"^console at (http://127.0.0.1:\d+/) \(", line)
     return url
 
 
@@ -46,7 +46,7 @@ def get(url):
 def test_it_serves_until_it_is_told_to_stop_and_only_reads():
     with EmbeddedBroker() as broker, running("--namesrv", broker.address) as (console, said):
         line = said.readline()
-        assert line.endswith("which only reads\n")
+        assert line.endswith("(read-only)\n")
         assert "Every broker answers" in get(url_in(line))
         console.send_signal(signal.SIGTERM)
         assert console.wait(20) == 0
@@ -77,8 +77,8 @@ def test_beyond_this_machine_the_token_is_needed_to_read():
     ("arguments", "code", "said"),
     [
         (["--port", "70000"], 2, "0<=x<=65535"),
-        (["--access-key", "k"], 2, "the keys belong together"),
-        (["--namesrv", "http://x"], 1, "http://x"),
+        (["--access-key", "k"], 2, "--access-key and --secret-key together"),
+        (["--namesrv", "http://x"], 2, "http://x"),
     ],
 )
 def test_wrong_arguments_are_said_in_one_line(arguments, code, said, capsys):

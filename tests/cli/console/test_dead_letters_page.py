@@ -50,17 +50,17 @@ def test_a_message_that_is_a_dead_letter_says_so_and_the_other_way_round(console
     assert f"{group} dead letter resend" in page.text
     assert f"/dead-letters/{group}" in page.links
     letter = console.read(f"/topics/%25DLQ%25{group}/{cluster.broker_name}/0/0")
-    assert f"Given up by {group}" in letter.text
+    assert f"Dead letter of {group}" in letter.text
 
 
 def test_what_cannot_be_sent_is_said(console, letters):
     group, _ = letters
     at = f"/dead-letters/{group}/resend"
-    assert "No dead letter is chosen." in console.get(at).text
+    assert "No dead letters are selected." in console.get(at).text
     assert console.get(f"{at}?at=x").status == 404
     assert "cannot reach broker nobody" in console.get(f"{at}?at=nobody:0:0").text
     many = "&".join(f"at=b:0:{number}" for number in range(101))
-    assert "too many at once" in console.get(f"{at}?{many}").text
+    assert "Too many are selected" in console.get(f"{at}?{many}").text
     assert "nobody has no dead letters" in console.read("/dead-letters/nobody").text
 
 
@@ -70,9 +70,9 @@ def test_nothing_is_sent_without_a_session_or_by_a_console_that_only_reads(
     group, topic = letters
     at = f"/dead-letters/{group}/resend"
     place = console.read(f"/dead-letters/{group}").form("at")[0]
-    assert "Sign in to do it" in console.read(f"{at}?at={place}").text
+    assert "Sign in to apply" in console.read(f"{at}?at={place}").text
     assert console.post(at, {"at": place}).status == 403
     with served(addresses[0], writes=False) as browser:
-        assert "only reads" in browser.read(f"{at}?at={place}").text
+        assert "read-only" in browser.read(f"{at}?at={place}").text
         assert browser.sign_in().post(at, {"at": place}).status == 403
     assert len(run("consume", topic).lines) == 2

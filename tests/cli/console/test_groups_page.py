@@ -37,7 +37,7 @@ def test_groups_are_listed_with_their_lag(console, stage):
 
 def test_a_group_says_that_nobody_consumes(console, stage):
     page = console.read(f"/groups/{stage.group}")
-    assert "Nobody consumes." in page.text
+    assert "No consumer is online." in page.text
     assert f"{stage.topic} {stage.broker}:0 2 6 4" in page.text
     assert f"/topics/{stage.topic}/{stage.broker}/0/2" in page.links
     assert console.get("/groups/nobody-at-all").status == 404
@@ -49,12 +49,15 @@ def test_a_groups_members_are_shown(console, cluster):
     wait_until("both queues", lambda: len(consumer.assignment()) == 2)
     text = console.read(f"/groups/{group}").text
     assert "PYTHON 2" in text
-    assert "Nobody consumes." not in text
+    assert "No consumer is online." not in text
 
 
 @pytest.mark.parametrize(
     ("kind_of_listener", "said"),
-    [("fails", "Its member has just tried: the listener fails"), ("hangs", "the listener hangs")],
+    [
+        ("fails", "Its member has just tried it: the listener fails"),
+        ("hangs", "the listener hangs"),
+    ],
 )
 def test_a_group_says_whether_its_listener_fails_or_hangs(
     console, cluster, monkeypatch, kind_of_listener, said
@@ -103,9 +106,9 @@ def test_one_message_is_skipped_and_only_one(console, cluster, stage):
     assert (done.status, "moved" in done.text) == (200, True)
     assert offsets(cluster, stage) == [3, 6]
     again = console.post(seek, fields(dry))
-    assert (again.status, "sent before" in again.text) == (409, True)
+    assert (again.status, "submitted already" in again.text) == (409, True)
     stale = console.post(seek, fields(dry, mark="another"))
-    assert "The group has moved on since" in stale.text
+    assert "offsets have changed since the preview" in stale.text
     assert offsets(cluster, stage) == [3, 6]
     assert console.post(seek, fields(stale.page)).status == 200
     assert offsets(cluster, stage) == [4, 6]
@@ -120,10 +123,10 @@ def test_a_group_is_rewound(console, cluster, stage):
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("", "Where should the group go on?"),
-        ("to=soon", "'soon' is none of start, end"),
-        ("to=25:00", "@25:00 is no time"),
-        ("to=end&queue=x", "'x' is no queue"),
+        ("", "No position given."),
+        ("to=soon", "'soon' is not a position. Write start, end"),
+        ("to=25:00", "@25:00 is not a time"),
+        ("to=end&queue=x", "'x' is not a queue"),
         ("to=end&topic={topic}&queue=77", "has no queue 77"),
         ("to=end&topic=not-there", "There is no topic not-there"),
     ],
@@ -138,7 +141,7 @@ def test_nothing_is_changed_without_token_post_and_the_form_of_the_session(conso
     seek = f"/groups/{stage.group}/seek"
     before = offsets(cluster, stage)
     wish = {"to": "start"}
-    assert "Sign in to do it" in console.read(f"{seek}?to=start").text
+    assert "Sign in to apply" in console.read(f"{seek}?to=start").text
     assert console.post(seek, wish).status == 403
     form = fields(console.sign_in().read(f"{seek}?to=start"))
     assert console.post(seek, wish).status == 403
@@ -154,6 +157,6 @@ def test_a_console_that_only_reads_changes_nothing(addresses, cluster, stage):
     with served(addresses[0], writes=False) as browser:
         browser.sign_in()
         seek = f"/groups/{stage.group}/seek"
-        assert "start it with --writes" in browser.read(f"{seek}?to=start").text
+        assert "Start it with --writes" in browser.read(f"{seek}?to=start").text
         assert browser.post(seek, {"to": "start"}).status == 403
         assert offsets(cluster, stage) == [2, 6]

@@ -55,13 +55,13 @@ def test_this_machine_by_its_names_and_addresses_is_answered(guard, host):
     "host", ["evil.com:5559", "localhost.evil.com", "", "[", "127.0.0.1.nip.io"]
 )
 def test_a_name_of_others_that_leads_here_gets_nothing(guard, host):
-    with pytest.raises(PageError, match="does not answer for the host") as refused:
+    with pytest.raises(PageError, match="does not serve the host") as refused:
         guard.check_host(request(host=host))
     assert "--allow-host" in refused.value.remedy
 
 
 def test_a_session_begins_with_the_token_and_ends_in_time(guard, clock):
-    with pytest.raises(PageError, match="not the token"):
+    with pytest.raises(PageError, match="token is wrong"):
         guard.sign_in(request(), "another")
     session, cookie = signed_in(guard)
     assert guard.check_form(request([("csrf", session.csrf)]), session) == session
@@ -78,7 +78,7 @@ def test_a_session_that_is_signed_out_is_over(guard):
 
 
 def test_a_console_without_a_token_begins_no_session():
-    with pytest.raises(PageError, match="not the token"):
+    with pytest.raises(PageError, match="token is wrong"):
         Guard(token=None, has_public_reads=True, is_writable=False).sign_in(request(), "")
 
 
@@ -115,7 +115,7 @@ def test_a_form_needs_a_session_and_that_sessions_mark(guard):
     with pytest.raises(PageError, match="not signed in"):
         guard.check_form(request([("csrf", session.csrf)]), None)
     for csrf in ("", other.csrf, "\N{EURO SIGN}"):
-        with pytest.raises(PageError, match="not of your session"):
+        with pytest.raises(PageError, match="Your session has changed"):
             guard.check_form(request([("csrf", csrf)]), session)
 
 
@@ -123,9 +123,9 @@ def test_a_form_is_carried_out_once(guard):
     session, _ = signed_in(guard)
     form = form_fields(session)
     guard.check_not_resubmitted(request(form))
-    with pytest.raises(PageError, match="sent before"):
+    with pytest.raises(PageError, match="submitted already"):
         guard.check_not_resubmitted(request(form))
-    with pytest.raises(PageError, match="sent before"):
+    with pytest.raises(PageError, match="submitted already"):
         guard.check_not_resubmitted(request())
     guard.check_not_resubmitted(request(form_fields(session)))
 
@@ -139,7 +139,7 @@ def test_there_are_only_so_many_sessions_and_the_oldest_go(guard):
 
 def test_writes_are_off_unless_they_are_on(guard):
     guard.check_writable()
-    with pytest.raises(PageError, match="only reads") as refused:
+    with pytest.raises(PageError, match="read-only") as refused:
         Guard(token="t", has_public_reads=True, is_writable=False).check_writable()
     assert "--writes" in refused.value.remedy
 

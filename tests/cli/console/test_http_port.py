@@ -72,7 +72,7 @@ def test_every_response_keeps_other_sites_out(port, method, path):
 
 def test_a_failure_of_a_page_tells_nothing_of_it(port):
     status, headers, said = ask(port, "GET", "/fails")
-    assert (status, said) == (500, "the console failed at this; its log has more\n")
+    assert (status, said) == (500, "the console failed to answer this request. See its log\n")
     assert headers["Content-Type"] == "text/plain; charset=utf-8"
 
 

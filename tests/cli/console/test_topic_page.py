@@ -83,7 +83,7 @@ def test_messages_are_searched(console, cluster, by, wanted, count):
 def test_a_time_that_is_none_is_said_to_be_none(console, cluster):
     answer = console.get(f"/topics/{staged(cluster).topic}?by=until&for=soon")
     assert answer.status == 400
-    assert "That is no time." in answer.text
+    assert "That is not a time." in answer.text
 
 
 def test_queues_groups_and_settings_have_their_tabs(console, cluster):
@@ -92,7 +92,7 @@ def test_queues_groups_and_settings_have_their_tabs(console, cluster):
     assert f"{stage.broker}:0 0 6 6" in console.read(f"{at}queues").text
     page = console.read(f"{at}groups")
     assert f"{stage.group} 0 4 offline, behind" in page.text
-    assert "Queues to write 2 Permission rw" in console.read(f"{at}settings").text
+    assert "Write queues 2 Permission rw" in console.read(f"{at}settings").text
     assert "No messages yet" in console.read(f"/topics/{cluster.topic()}").text
 
 

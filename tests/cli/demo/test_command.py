@@ -8,7 +8,7 @@ import pytest
 from breadth import spread
 
 from rmq_spark.cli.demo import command
-from rmq_spark.cli.demo.view import DemoBatch, DemoFigures
+from rmq_spark.cli.demo.display import DemoBatch, DemoFigures
 from rmq_spark.cli.main import main
 
 
@@ -18,7 +18,7 @@ from rmq_spark.cli.main import main
 )
 def test_arguments_that_cannot_be_meant_are_refused(given, capsys):
     assert main(["demo", *given]) == 2
-    assert "(see rocketpoll demo --help)" in capsys.readouterr().err
+    assert "See rocketpoll demo --help" in capsys.readouterr().err
 
 
 def test_without_java_it_says_how_to_get_it(monkeypatch, tmp_path, capfd):
@@ -26,8 +26,7 @@ def test_without_java_it_says_how_to_get_it(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["demo"]) == 1
     assert (
-        "there is no java on PATH. Spark 4 runs on Java 17 or 21. On Debian"
-        in capfd.readouterr().err
+        "there is no java on PATH. Spark 4 needs Java 17 or 21. On Debian" in capfd.readouterr().err
     )
 
 
@@ -71,7 +70,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly():
     done = subprocess.run(
         ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
     )
-    assert (done.stdout, done.stderr) == ("a broker listens; a consumer starts\n", "")
+    assert (done.stdout, done.stderr) == ("the broker is listening; starting a consumer\n", "")
 
 
 @pytest.mark.parametrize("number", spread(2, [signal.SIGINT, signal.SIGHUP, signal.SIGTERM]))
@@ -84,7 +83,7 @@ def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
         text=True,
     ) as process:
         try:
-            assert "a broker listens" in process.stdout.readline()
+            assert "the broker is listening" in process.stdout.readline()
             assert list(tmp_path.iterdir()) != []
             process.send_signal(number)
             out, err = process.communicate(timeout=60)
@@ -94,7 +93,7 @@ def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
     # Where the signal came while a text was run by exec, as for a dataclass, `python -m` ends by
     # SIGINT whatever exit code it is given; a shell calls both 130.
     assert process.returncode in {130, -signal.SIGINT}
-    assert out.endswith("interrupted; everything was stopped\n")
+    assert out.endswith("interrupted: all parts are stopped\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,8 +2,14 @@ import sys
 
 from terminals import written_to_a_terminal
 
-from rmq_spark.cli.demo.display import LineDisplay, save_picture
-from rmq_spark.cli.demo.view import DemoBatch, DemoFigures, screen_lines, summary
+from rmq_spark.cli.demo.display import (
+    DemoBatch,
+    DemoFigures,
+    LineDisplay,
+    save_picture,
+    screen_lines,
+    summary,
+)
 
 
 def figures():
@@ -43,7 +49,7 @@ def test_a_picture_shows_the_panel_and_the_summary_and_loads_nothing(tmp_path):
 def test_on_a_terminal_one_panel_is_drawn_anew_and_stays():
     program = (
         "from rmq_spark.cli.demo.display import TerminalDisplay\n"
-        "from rmq_spark.cli.demo.view import DemoBatch, DemoFigures\n"
+        "from rmq_spark.cli.demo.display import DemoBatch, DemoFigures\n"
         "shown = DemoFigures(30, 100.0, 7, [DemoBatch(1, 101.0, 0.5, 0.3, 0.4)])\n"
         "display = TerminalDisplay()\n"
         "with display.show_status('it starts'): pass\n"

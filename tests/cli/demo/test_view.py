@@ -1,4 +1,4 @@
-from rmq_spark.cli.demo.view import DemoBatch, DemoFigures, batch_line, screen_lines, summary
+from rmq_spark.cli.demo.display import DemoBatch, DemoFigures, batch_line, screen_lines, summary
 
 
 def batch(at, rows=1_000, **more):

@@ -7,7 +7,7 @@ import socket
 import pytest
 from tls_parts import HOST, certificate, under_tls
 
-from rmq_spark.cli.doctor.cluster import check_cluster
+from rmq_spark.cli.doctor import check_cluster
 from rocketpoll import EmbeddedBroker
 
 
@@ -35,7 +35,7 @@ def nobody():
 def test_what_is_there_is_found(broker):
     findings = check_cluster(broker.address, "orders")
     assert [each.subject for each in findings if each.is_ok] == ["name server", "topic", "brokers"]
-    assert findings[-1].detail.endswith(": 2 queues, 1 message ever sent")
+    assert findings[-1].detail.endswith(": 2 queues, 1 message stored in all")
 
 
 def test_what_was_not_named_is_not_asked(broker, monkeypatch):
@@ -93,4 +93,4 @@ def test_brokers_under_tls_are_asked_with_the_options_that_a_read_needs(tmp_path
         assert "--option tls=true" in fault.remedy
         [fault] = check_cluster(terminator.address, "orders", {**options, "tlsCaFile": "/nowhere"})
         assert fault.detail.startswith("option tlsCaFile: /nowhere cannot be read: No such file")
-        assert fault.remedy == "correct that --option"
+        assert fault.remedy == "correct this --option"

@@ -38,7 +38,7 @@ def test_options_of_a_read_are_passed_on(capsys):
 def test_without_pyspark_it_says_which_to_install(pyspark_that_is_missing, capsys):
     assert main(["doctor"]) == 1
     command = f"{sys.executable} -m pip install '{pyspark_that_is_missing}'"
-    assert f"to mend it: {command}" in capsys.readouterr().out
+    assert f"fix: run {command}" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(java_fault() is not None, reason="this machine has no Java for Spark")
@@ -46,7 +46,7 @@ def test_a_machine_that_runs_these_tests_is_well(capsys):
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["ok", "pyspark", metadata.version("pyspark")]
-    assert lines[-1] == "all is well"
+    assert lines[-1] == "everything is ready"
 
 
 def test_one_without_java_is_not(monkeypatch, tmp_path, capsys):
@@ -55,11 +55,11 @@ def test_one_without_java_is_not(monkeypatch, tmp_path, capsys):
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
     assert "FAIL  Java           there is no java on PATH\n" in said
-    assert "to mend it: Spark 4 runs on Java 17 or 21" in said
-    assert said.endswith("1 of 6 to mend\n")
+    assert "fix: Spark 4 needs Java 17 or 21" in said
+    assert said.endswith("1 of 6 checks failed\n")
 
 
 def test_a_release_of_spark_that_it_is_not_for_is_named(monkeypatch, capsys):
     monkeypatch.setattr(metadata, "version", lambda _: "3.5.1")
     assert main(["doctor"]) == 1
-    assert "FAIL  pyspark        3.5.1; rocketpoll is for 4.0 to 4.3" in capsys.readouterr().out
+    assert "FAIL  pyspark        3.5.1; rocketpoll needs 4.0 to 4.3" in capsys.readouterr().out

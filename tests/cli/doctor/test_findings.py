@@ -1,4 +1,4 @@
-from rmq_spark.cli.doctor.findings import Diagnosis, report_lines
+from rmq_spark.cli.doctor import Diagnosis, report_lines
 
 GOOD = Diagnosis("Java", "Java 17")
 FAULT = Diagnosis("topic", "there is none", "create it")
@@ -9,12 +9,22 @@ def test_each_has_a_line_and_a_fault_has_its_remedy():
     assert list(report_lines([GOOD, FAULT, SKIPPED])) == [
         "ok    Java     Java 17",
         "FAIL  topic    there is none",
-        "               to mend it: create it",
+        "               fix: create it",
         "-     brokers  not asked",
         "",
-        "1 of 3 to mend",
+        "1 of 3 checks failed",
     ]
 
 
 def test_without_faults_all_is_well():
-    assert list(report_lines([GOOD, SKIPPED]))[-1] == "all is well"
+    assert list(report_lines([GOOD, SKIPPED]))[-1] == "everything is ready"
+
+
+def test_long_lines_are_wrapped_below_their_text_in_a_terminal():
+    fault = Diagnosis("Java", "there is none", "run apt-get install -y openjdk-17-jre-headless")
+    assert list(report_lines([fault], 40))[:4] == [
+        "FAIL  Java  there is none",
+        "            fix: run apt-get install -y",
+        "            openjdk-17-jre-headless",
+        "",
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bare_pythons import bare_python
 
-from rmq_spark.cli.doctor.worker_python import check_worker_python
+from rmq_spark.cli.doctor import check_worker_python
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("numpy", "pyarrow", "orjson")
@@ -44,7 +44,7 @@ def test_without_the_variable_it_is_python3_of_path(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(Path(python).parent), prepend=os.pathsep)
     first, *_ = check_worker_python()
     assert str(tmp_path / "other" / "bin" / "python3") in first.detail
-    assert "PYSPARK_PYTHON is not set: python3 of PATH" in first.detail
+    assert "python3 on PATH, as PYSPARK_PYTHON is not set" in first.detail
 
 
 def test_one_without_anything_lacks_packages_and_the_format(monkeypatch, tmp_path):
@@ -52,8 +52,8 @@ def test_one_without_anything_lacks_packages_and_the_format(monkeypatch, tmp_pat
     faults = faults_with(monkeypatch, python)
     assert faults["its packages"].detail == f"{python} has no numpy, pyarrow, orjson"
     assert f"{python} -m pip install numpy pyarrow orjson" in faults["its packages"].remedy
-    assert "does not find the format" in faults["the format"].detail
-    assert faults["the format"].remedy == f"export PYSPARK_PYTHON={sys.executable}"
+    assert "cannot find the format" in faults["the format"].detail
+    assert faults["the format"].remedy == f"run export PYSPARK_PYTHON={sys.executable}"
 
 
 def test_one_without_pyarrow_is_told_from_one_that_has_it(monkeypatch, tmp_path):
@@ -76,7 +76,7 @@ def test_an_editable_install_that_spark_does_not_see_is_recognised(monkeypatch, 
     )
     faults = faults_with(monkeypatch, python)
     assert list(faults) == ["the format"]
-    assert "does not list it, as Spark does" in faults["the format"].detail
+    assert "Spark does not find it in a list of modules" in faults["the format"].detail
     assert "-m pip install -e DIRECTORY without" in faults["the format"].remedy
 
 
@@ -90,8 +90,8 @@ def test_another_release_of_rocketpoll_is_named(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("#!/bin/sh\necho 'no such library' >&2\nexit 127\n", "does not run: no such library"),
-        ("#!/bin/sh\nexit 3\n", "does not run: exit code 3"),
+        ("#!/bin/sh\necho 'no such library' >&2\nexit 127\n", "fails: no such library"),
+        ("#!/bin/sh\nexit 3\n", "fails: exit code 3"),
         ("#!/bin/sh\necho '{\"version\": [3, 7]}'\n", "is Python 3.7, this one 3."),
     ],
 )
@@ -105,4 +105,4 @@ def test_one_that_cannot_be_run_or_is_too_old_is_said_to_be_so(monkeypatch, tmp_
 
 def test_one_that_is_not_there_is_said_not_to_be(monkeypatch, tmp_path):
     faults = faults_with(monkeypatch, tmp_path / "python9")
-    assert faults["worker Python"].detail.endswith("python9 is not there (by PYSPARK_PYTHON)")
+    assert faults["worker Python"].detail.endswith("python9 (from PYSPARK_PYTHON)")

@@ -12,6 +12,7 @@ from scrapes import samples_of
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.errors import ConnectionFailed
 from rocketpoll import Admin, EmbeddedBroker
 
 
@@ -83,9 +84,22 @@ def test_a_cluster_that_is_away_shows_no_old_figures_and_is_logged_once(caplog):
         samples = samples_of(metrics.text.decode())
         assert samples("rocketmq_messages_in_total") is None
         assert samples("rocketpoll_exporter_collect_seconds") is not None
-        assert metrics.not_ready_reason.startswith("the name servers do not tell")
+        assert metrics.not_ready_reason.startswith("the name servers do not answer")
         told = [each for each in caplog.records if each.name.endswith("cluster_metrics")]
         assert len(told) == 1
+
+
+def test_a_broker_that_fails_and_recovers_has_a_pair_of_log_lines(caplog):
+    caplog.set_level(logging.WARNING)
+    clock = iter([100.0, 112.0])
+    with Admin("127.0.0.1:1") as admin:
+        metrics = ClusterMetrics(admin, 15, now=lambda: next(clock))
+        for error in (None, ConnectionFailed("a:1", "no"), ConnectionFailed("a:1", "no"), None):
+            metrics._log_outage("broker-a", error)
+    assert [each.getMessage().partition("; ")[0] for each in caplog.records] == [
+        "reading broker broker-a failed, retrying: cannot connect to a:1: no",
+        "reading broker broker-a recovered after 12 s",
+    ]
 
 
 def test_it_is_read_again_and_again_until_it_is_stopped(admin, monkeypatch):

@@ -74,8 +74,8 @@ def _get(url):
     ("arguments", "said"),
     [
         (["--port", "70000"], "0<=x<=65535"),
-        (["--interval", "0"], "1<=x<=3600"),
-        (["--access-key", "k"], "the keys belong together"),
+        (["--interval", "0"], "not at least 1 and at most 3,600"),
+        (["--access-key", "k"], "--access-key and --secret-key together"),
     ],
 )
 def test_wrong_arguments_are_said_with_what_would_be_right(arguments, said, capsys):
@@ -86,7 +86,7 @@ def test_wrong_arguments_are_said_with_what_would_be_right(arguments, said, caps
 
 
 def test_an_address_that_is_none_is_said_in_one_line(capsys):
-    assert main(["exporter", "--namesrv", "http://x"]) == 1
+    assert main(["exporter", "--namesrv", "http://x"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import pytest
 
-from rmq_spark.cli.exporter import metrics_server
-from rmq_spark.cli.exporter.metrics_server import MetricsServer
+from rmq_spark.cli.exporter import command
+from rmq_spark.cli.exporter.command import MetricsServer
 from rmq_spark.cli.shell.http_server import CLIENTS_MAX
 
 
@@ -38,7 +38,7 @@ def test_a_path_is_answered_and_another_is_told_which_there_are(port):
     with pytest.raises(urllib.error.HTTPError) as raised:
         asked(port, "/")
     with raised.value as answer:
-        assert (answer.code, answer.read()) == (404, b"there are /metrics\n")
+        assert (answer.code, answer.read()) == (404, b"no such path. Use one of: /metrics\n")
 
 
 def test_nobody_is_asked_for_the_name_of_this_machine(monkeypatch):
@@ -67,6 +67,6 @@ def test_clients_beyond_the_limit_are_turned_away_until_others_have_gone(port):
 
 
 def test_a_client_that_says_nothing_is_disconnected(port, monkeypatch):
-    monkeypatch.setattr(metrics_server._MetricsHandler, "timeout", 0.05)
+    monkeypatch.setattr(command._MetricsHandler, "timeout", 0.05)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
         assert silent.recv(1) == b""

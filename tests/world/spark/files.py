@@ -62,6 +62,6 @@ class _Directory:
 def reading_files(files):
     """Have tasks look for files among these, for however few bytes."""
     return (
-        patch.object(record_chunks, "LocalLogFinder", partial(LocalLogFinder, files)),
+        patch.object(record_chunks, "LocalLogFinder", partial(LocalLogFinder, files.open)),
         patch.object(record_locations, "RUN_BYTES_MIN", 1),
     )

@@ -37,11 +37,11 @@ class BodyView(NamedTuple):
 
 def render_body(body: bytes, fault: str | None = None) -> BodyView:
     """Return a body for a page; for a message with a fault, the fault and the bytes."""
+    shown = None if len(body) <= _HEX_BYTES_MAX else _HEX_BYTES_MAX
+    in_hex = el("pre.body.hex", "\n".join(_hex_lines(body[:_HEX_BYTES_MAX])))
     if fault is not None:
-        shown = None if len(body) <= _HEX_BYTES_MAX else _HEX_BYTES_MAX
-        lines = "\n".join(_hex_lines(body[:_HEX_BYTES_MAX]))
-        said = el("p.notice", f"This message cannot be read: {fault}. These are its stored bytes:")
-        return BodyView("stored bytes", join(said, el("pre.body.hex", lines)), shown)
+        said = el("p.notice", f"This message cannot be read: {fault}. Its stored bytes are:")
+        return BodyView("stored bytes", join(said, in_hex), shown)
     document = _json_of(body)
     if document is not None:
         pieces, is_whole = _indent_json(document)
@@ -50,10 +50,7 @@ def render_body(body: bytes, fault: str | None = None) -> BodyView:
     if text is not None:
         cut_at = None if len(body) <= SHOWN_BYTES_MAX else SHOWN_BYTES_MAX
         return BodyView("text", el("pre.body", text), cut_at)
-    shown = None if len(body) <= _HEX_BYTES_MAX else _HEX_BYTES_MAX
-    return BodyView(
-        "bytes", el("pre.body.hex", "\n".join(_hex_lines(body[:_HEX_BYTES_MAX]))), shown
-    )
+    return BodyView("bytes", in_hex, shown)
 
 
 def preview_body(body: bytes, fault: str | None = None) -> str:

@@ -17,15 +17,11 @@ _HEIGHT: Final = 60
 _MARGIN: Final = 3
 
 ValueFormat = Callable[[float], str]
+COUNT: Final[ValueFormat] = "{:,.0f}".format
 
 
 def sparkline(points: Sequence[Point], label: str) -> Html:
-    """Return a small line for a row of a table.
-
-    Args:
-        points: The figures, the oldest first.
-        label: Text for screen readers and for the tooltip.
-    """
+    """Return a small line for a row of a table; ``label`` is for screen readers and tooltips."""
     return _svg(points, "svg.spark", label)
 
 
@@ -38,30 +34,18 @@ def chart(
 ) -> Html:
     """Return a card with a line, its last and its largest figure.
 
-    Args:
-        title: Heading of the card.
-        points: The figures, the oldest first.
-        format_value: Function that returns a figure as text, with its unit.
-        scale_max: The figure at the upper end of the scale, such as the whole for parts of it;
-            None for the largest of the figures.
+    The scale ends at ``scale_max``, such as the whole for parts of it, or at the largest figure.
     """
     last = format_value(points[-1].value) if points else "-"
-    top = max((point.value for point in points), default=0.0)
+    foot = ["", "collecting data", ""]
+    if len(points) > 1:
+        top = format_value(max(point.value for point in points))
+        foot = [_clock(points[0]), f"max {top}", _clock(points[-1])]
     return el(
         "figure.chart",
         el("figcaption", el("span.chart-title", title), el("span.chart-now", last)),
         _svg(points, "svg.plot", f"{title}: {last}", _marks(points, format_value), scale_max),
-        el(
-            "div.chart-foot",
-            el("span", _clock(points[0]) if len(points) > 1 else ""),
-            el(
-                "span",
-                f"max {format_value(top)}"
-                if len(points) > 1
-                else "the line begins in a few seconds",
-            ),
-            el("span", _clock(points[-1]) if len(points) > 1 else ""),
-        ),
+        el("div.chart-foot", (el("span", each) for each in foot)),
     )
 
 

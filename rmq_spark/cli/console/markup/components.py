@@ -20,19 +20,6 @@ _NEARLY_FULL_RATIO: Final = 0.7
 _AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-class HtmlTableColumn(NamedTuple):
-    """A column of a table.
-
-    Attributes:
-        title: Its heading.
-        kind: Classes of its cells, separated by dots: ``number`` for figures, ``wide`` for a column
-            that phones do not show, ``advance`` for the one that takes the remaining width.
-    """
-
-    title: str
-    kind: str = ""
-
-
 class HtmlTableRow(NamedTuple):
     """A row of a table; ``href`` is its link, if it has one."""
 
@@ -40,17 +27,24 @@ class HtmlTableRow(NamedTuple):
     href: str | None = None
 
 
-def table(columns: Sequence[HtmlTableColumn], rows: Iterable[HtmlTableRow]) -> Html:
-    """Return a table in a card; keys move through its rows, and open their links."""
+def table(columns: Sequence[str], rows: Iterable[HtmlTableRow]) -> Html:
+    """Return a table in a card; keys move through its rows, and open their links.
+
+    A column is its title and the classes of its cells, such as ``"Messages.number.wide"``:
+    ``number`` for figures, of which None is a dash, ``wide`` for a column that phones do not show,
+    ``grow`` for the one that takes the remaining width.
+    """
+    titles, kinds = zip(*(column.partition(".")[::2] for column in columns), strict=True)
     head = el(
-        "tr", (el(_cell_selector("th", column), column.title, scope="col") for column in columns)
+        "tr",
+        (el(f"th.{kind}", title, scope="col") for title, kind in zip(titles, kinds, strict=True)),
     )
     lines = [
         el(
             "tr",
             (
-                el(_cell_selector("td", column), each)
-                for column, each in zip(columns, row.cells, strict=True)
+                el(f"td.{kind}", _value(each) if "number" in kind else each)
+                for kind, each in zip(kinds, row.cells, strict=True)
             ),
             data_href=row.href,
         )
@@ -71,7 +65,9 @@ def live_region(name: str, *children: Child) -> Html:
 
 def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
     """Return names with their values, for one subject."""
-    return el("dl.facts", (el("div", el("dt", name), el("dd", value)) for name, value in pairs))
+    return el(
+        "dl.facts", (el("div", el("dt", name), el("dd", _value(value))) for name, value in pairs)
+    )
 
 
 def figures(pairs: Iterable[tuple[str, Child]]) -> Html:
@@ -79,7 +75,7 @@ def figures(pairs: Iterable[tuple[str, Child]]) -> Html:
     return el(
         "div.figures",
         (
-            el("div.figure", el("span.figure-name", name), el("span.figure-value", value))
+            el("div.figure", el("span.figure-name", name), el("span.figure-value", _value(value)))
             for name, value in pairs
         ),
     )
@@ -113,9 +109,11 @@ def alert(problem: str, *text: Child) -> Html:
     return el("div.card.trouble", el("h3", problem), (el("p", each) for each in text), role="alert")
 
 
-def number_text(value: float | None) -> Html:
-    """Return an integer with thousands separators; a dash for None."""
-    return NO_VALUE if value is None else join(f"{value:,.0f}")
+def _value(value: Child) -> Child:
+    """Return a number with thousands separators, a dash for None, anything else as it is."""
+    if value is None:
+        return NO_VALUE
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else value
 
 
 def rate(value: float | None) -> str:
@@ -123,7 +121,7 @@ def rate(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}/s"
 
 
-def size(count: int) -> str:
+def size(count: float) -> str:
     """Return a number of bytes with a unit."""
     return str(ByteSize(count))
 
@@ -157,13 +155,7 @@ def timestamp(timestamp_ms: int) -> Html:
 
 
 def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html:
-    """Return the footer of a table that has more rows than a page.
-
-    Args:
-        count: Number of all rows.
-        page_number: Number of the page that is shown, starting at 1.
-        href: Function that returns the path of a page by its number.
-    """
+    """Return the footer of a table of ``count`` rows; ``href`` gives the path of a page."""
     if count <= PAGE_ROWS:
         return NOTHING
     first = (page_number - 1) * PAGE_ROWS + 1
@@ -172,7 +164,7 @@ def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html
         el("span", f"{first:,}-{min(first + PAGE_ROWS - 1, count):,} of {count:,}"),
         el(
             "span",
-            el("a.button", "Before", href=href(page_number - 1)) if page_number > 1 else None,
+            el("a.button", "Previous", href=href(page_number - 1)) if page_number > 1 else None,
             el("a.button", "Next", href=href(page_number + 1))
             if page_number * PAGE_ROWS < count
             else None,
@@ -244,11 +236,6 @@ def _bar(ratio: float, tone: str) -> Html:
     )
 
 
-def sign_in_link(next_path: str) -> Html:
-    """Return the button that leads to signing in, and from there to a path."""
-    return el("p", el("a.button.primary", "Sign in to do it", href=sign_in_path(next_path)))
-
-
 def sign_in_path(next_path: str) -> str:
     """Return the path of the sign-in page that then leads to another path."""
     return path("sign-in", next="" if next_path == "/" else next_path)
@@ -259,15 +246,11 @@ def hidden_fields(pairs: Iterable[tuple[str, object]]) -> list[Html]:
     return [el("input", type="hidden", name=name, value=str(value)) for name, value in pairs]
 
 
-def _cell_selector(name: str, column: HtmlTableColumn) -> str:
-    return f"{name}.{column.kind}" if column.kind else name
-
-
 def _format_age(seconds: float) -> str:
     for unit, text in _AGE_UNITS:
         if seconds >= unit:
             return f"{seconds / unit:.0f} {text} ago"
-    return "just now" if seconds > -1 else "to come"
+    return "just now" if seconds > -1 else "in the future"
 
 
 NO_VALUE: Final = el("span.none", "-")

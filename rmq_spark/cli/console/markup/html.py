@@ -35,7 +35,7 @@ class Html:
         return bool(self.markup)
 
 
-Child: TypeAlias = "Html | str | int | Iterable[Child] | None"
+Child: TypeAlias = "Html | str | float | Iterable[Child] | None"
 Attribute: TypeAlias = "str | int | float | bool | None"
 
 NOTHING: Final = Html("")
@@ -49,11 +49,8 @@ def el(selector: str, *children: Child, **attributes: Attribute) -> Html:
         children: Texts, numbers, elements, or iterables of these; None is omitted.
         attributes: Its attributes, ``data_live`` for ``data-live`` and ``for_`` for ``for``; True
             is one without a value, None and False are omitted.
-
-    Raises:
-        ValueError: A link leads to another site, or is invalid.
     """
-    name, *classes = selector.split(".")
+    name, *classes = filter(None, selector.split("."))
     parts = ["<", name]
     if classes:
         parts.append(f' class="{" ".join(classes)}"')
@@ -76,7 +73,7 @@ def markup_of(child: Child) -> str:
         return ""
     if isinstance(child, Html):
         return child.markup
-    if isinstance(child, (str, int)):
+    if isinstance(child, (str, int, float)):
         return _escape_text(str(child))
     return "".join(map(markup_of, child))
 
@@ -99,11 +96,9 @@ def path(*segments: object, **query: object) -> str:
 
 
 def _escape_text(text: str) -> str:
-    return escape(_CONTROL_CHARACTERS.sub(_escape_control, text))
-
-
-def _escape_control(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()
+    return escape(
+        _CONTROL_CHARACTERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    )
 
 
 def is_local(location: str) -> bool:

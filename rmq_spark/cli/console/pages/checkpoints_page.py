@@ -11,21 +11,8 @@ from typing import Final
 
 from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.layout import Page
-from rmq_spark.cli.console.markup.components import (
-    NO_VALUE,
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    alert,
-    badge,
-    card,
-    empty_state,
-    figures,
-    live_region,
-    number_text,
-    table,
-)
-from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
+from rmq_spark.cli.console.markup import components as ui
+from rmq_spark.cli.console.markup.html import Child, el, join, path
 from rmq_spark.cli.console.visit import Visit, queue_text, topic_path
 from rmq_spark.cli.spark.checkpoint_lag import (
     QueryPosition,
@@ -37,36 +24,19 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.checkpoint import CheckpointedBatch, read_checkpoint
 
 _BATCHES_SHOWN: Final = 20
-_LIST_COLUMNS: Final = (
-    HtmlTableColumn("Directory", "grow"),
-    HtmlTableColumn("Last batch", "number"),
-    HtmlTableColumn("Began", "number"),
-    HtmlTableColumn("Behind", "number"),
-)
-_QUEUE_COLUMNS: Final = (
-    HtmlTableColumn("Source", "wide"),
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Queue"),
-    HtmlTableColumn("Next", "number"),
-    HtmlTableColumn("End", "number.wide"),
-    HtmlTableColumn("Behind", "number"),
-    HtmlTableColumn("Last read was stored", "number.wide"),
-)
-_BATCH_COLUMNS: Final = (
-    HtmlTableColumn("Batch", "number"),
-    HtmlTableColumn("Began", "grow"),
-    HtmlTableColumn("State"),
-    HtmlTableColumn("Messages in it", "number"),
-)
+_LIST_COLUMNS: Final = ("Directory.grow", "Last batch.number", "Started.number", "Behind.number")
+_QUEUE_COLUMNS: Final = ("Source.wide", "Topic.grow", "Queue", "Next.number", "End.number.wide",
+                         "Behind.number", "Last read stored.number.wide")  # fmt: skip
+_BATCH_COLUMNS: Final = ("Batch.number", "Started.grow", "State", "Messages.number")
 
 
 def checkpoints(visit: Visit) -> Page:
     """Return the list of the checkpoints that the console was started with."""
     if not visit.checkpoints:
-        nothing = empty_state(
-            "No checkpoints are named",
-            "Name the checkpointLocation of a query, and its batches and its lag show here. It is "
-            "read from this machine's files; a browser can name none.",
+        nothing = ui.empty_state(
+            "No checkpoints",
+            "Start the console with the checkpointLocation of a query to see its batches and lag "
+            "here. The console reads it from this machine's files:",
             command=visit.command("console", options=["--checkpoint", "/srv/checkpoints/orders"]),
         )
         return Page("Checkpoints", nothing, "checkpoints")
@@ -74,7 +44,7 @@ def checkpoints(visit: Visit) -> Page:
         _list_row(visit, number_, directory) for number_, directory in enumerate(visit.checkpoints)
     ]
     return Page(
-        "Checkpoints", live_region("checkpoints", table(_LIST_COLUMNS, rows)), "checkpoints"
+        "Checkpoints", ui.live_region("checkpoints", ui.table(_LIST_COLUMNS, rows)), "checkpoints"
     )
 
 
@@ -84,38 +54,46 @@ def checkpoint(visit: Visit) -> Page:
     is_known = text.isascii() and text.isdigit() and int(text[:9]) < len(visit.checkpoints)
     if not is_known:
         raise PageError(
-            HTTPStatus.NOT_FOUND, "There is no such checkpoint.", "The list shows all there are."
+            HTTPStatus.NOT_FOUND,
+            "There is no such checkpoint.",
+            "Choose one on the Checkpoints page.",
         )
     directory = visit.checkpoints[int(text)]
     trail = (("Checkpoints", "/checkpoints"),)
     try:
         batches = read_checkpoint(directory)
     except (RocketPollError, OSError) as error:
-        return Page(directory, _unreadable_checkpoint(error), "checkpoints", trail)
+        unreadable = ui.alert(
+            "This checkpoint cannot be read",
+            str(error),
+            "Check that it is the checkpointLocation of a query that reads from rocketpoll, on "
+            "this machine.",
+        )
+        return Page(directory, unreadable, "checkpoints", trail)
     last = latest_batch(batches)
     places = query_positions(visit.admin, last)
-    content = live_region(
+    content = ui.live_region(
         "checkpoint",
-        figures(
+        ui.figures(
             [
-                ("Behind", number_text(total_behind(places))),
+                ("Behind", total_behind(places)),
                 ("Last committed", f"batch {last.batch_id}" if last.is_committed else "none"),
-                ("Began", age(last.timestamp_ms)),
+                ("Started", ui.age(last.timestamp_ms)),
             ]
         ),
-        card("Queues", table(_QUEUE_COLUMNS, [_queue_row(each) for each in places])),
-        card("Batches", table(_BATCH_COLUMNS, list(_batch_rows(batches)))),
+        ui.card("Queues", ui.table(_QUEUE_COLUMNS, [_queue_row(each) for each in places])),
+        ui.card("Batches", ui.table(_BATCH_COLUMNS, list(_batch_rows(batches)))),
     )
     says = el(
         "p.hint",
-        "Behind is what the topics hold beyond the last committed batch. To start another query "
-        "there:",
+        "Behind counts the messages after the last committed batch. To get the option with which "
+        "another query continues there:",
     )
     command = visit.command("checkpoint", directory, options=["--start"])
     return Page(directory, join(content, says, command), "checkpoints", trail)
 
 
-def _list_row(visit: Visit, index: int, directory: str) -> HtmlTableRow:
+def _list_row(visit: Visit, index: int, directory: str) -> ui.HtmlTableRow:
     href = path("checkpoints", index)
     name: Child = el("a", directory, href=href)
     try:
@@ -123,42 +101,37 @@ def _list_row(visit: Visit, index: int, directory: str) -> HtmlTableRow:
         last = latest_batch(batches)
         behind = total_behind(query_positions(visit.admin, last))
     except (RocketPollError, OSError) as error:
-        return HtmlTableRow((join(name, el("div.sub", str(error))), NO_VALUE, NO_VALUE, "-"), href)
-    return HtmlTableRow(
-        (name, number_text(last.batch_id), age(last.timestamp_ms), number_text(behind)), href
-    )
+        return ui.HtmlTableRow((join(name, el("div.sub", str(error))), None, None, None), href)
+    return ui.HtmlTableRow((name, last.batch_id, ui.age(last.timestamp_ms), behind), href)
 
 
-def _unreadable_checkpoint(error: Exception) -> Html:
-    says = "Is it the checkpointLocation of a query that reads from rocketpoll, on this machine?"
-    return alert("This checkpoint cannot be read", str(error), says)
-
-
-def _queue_row(position: QueryPosition) -> HtmlTableRow:
+def _queue_row(position: QueryPosition) -> ui.HtmlTableRow:
     queue = position.queue
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
             str(position.source),
             el("a", queue.topic, href=topic_path(queue.topic)),
             queue_text(queue),
-            number_text(position.next_offset),
-            "gone" if position.end is None else number_text(position.end),
-            NO_VALUE if position.behind is None else number_text(position.behind),
-            age(position.stored_ms),
+            position.next_offset,
+            "deleted" if position.end is None else position.end,
+            position.behind,
+            ui.age(position.stored_ms),
         )
     )
 
 
-def _batch_rows(batches: Sequence[CheckpointedBatch]) -> Iterator[HtmlTableRow]:
+def _batch_rows(batches: Sequence[CheckpointedBatch]) -> Iterator[ui.HtmlTableRow]:
     shown = list(batches[-_BATCHES_SHOWN:])
     earlier = batches[-_BATCHES_SHOWN - 1] if len(batches) > _BATCHES_SHOWN else None
     before = [earlier, *shown[:-1]]
     for last, batch in zip(reversed(before), reversed(shown), strict=True):
-        state = badge("committed", "good") if batch.is_committed else badge("not committed", "warn")
-        count = None if last is None else _total_offsets(batch) - _total_offsets(last)
-        yield HtmlTableRow(
-            (number_text(batch.batch_id), age(batch.timestamp_ms), state, number_text(count))
+        state = (
+            ui.badge("committed", "good")
+            if batch.is_committed
+            else ui.badge("not committed", "warn")
         )
+        count = None if last is None else _total_offsets(batch) - _total_offsets(last)
+        yield ui.HtmlTableRow((batch.batch_id, ui.age(batch.timestamp_ms), state, count))
 
 
 def _total_offsets(batch: CheckpointedBatch) -> int:

@@ -7,25 +7,12 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
-from rmq_spark.cli.console.guard import PageError, form_fields
+from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import preview_body
-from rmq_spark.cli.console.markup.components import (
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    badge,
-    card,
-    empty_state,
-    hidden_fields,
-    live_region,
-    number_text,
-    sign_in_link,
-    table,
-    timestamp,
-)
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
-from rmq_spark.cli.console.pages.message_search import search_messages
+from rmq_spark.cli.console.pages.message_search import MessageSearchResult, search_messages
 from rmq_spark.cli.console.visit import (
     Visit,
     group_path,
@@ -46,24 +33,9 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic
 
-_GROUP_COLUMNS: Final = (
-    HtmlTableColumn("Group", "grow"),
-    HtmlTableColumn("Dead letters", "number"),
-    HtmlTableColumn("Last came", "number"),
-)
-_LETTER_COLUMNS: Final = (
-    HtmlTableColumn("", "tick"),
-    HtmlTableColumn("Came"),
-    HtmlTableColumn("From topic"),
-    HtmlTableColumn("Keys", "wide"),
-    HtmlTableColumn("Body", "grow"),
-)
-_RESEND_COLUMNS: Final = (
-    HtmlTableColumn("Dead letter"),
-    HtmlTableColumn("Goes to"),
-    HtmlTableColumn("Keys", "wide"),
-    HtmlTableColumn("Body", "grow"),
-)
+_GROUP_COLUMNS: Final = ("Group.grow", "Dead letters.number", "Last stored.number")
+_LETTER_COLUMNS: Final = (".tick", "Stored", "From topic", "Keys.wide", "Body.grow")
+_RESEND_COLUMNS: Final = ("Dead letter", "To topic", "Keys.wide", "Body.grow")
 _RESEND_MAX: Final = 100
 """Most dead letters to send at once; a page shows fewer."""
 
@@ -72,17 +44,26 @@ def dead_letters(visit: Visit) -> Page:
     """Return the groups that have dead letters."""
     found = groups_with_dead_letters(visit.admin)
     rows = [
-        HtmlTableRow(
+        ui.HtmlTableRow(
             (
                 el("a", each.group, href=_letters_path(each.group)),
-                number_text(each.messages),
-                age(each.last_stored_ms),
+                each.messages,
+                ui.age(each.last_stored_ms),
             ),
             _letters_path(each.group),
         )
         for each in found
     ]
-    content = live_region("letters", table(_GROUP_COLUMNS, rows)) if rows else _no_dead_letters()
+    content = (
+        ui.live_region("letters", ui.table(_GROUP_COLUMNS, rows))
+        if rows
+        else ui.empty_state(
+            "No dead letters",
+            "A message becomes a dead letter when a group has failed to consume it too often "
+            "(after 16 retries, unless its consumers are configured otherwise). It appears here, "
+            "and can be resent once the cause is fixed.",
+        )
+    )
     return Page("Dead letters", content, "dead-letters")
 
 
@@ -92,22 +73,27 @@ def letters(visit: Visit) -> Page:
     try:
         found = search_messages(visit, dlq_topic(group))
     except RouteNotFound:
-        return _page(group, _no_dead_letters_of(group))
+        found = MessageSearchResult((), is_filtered=False)
     if not found.messages:
-        return _page(group, _no_dead_letters_of(group))
+        nothing = ui.empty_state(
+            f"{group} has no dead letters",
+            "The group has not given up on any message. ",
+            el("a", "Show the group", href=group_path(group)),
+        )
+        return _page(group, nothing)
     rows = [_row(each) for each in found.messages]
     older = None
     if found.older is not None:
         older = el("a.button", "Older", href=_letters_path(group, **found.older))
     content = el(
         "form",
-        el("p.hint", "Resent, a dead letter is a new message in the topic that it came from: all "
-           "groups of that topic get it. The dead letter stays. Mend what made the group fail "
-           "first."),
+        el("p.hint", "Fix the cause of the failures first. Resending a dead letter sends a new "
+           "message to its original topic: all groups of that topic receive it. The dead letter "
+           "stays."),
         el("div.switches", el("label.switch", el("input", type="checkbox", data_all=True),
                               " All on this page"),
-           el("button.primary", "Show what resending would do", type="submit"), older),
-        table(_LETTER_COLUMNS, rows),
+           el("button.primary", "Preview resend", type="submit"), older),
+        ui.table(_LETTER_COLUMNS, rows),
         action=path("dead-letters", group, "resend"),
     )  # fmt: skip
     return _page(group, content)
@@ -118,11 +104,14 @@ def resend_plan(visit: Visit) -> Page:
     group = visit.request.segments[1]
     chosen = _chosen_letters(visit, group, visit.request.query)
     count = format_count(len(chosen), "message")
+    places = [("at", location_text(letter.queue, letter.queue_offset)) for letter in chosen]
+    action, back = path("dead-letters", group, "resend"), _letters_path(group)
+    query = urlencode(places)
     content = join(
-        el("p", badge("dry run"), " Nothing has been sent. These would be:"),
-        table(_RESEND_COLUMNS, [_plan_row(letter, group) for letter in chosen]),
-        _confirmation(visit, group, chosen, count),
-        card(
+        el("p", ui.badge("dry run"), " Nothing has been sent. These messages would be:"),
+        ui.table(_RESEND_COLUMNS, [_plan_row(letter, group) for letter in chosen]),
+        visit.confirmation(f"Resend {count}", places, action, f"{action}?{query}", back),
+        ui.card(
             "On the command line",
             visit.command("dlq resend", group, *(each.offset_message_id for each in chosen)),
         ),
@@ -136,12 +125,12 @@ def resend(visit: Visit) -> Page:
     chosen = _chosen_letters(visit, group, visit.request.form)
     done = list(resend_dead_letters(visit.admin, group, chosen))
     sent = sum(each.result is not None for each in done)
-    state = badge("sent", "good") if sent == len(chosen) else badge("not all", "bad")
+    state = ui.badge("sent", "good") if sent == len(chosen) else ui.badge("not all", "bad")
     content = join(
         el(
             "div.card.notice", state, f" {sent} of {format_count(len(chosen), 'was', 'were')} sent."
         ),
-        table(_RESEND_COLUMNS, [_resent_row(visit, each) for each in done]),
+        ui.table(_RESEND_COLUMNS, [_resent_row(visit, each) for each in done]),
         el("p", el("a.button", "Back to the dead letters", href=_letters_path(group))),
     )
     return _page(group, content, "Resent")
@@ -158,8 +147,8 @@ def _chosen_letters(
     if not places or len(places) > _RESEND_MAX:
         raise PageError(
             HTTPStatus.BAD_REQUEST,
-            "No dead letter is chosen." if not places else "Those are too many at once.",
-            f"Tick 1 to {_RESEND_MAX} of them first.",
+            "No dead letters are selected." if not places else "Too many are selected.",
+            f"Select 1 to {_RESEND_MAX} dead letters.",
         )
     chosen = []
     for queue, queue_offset in places:
@@ -168,38 +157,20 @@ def _chosen_letters(
             raise PageError(
                 HTTPStatus.NOT_FOUND,
                 f"There is no dead letter at {location_text(queue, queue_offset)}.",
-                "It was deleted since: load the list again.",
+                "It may have been deleted. Reload the list.",
             )
         chosen.append(letter)
     return chosen
 
 
-def _confirmation(visit: Visit, group: str, chosen: Sequence[MessageExt], count: str) -> Html:
-    places = [("at", location_text(letter.queue, letter.queue_offset)) for letter in chosen]
-    if not visit.is_writable:
-        says = "This console only reads: start it with --writes, or use the command below."
-        return el("p.hint", says)
-    if visit.session is None:
-        query = urlencode(places)
-        return sign_in_link(f"{path('dead-letters', group, 'resend')}?{query}")
-    return el(
-        "form.actions",
-        hidden_fields([*places, *form_fields(visit.session)]),
-        el("button.primary", f"Resend {count}", type="submit"),
-        el("a.button", "Leave it", href=_letters_path(group)),
-        action=path("dead-letters", group, "resend"),
-        method="post",
-    )
-
-
-def _row(letter: MessageExt) -> HtmlTableRow:
+def _row(letter: MessageExt) -> ui.HtmlTableRow:
     place = location_text(letter.queue, letter.queue_offset)
     href = message_path(letter.queue, letter.queue_offset)
     origin = letter.properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
-            el("input", type="checkbox", name="at", value=place, aria_label=f"Choose {place}"),
-            el("a", timestamp(letter.store_timestamp), href=href),
+            el("input", type="checkbox", name="at", value=place, aria_label=f"Select {place}"),
+            el("a", ui.timestamp(letter.store_timestamp), href=href),
             el("a", origin, href=topic_path(origin)),
             [el("code.chip", key[:40]) for key in letter.keys[:3]],
             el("span.preview", preview_body(letter.body, letter.fault)),
@@ -208,35 +179,25 @@ def _row(letter: MessageExt) -> HtmlTableRow:
     )
 
 
-def _resent_row(visit: Visit, outcome: ResendResult) -> HtmlTableRow:
+def _resent_row(visit: Visit, outcome: ResendResult) -> ui.HtmlTableRow:
     letter, result, fault = outcome
-    href = None if result is None else message_path(result.queue, result.queue_offset)
     if result is None:
-        goes_to: Child = visit.access.complete_commands(fault or "")
-    else:
-        goes_to = el("a", result.queue.topic, href=href)
-    cells = (
-        timestamp(letter.store_timestamp),
-        goes_to,
-        " ".join(letter.keys),
-        preview_body(letter.body, letter.fault),
-    )
-    return HtmlTableRow(cells, href)
+        return _resend_row(letter, visit.access.complete_commands(fault or ""))
+    href = message_path(result.queue, result.queue_offset)
+    return _resend_row(letter, el("a", result.queue.topic, href=href), href)
 
 
-def _plan_row(letter: MessageExt, group: str) -> HtmlTableRow:
+def _plan_row(letter: MessageExt, group: str) -> ui.HtmlTableRow:
     try:
-        goes_to = original_message(letter, group).topic
+        return _resend_row(letter, original_message(letter, group).topic)
     except Failure as error:
-        goes_to = error.message
-    return HtmlTableRow(
-        (
-            timestamp(letter.store_timestamp),
-            goes_to,
-            " ".join(letter.keys),
-            el("span.preview", preview_body(letter.body, letter.fault)),
-        )
-    )
+        return _resend_row(letter, error.message)
+
+
+def _resend_row(letter: MessageExt, goes_to: Child, href: str | None = None) -> ui.HtmlTableRow:
+    body = el("span.preview", preview_body(letter.body, letter.fault))
+    stored = ui.timestamp(letter.store_timestamp)
+    return ui.HtmlTableRow((stored, goes_to, " ".join(letter.keys), body), href)
 
 
 def _letters_path(group: str, **query: str) -> str:
@@ -248,20 +209,3 @@ def _page(group: str, content: Html, title: str | None = None) -> Page:
     if title is not None:
         trail.append((group, _letters_path(group)))
     return Page(title or group, content, "dead-letters", trail)
-
-
-def _no_dead_letters() -> Html:
-    return empty_state(
-        "No dead letters",
-        "A message that a group fails again and again (16 times, unless its consumers say "
-        "otherwise) is put aside, so that it holds up nothing else. It shows here, and can be "
-        "sent once more when what made the group fail is mended.",
-    )
-
-
-def _no_dead_letters_of(group: str) -> Html:
-    return empty_state(
-        f"{group} has no dead letters",
-        "It has given up no message. ",
-        el("a", "See the group", href=group_path(group)),
-    )

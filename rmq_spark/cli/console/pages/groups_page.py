@@ -9,30 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from rmq_spark.cli.console.guard import PageError, form_fields
+from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.layout import Page
-from rmq_spark.cli.console.markup.charts import chart, sparkline
-from rmq_spark.cli.console.markup.components import (
-    NO_VALUE,
-    PAGE_ROWS,
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    alert,
-    badge,
-    card,
-    empty_state,
-    figures,
-    hidden_fields,
-    live_region,
-    name_filter,
-    number_text,
-    pagination,
-    sign_in_link,
-    table,
-    truncated,
-)
+from rmq_spark.cli.console.markup import components as ui
+from rmq_spark.cli.console.markup.charts import COUNT, chart, sparkline
 from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
 from rmq_spark.cli.console.pages.topic_page import group_state_badge
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
@@ -45,15 +26,16 @@ from rmq_spark.cli.groups.group_state import (
     without_retries,
 )
 from rmq_spark.cli.shell.parameter_types import (
-    POSITION,
-    QUEUE,
     PositionKind,
     QueueName,
     TopicPosition,
+    parse_position,
+    parse_queue,
 )
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.lag import Lag, total_lag
+from rmq_spark.client.admin.lag import Lag, messages_behind, total_lag
 from rmq_spark.errors import format_count
+from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_group
 
@@ -62,14 +44,8 @@ from rmq_spark.wire.names import is_system_group
 _TIME_START: Final = re.compile(r"\d{1,2}:\d{2}|\d{4}-\d{2}-|-\d+(ms|[smhdw])")
 """The beginning of a time, which may be given without the command line's @ in front."""
 
-_PLAN_COLUMNS: Final = (
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Queue"),
-    HtmlTableColumn("Committed", "number"),
-    HtmlTableColumn("Goes to", "number"),
-    HtmlTableColumn("Moves", "number.wide"),
-    HtmlTableColumn("Behind then", "number.wide"),
-)
+_PLAN_COLUMNS: Final = ("Topic.grow", "Queue", "Committed.number", "New offset.number",
+                        "Change.number.wide", "Behind after.number.wide")  # fmt: skip
 
 
 class _SeekRequest(NamedTuple):
@@ -106,14 +82,14 @@ def seek_form(group: str, topics: Sequence[str]) -> Html:
             el("input", name="to", id="to", required=True, placeholder="@09:00",
                autocomplete="off"),
             el("span.hint", "start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00), +1 "
-               "to skip a message, -10 to repeat ten"),
+               "to skip one message, -10 to repeat ten"),
         ),
         el("div.field", el("label", "Topic", for_="topic"),
            el("select", options, name="topic", id="topic")),
         el("div.field", el("label", "Queue", for_="queue"),
            el("input", name="queue", id="queue", placeholder="all, or broker-a:0",
               autocomplete="off")),
-        el("button.primary", "Show what it would do", type="submit"),
+        el("button.primary", "Preview", type="submit"),
         action=group_path(group, "seek"),
     )  # fmt: skip
 
@@ -134,37 +110,32 @@ def seek(visit: Visit) -> Page:
     moves = _plan_moves(visit, wish)
     is_relative = wish.position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     if is_relative and visit.request.field("seen") != _digest(moves):
-        changed = alert(
-            "The group has moved on since",
-            "Nothing was changed. This is what the seek would do from where the group is now.",
+        changed = ui.alert(
+            "The group's offsets have changed since the preview",
+            "Nothing was changed. The table shows the seek from the present offsets.",
         )
         return _plan_page(visit, wish, moves, changed)
     apply_seek(visit.admin, wish.group, moves, wish.position, is_all=wish.queue is None)
     done = el(
         "div.card.notice",
-        badge("moved", "good"),
-        f" {wish.group} goes on there. Members that are online have been told.",
+        ui.badge("moved", "good"),
+        f" {wish.group} continues from the new offsets. Online members have been notified.",
     )
     back = el("a.button", f"Back to {wish.group}", href=group_path(wish.group))
     return _page(wish, join(done, _move_table(moves), el("p", back)))
 
 
 def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
-    """Parse a seek from a query or a form.
-
-    Raises:
-        PageError: It names no position.
-        click.UsageError: The position or the queue is invalid.
-    """
+    """Parse a seek from a query or a form."""
     text, queue = read_field("to"), read_field("queue")
     if not text:
         raise PageError(
-            HTTPStatus.BAD_REQUEST, "Where should the group go on?", "Give a place, as @09:00."
+            HTTPStatus.BAD_REQUEST, "No position given.", "Enter one, for example @09:00."
         )
     if _TIME_START.match(text):
         text = f"@{text}"
-    place = POSITION.convert(text, None, None)
-    chosen = QUEUE.convert(queue, None, None) if queue else None
+    place = parse_position(text)
+    chosen = parse_queue(queue) if queue else None
     return _SeekRequest(visit.request.segments[1], text, place, read_field("topic"), chosen)
 
 
@@ -179,42 +150,33 @@ def _plan_page(
 ) -> Page:
     if not moves:
         return _page(
-            request, empty_state("No queues there", "The group has nothing to move there.")
+            request,
+            ui.empty_state(
+                "Nothing to move", "The group has no committed offsets in that topic or queue."
+            ),
         )
     return _page(
         request,
         join(
             notice,
-            el("p", badge("dry run"), " Nothing has been changed. ", el("strong", request.group),
-               " would go on so:"),
+            el("p", ui.badge("dry run"), " Nothing has been changed. ", el("strong", request.group),
+               " would continue from these offsets:"),
             _move_table(moves),
-            _confirmation(visit, request, moves),
-            card("On the command line", request.command(visit)),
+            visit.confirmation(
+                f"Move {format_count(len(moves), 'queue')}",
+                [
+                    ("to", request.text),
+                    ("topic", request.topic),
+                    ("queue", "" if request.queue is None else str(request.queue)),
+                    ("seen", _digest(moves)),
+                ],
+                group_path(request.group, "seek"),
+                request.path,
+                group_path(request.group),
+            ),
+            ui.card("On the command line", request.command(visit)),
         ),
     )  # fmt: skip
-
-
-def _confirmation(visit: Visit, request: _SeekRequest, moves: Sequence[OffsetMove]) -> Html:
-    if not visit.is_writable:
-        says = "This console only reads: start it with --writes, or use the command below."
-        return el("p.hint", says)
-    if visit.session is None:
-        return sign_in_link(request.path)
-    fields = [
-        ("to", request.text),
-        ("topic", request.topic),
-        ("queue", "" if request.queue is None else str(request.queue)),
-        ("seen", _digest(moves)),
-        *form_fields(visit.session),
-    ]
-    return el(
-        "form.actions",
-        hidden_fields(fields),
-        el("button.primary", f"Move {format_count(len(moves), 'queue')}", type="submit"),
-        el("a.button", "Leave it", href=group_path(request.group)),
-        action=group_path(request.group, "seek"),
-        method="post",
-    )
 
 
 def _plan_moves(visit: Visit, request: _SeekRequest) -> list[OffsetMove]:
@@ -228,21 +190,14 @@ def _plan_moves(visit: Visit, request: _SeekRequest) -> list[OffsetMove]:
 
 
 def _move_table(moves: Sequence[OffsetMove]) -> Html:
-    return table(_PLAN_COLUMNS, [_row(move) for move in moves])
-
-
-def _row(move: OffsetMove) -> HtmlTableRow:
-    moves = "-" if move.committed is None else f"{move.target_offset - move.committed:+,}"
-    return HtmlTableRow(
-        (
-            move.queue.topic,
-            queue_text(move.queue),
-            number_text(move.committed),
-            number_text(move.target_offset),
-            moves,
-            number_text(move.behind),
+    rows = []
+    for queue, committed, target, end in moves:
+        change = None if committed is None else f"{target - committed:+,}"
+        behind = messages_behind(end, target)
+        rows.append(
+            ui.HtmlTableRow((queue.topic, queue_text(queue), committed, target, change, behind))
         )
-    )
+    return ui.table(_PLAN_COLUMNS, rows)
 
 
 def _page(request: _SeekRequest, content: Html) -> Page:
@@ -253,31 +208,12 @@ def _page(request: _SeekRequest, content: Html) -> Page:
 _STUCK_MS: Final = 30_000
 """Time for which the next message of a queue has waited when a group looks stuck there."""
 
-_LIST_COLUMNS: Final = (
-    HtmlTableColumn("Group", "grow"),
-    HtmlTableColumn("State"),
-    HtmlTableColumn("Members", "number.wide"),
-    HtmlTableColumn("Behind", "number"),
-    HtmlTableColumn("Last consumed", "number.wide"),
-    HtmlTableColumn("Topics", "wide"),
-)
-_QUEUE_COLUMNS: Final = (
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Queue"),
-    HtmlTableColumn("Committed", "number.wide"),
-    HtmlTableColumn("End", "number.wide"),
-    HtmlTableColumn("Behind", "number"),
-    HtmlTableColumn("", "wide"),
-    HtmlTableColumn("Waiting since", "number.wide"),
-    HtmlTableColumn("Member", "wide"),
-    HtmlTableColumn(""),
-)
-_MEMBER_COLUMNS: Final = (
-    HtmlTableColumn("Client", "grow"),
-    HtmlTableColumn("Address", "wide"),
-    HtmlTableColumn("Language", "wide"),
-    HtmlTableColumn("Queues", "number"),
-)
+_LIST_COLUMNS: Final = ("Group.grow", "State", "Members.number.wide", "Behind.number",
+                        "Last consumed.number.wide", "Topics.wide")  # fmt: skip
+_QUEUE_COLUMNS: Final = ("Topic.grow", "Queue", "Committed.number.wide", "End.number.wide",
+                         "Behind.number", ".wide", "Waiting since.number.wide", "Member.wide",
+                         "")  # fmt: skip
+_MEMBER_COLUMNS: Final = ("Client.grow", "Address.wide", "Language.wide", "Queues.number")
 
 
 def groups(visit: Visit) -> Page:
@@ -289,14 +225,21 @@ def groups(visit: Visit) -> Page:
         if wanted.lower() in name.lower() and not is_system_group(name)
     ]
     page = visit.page_number()
-    shown = names[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
-    search = name_filter("/groups", wanted)
-    if not names:
-        found: Html = _no_groups(wanted)
+    shown = names[(page - 1) * ui.PAGE_ROWS : page * ui.PAGE_ROWS]
+    search = ui.name_filter("/groups", wanted)
+    if names:
+        found = ui.table(_LIST_COLUMNS, [_list_row(visit.admin, name) for name in shown])
+    elif wanted:
+        all_groups = el("a", "Show all", href="/groups")
+        found = ui.empty_state(f"No group has {wanted} in its name", all_groups)
     else:
-        found = table(_LIST_COLUMNS, [_list_row(visit.admin, name) for name in shown])
-    foot = pagination(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
-    return Page("Groups", join(search, live_region("groups", found, foot)), "groups")
+        found = ui.empty_state(
+            "No groups yet",
+            "A consumer group shares the queues of a topic among its members, and stores their "
+            "offsets. The first start of a consumer creates its group.",
+        )
+    foot = ui.pagination(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
+    return Page("Groups", join(search, ui.live_region("groups", found, foot)), "groups")
 
 
 def group(visit: Visit) -> Page:
@@ -304,38 +247,54 @@ def group(visit: Visit) -> Page:
     name = visit.request.segments[1]
     state = read_group(visit.admin, name)
     points = _lag_history(visit, state)
-    dead = el("a", number_text(state.dead_letters), href=path("dead-letters", name))
-    content = live_region(
+    dead = el("a", f"{state.dead_letters:,}", href=path("dead-letters", name))
+    content = ui.live_region(
         "group",
-        figures(
+        ui.figures(
             [
-                ("Behind", number_text(state.behind)),
-                ("Members", number_text(len(state.members))),
-                ("Waiting for retry", number_text(state.waiting_for_retry)),
-                ("Dead letters", dead if state.dead_letters else number_text(0)),
+                ("Behind", state.behind),
+                ("Members", len(state.members)),
+                ("Waiting for retry", state.waiting_for_retry),
+                ("Dead letters", dead if state.dead_letters else 0),
             ]
         ),
         _diagnosis(state),
-        el("div.charts", chart("Messages behind", points.get("all", ()), _format_count)),
-        card("Queues", _queues(state, points)),
-        card("Members", _members(state)),
+        el("div.charts", chart("Messages behind", points.get("all", ()), COUNT)),
+        ui.card(
+            "Queues",
+            ui.table(_QUEUE_COLUMNS, [_queue_row(name, each, points) for each in state.queues])
+            if state.queues
+            else ui.empty_state(
+                "Nothing consumed yet",
+                "The group has committed no offsets. Its queues appear here when it does.",
+            ),
+        ),
+        ui.card(
+            "Members",
+            ui.table(_MEMBER_COLUMNS, [_member_row(state, each) for each in state.members])
+            if state.members
+            else ui.empty_state(
+                "No members",
+                "Consumers that start with this group's name appear here with their queues.",
+            ),
+        ),
     )
     topics = sorted({each.lag.queue.topic for each in state.queues})
-    seeking = card("Go on elsewhere", seek_form(name, topics))
+    seeking = ui.card("Move offsets", seek_form(name, topics))
     return Page(name, join(content, seeking), "groups", (("Groups", "/groups"),))
 
 
-def _list_row(admin: Admin, name: str) -> HtmlTableRow:
+def _list_row(admin: Admin, name: str) -> ui.HtmlTableRow:
     members, topics, behind, last_consumed_ms = summarize_group(admin, name)
     shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
             el("a", name, href=group_path(name)),
             group_state_badge(members, behind),
-            number_text(members),
-            number_text(behind),
-            age(last_consumed_ms),
-            shown or "nothing yet",
+            members,
+            behind,
+            ui.age(last_consumed_ms),
+            shown or "none yet",
         ),
         group_path(name),
     )
@@ -360,10 +319,6 @@ def _series_name(queue: MessageQueue) -> str:
     return f"{queue.topic} {queue_text(queue)}"
 
 
-def _format_count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
 def _diagnosis(state: GroupState) -> Html:
     """Return in words why a group has lag, if it has."""
     now_ms = int(time.time() * 1_000)
@@ -373,8 +328,8 @@ def _diagnosis(state: GroupState) -> Html:
     if not state.members:
         return el(
             "div.card.notice",
-            el("strong", "Nobody consumes. "),
-            "No member of this group is online, so its messages wait. Start its consumers.",
+            el("strong", "No consumer is online. "),
+            "Messages wait until one is. Start the group's consumers.",
         )
     lone = [each for each in behind if each.member is None]
     if lone:
@@ -382,8 +337,8 @@ def _diagnosis(state: GroupState) -> Html:
         return el(
             "div.card.notice",
             el("strong", "Queues without a member. "),
-            f"No member says that it has {names}: it may be busy, or another of the group's "
-            "members subscribes to something else.",
+            f"No member reports {names}. A member may be busy, or the members of the group "
+            "subscribe to different topics.",
         )
     oldest = min(behind, key=lambda each: each.waiting_since_ms or now_ms)
     if now_ms - (oldest.waiting_since_ms or now_ms) < _STUCK_MS:
@@ -391,12 +346,12 @@ def _diagnosis(state: GroupState) -> Html:
     return el(
         "div.card.notice",
         el("strong", "Furthest behind: "),
-        f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message waits since ",
-        age(oldest.waiting_since_ms),
+        f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message was stored ",
+        ui.age(oldest.waiting_since_ms),
         ". ",
         *_describe_last_try(oldest, now_ms),
-        _next_message(oldest, "Look at it"),
-        " to see what its consumer is stuck on; ",
+        _next_message(oldest, "Look at the message"),
+        " to see what the consumer is stuck on, or ",
         el("a", "skip it", href=_skip_path(state.name, oldest)),
         " if it cannot be consumed.",
     )
@@ -407,35 +362,28 @@ def _describe_last_try(state: QueueState, now_ms: int) -> Iterator[Html | str]:
     if state.last_tried_ms is None:
         return
     if now_ms - state.last_tried_ms < _STUCK_MS:
-        yield "Its member has just tried: the listener fails, or is slow. "
+        yield "Its member has just tried it: the listener fails, or is slow. "
         return
-    yield "Its member has taken up nothing since "
-    yield age(state.last_tried_ms)
-    yield ": the listener hangs, or works on one message since then. Restart it, also to skip. "
+    yield "Its member last tried a message "
+    yield ui.age(state.last_tried_ms)
+    yield ": the listener hangs, or still works on that one. Restart the member, also to skip. "
 
 
-def _queues(state: GroupState, points: Mapping[str, Sequence[Point]]) -> Html:
-    if not state.queues:
-        return empty_state(
-            "Nothing consumed yet",
-            "The group has committed no offsets. Its queues show here once it has.",
-        )
-    return table(_QUEUE_COLUMNS, [_queue_row(state.name, each, points) for each in state.queues])
-
-
-def _queue_row(name: str, state: QueueState, points: Mapping[str, Sequence[Point]]) -> HtmlTableRow:
+def _queue_row(
+    name: str, state: QueueState, points: Mapping[str, Sequence[Point]]
+) -> ui.HtmlTableRow:
     lag = state.lag
     is_behind = state.next_offset is not None
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
             el("a", lag.queue.topic, href=topic_path(lag.queue.topic)),
             queue_text(lag.queue),
-            number_text(lag.consumer_offset),
-            number_text(lag.broker_offset),
-            number_text(lag.messages),
-            sparkline(points.get(_series_name(lag.queue), ()), "messages behind, of late"),
-            _next_message(state, age(state.waiting_since_ms)) if is_behind else NO_VALUE,
-            truncated(state.member or "none"),
+            lag.consumer_offset,
+            lag.broker_offset,
+            lag.messages,
+            sparkline(points.get(_series_name(lag.queue), ()), "recent lag in messages"),
+            _next_message(state, ui.age(state.waiting_since_ms)) if is_behind else ui.NO_VALUE,
+            ui.truncated(state.member or "none"),
             el("a.button.small", "Skip one", href=_skip_path(name, state)) if is_behind else None,
         )
     )
@@ -451,33 +399,6 @@ def _skip_path(name: str, state: QueueState) -> str:
     return group_path(name, "seek", to="+1", topic=queue.topic, queue=queue_text(queue))
 
 
-def _members(state: GroupState) -> Html:
-    if not state.members:
-        return empty_state(
-            "No members",
-            "Consumers that start with this group's name show here, with the queues they have.",
-        )
-    return table(
-        _MEMBER_COLUMNS,
-        [
-            HtmlTableRow(
-                (
-                    member.client_id,
-                    member.client_addr,
-                    member.language,
-                    number_text(state.queues_of(member.client_id)),
-                )
-            )
-            for member in state.members
-        ],
-    )
-
-
-def _no_groups(query: str) -> Html:
-    if query:
-        return empty_state(f"No group has {query} in its name", el("a", "Show all", href="/groups"))
-    return empty_state(
-        "No groups yet",
-        "A consumer group shares the queues of a topic among its members, and remembers how far "
-        "they have come. A consumer's first start makes its group.",
-    )
+def _member_row(state: GroupState, member: Connection) -> ui.HtmlTableRow:
+    queues = state.queues_of(member.client_id)
+    return ui.HtmlTableRow((member.client_id, member.client_addr, member.language, queues))

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from typing import Final
 
 from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import render_body
-from rmq_spark.cli.console.markup.components import (
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    badge,
-    card,
-    empty_state,
-    facts,
-    number_text,
-    size,
-    table,
-    timestamp,
-)
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
 from rmq_spark.cli.console.server import Response
 from rmq_spark.cli.console.visit import (
@@ -39,11 +26,10 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.names import DLQ_PREFIX
 from rmq_spark.wire.properties import RESERVED_NAMES
 
-_PROPERTY_COLUMNS: Final = (HtmlTableColumn("Name"), HtmlTableColumn("Value", "grow"))
 _STATE_BADGES: Final = {
     DeliveryState.CONSUMED: ("consumed", "good"),
     DeliveryState.WAITING: ("waiting", "warn"),
-    DeliveryState.NOT_STARTED: ("not begun", "plain"),
+    DeliveryState.NOT_STARTED: ("not started", "plain"),
     DeliveryState.DEAD_LETTER: ("dead letter", "bad"),
 }
 
@@ -53,10 +39,10 @@ def message(visit: Visit) -> Page:
     found = _read_message(visit)
     queue, queue_offset = found.queue, found.queue_offset
     body = render_body(found.body, found.fault)
-    cut = "" if body.shown_bytes is None else f", of which the first {size(body.shown_bytes)} stand"
+    cut = "" if body.shown_bytes is None else f", first {ui.size(body.shown_bytes)} shown"
     aside = el(
         "span.hint",
-        f"{body.kind}, {size(len(found.body))}{cut}  ",
+        f"{body.kind}, {ui.size(len(found.body))}{cut}  ",
         el("a", "Download", href=message_path(queue, queue_offset, "body"), download=True),
     )
     own = user_properties(found)
@@ -65,15 +51,30 @@ def message(visit: Visit) -> Page:
         "div.two",
         el(
             "div",
-            card("Body", el("div.card.scroll", body.element), header_content=aside),
-            card("Properties", _properties(own) if own else _no_properties()),
-            el("details", el("summary", "RocketMQ's own properties"), _properties(system)),
+            ui.card("Body", el("div.card.scroll", body.element), header_content=aside),
+            ui.card(
+                "Properties",
+                _properties(own)
+                if own
+                else ui.empty_state(
+                    "No user properties",
+                    "Producers can add properties, by which consumers can select messages with "
+                    "SQL92.",
+                ),
+            ),
+            el("details", el("summary", "System properties"), _properties(system)),
         ),
-        el("div", card("Place", _location(found)), card("Way", _trace(visit, found))),
+        el("div", ui.card("Location", _location(found)), ui.card("Trace", _trace(visit, found))),
     )
     trail = (("Topics", "/topics"), (found.topic, topic_path(found.topic)))
     title = f"{queue_text(queue)} @ {queue_offset}"
-    return Page(title, join(_neighbours(found), content), "topics", trail)
+    previous = message_path(queue, queue_offset - 1)
+    neighbours = el(
+        "div.switches",
+        el("a.switch", "Previous message", href=previous) if queue_offset else None,
+        el("a.switch", "Next message", href=message_path(queue, queue_offset + 1)),
+    )
+    return Page(title, join(neighbours, content), "topics", trail)
 
 
 def download_body(visit: Visit) -> Response:
@@ -91,8 +92,9 @@ def _read_message(visit: Visit) -> MessageExt:
     if found is None:
         raise PageError(
             HTTPStatus.NOT_FOUND,
-            f"{topic} holds no message in {queue_text(place[0])} at {queue_offset}.",
-            "It was deleted since, or is still to come: the topic's queues show what they hold.",
+            f"{topic} has no message in {queue_text(place[0])} at {queue_offset}.",
+            "It has been deleted, or not stored yet. See the topic's queues for the offsets they "
+            "hold.",
         )
     return found
 
@@ -101,8 +103,8 @@ def _location(message: MessageExt) -> Html:
     pairs: list[tuple[str, Child]] = [
         ("Topic", el("a", message.topic, href=topic_path(message.topic))),
         ("Queue", queue_text(message.queue)),
-        ("Offset", number_text(message.queue_offset)),
-        ("Age", age(message.store_timestamp)),
+        ("Offset", message.queue_offset),
+        ("Age", ui.age(message.store_timestamp)),
         ("Id", el("code", message.message_id)),
         ("Broker's id", el("code", message.offset_message_id)),
         ("Tag", el("code", message.tags) if message.tags else "none"),
@@ -112,20 +114,20 @@ def _location(message: MessageExt) -> Html:
         pairs.append(("Delay level", str(message.delay_level)))
     if message.flag:
         pairs.append(("Flag", str(message.flag)))
-    return el("div.card.pad", facts(pairs))
+    return el("div.card.pad", ui.facts(pairs))
 
 
 def _trace(visit: Visit, message: MessageExt) -> Html:
     made = trace_deliveries(visit.admin, message)
     steps = [
-        _step("plain", "Sent", timestamp(message.born_timestamp), f"from {message.born_host}"),
-        _step("good", "Stored", timestamp(message.store_timestamp),
+        _step("plain", "Sent", ui.timestamp(message.born_timestamp), f"from {message.born_host}"),
+        _step("good", "Stored", ui.timestamp(message.store_timestamp),
               f"{queue_text(message.queue)} at {message.queue_offset:,}"),
     ]  # fmt: skip
     if message.topic.startswith(DLQ_PREFIX):
         group = message.topic.removeprefix(DLQ_PREFIX)
-        link = el("a", "Its dead letters", href=path("dead-letters", group))
-        steps.append(_step("bad", f"Given up by {group}", link, ""))
+        link = el("a", "all dead letters", href=path("dead-letters", group))
+        steps.append(_step("bad", f"Dead letter of {group}", link, ""))
     steps += [_delivery_step(each) for each in made]
     if not made:
         steps.append(_step("plain", "No group consumes this topic", None, ""))
@@ -138,44 +140,25 @@ def _delivery_step(delivery: Delivery) -> Html:
     if delivery.state is DeliveryState.WAITING:
         says = f"{delivery.messages_before:,} before it; the group is at {delivery.committed:,}"
     elif delivery.state is DeliveryState.NOT_STARTED:
-        says = "the group has committed nothing in this queue"
+        says = "the group has no committed offset in this queue"
     elif delivery.state is DeliveryState.CONSUMED and delivery.retries:
-        says = f"given back {format_count(delivery.retries, 'time')} for another try"
+        says = f"redelivered {format_count(delivery.retries, 'time')}"
     elif delivery.state is DeliveryState.DEAD_LETTER:
-        says = "the group has failed it too often"
+        says = "the group failed to consume it too often"
     name = el("a", delivery.group, href=group_path(delivery.group))
     letters = None
     if delivery.state is DeliveryState.DEAD_LETTER:
         letters = el("a", "resend", href=path("dead-letters", delivery.group))
-    return _step(tone, name, join(badge(text, tone), " ", letters), says)
+    return _step(tone, name, join(ui.badge(text, tone), " ", letters), says)
 
 
 def _step(tone: str, title: Child, mark: Child, detail: str) -> Html:
     return el(f"li.{tone}", el("div", el("strong", title), " ", mark), el("div.sub", detail))
 
 
-def _neighbours(message: MessageExt) -> Html:
-    before = message.queue_offset - 1
-    return el(
-        "div.switches",
-        el("a.switch", "Message before", href=message_path(message.queue, before))
-        if before >= 0
-        else None,
-        el("a.switch", "Next message", href=message_path(message.queue, message.queue_offset + 1)),
-    )
-
-
 def _properties(properties: dict[str, str]) -> Html:
-    return table(_PROPERTY_COLUMNS, _property_rows(sorted(properties.items())))
-
-
-def _property_rows(pairs: Iterable[tuple[str, str]]) -> Iterator[HtmlTableRow]:
-    for name, text in pairs:
-        yield HtmlTableRow((el("code", name), el("span.text", text)))
-
-
-def _no_properties() -> Html:
-    return empty_state(
-        "No properties of its own",
-        "A sender may add names with values, by which consumers can select in SQL.",
-    )
+    rows = [
+        ui.HtmlTableRow((el("code", name), el("span.text", text)))
+        for name, text in sorted(properties.items())
+    ]
+    return ui.table(("Name", "Value.grow"), rows)

@@ -46,14 +46,7 @@ def ranges_before(
 ) -> list[ReadRange]:
     """Return the offset range of each queue of a topic up to a time, or before given offsets.
 
-    Args:
-        admin: An administration object that has been started.
-        topic: Name of the topic.
-        until_ms: Milliseconds since the epoch, the last at which messages were stored; None: now.
-        ends: Offsets before which to end, for some queues; the others are left out.
-
-    Raises:
-        RouteNotFound: There is no such topic.
+    Queues without such an offset are left out; a time of None is now.
     """
     end = LATEST if until_ms is None else until_ms + 1
     spans = resolve_read_ranges(admin.instance, topic, EARLIEST, end)
@@ -188,7 +181,7 @@ def search_messages(visit: Visit, topic: str) -> MessageSearchResult:
     if by == "key":
         found = visit.admin.messages_by_key(topic, text, messages_max=PAGE_MESSAGES)
         newest = sorted(found, key=store_order_key, reverse=True)
-        says = f"The newest {PAGE_MESSAGES} of each broker." if len(newest) >= PAGE_MESSAGES else ""
+        says = f"Newest {PAGE_MESSAGES} per broker." if len(newest) >= PAGE_MESSAGES else ""
         return MessageSearchResult(newest[:PAGE_MESSAGES], is_filtered=True, note=says)
     if by == "id":
         try:
@@ -211,12 +204,11 @@ def _search_newest(
     places = {span.queue: span.end for span in spans if span.end > span.start}
     found, looked, is_over = _scan(read_newest_first(visit.admin, topic, spans), tag, places)
     was_asked = tag is not None or until_ms is not None or ends is not None
-    through = format_count(looked, "message was", "messages were")
-    says = f"{through} looked through for the tag." if tag is not None else ""
+    says = f"Searched {format_count(looked, 'message')} for the tag. " if tag is not None else ""
     if is_over:
         return MessageSearchResult(found, was_asked, says)
     if len(places) > _CONTINUED_QUEUES_MAX:
-        return MessageSearchResult(found, was_asked, f"{says} Search by time for older ones.")
+        return MessageSearchResult(found, was_asked, f"{says}For older ones, search by time.")
     older = " ".join(location_text(queue, at) for queue, at in sorted(places.items()))
     by = {"by": "tag", "for": tag} if tag is not None else {}
     return MessageSearchResult(found, was_asked, says, {**by, "ends": older})

@@ -3,65 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker, query_brokers
+from rmq_spark.cli.cluster.cluster_command import (
+    OUT_RATE,
+    BrokerStatus,
+    check_broker,
+    query_brokers,
+)
 from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.layout import Page
-from rmq_spark.cli.console.markup.charts import ValueFormat, chart, sparkline
-from rmq_spark.cli.console.markup.components import (
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    alert,
-    badge,
-    card,
-    command_box,
-    empty_state,
-    figures,
-    fill_bar,
-    live_region,
-    number_text,
-    rate,
-    size,
-    table,
-)
+from rmq_spark.cli.console.markup import components as ui
+from rmq_spark.cli.console.markup.charts import COUNT, ValueFormat, chart, sparkline
 from rmq_spark.cli.console.markup.html import Child, Html, el, join
 from rmq_spark.cli.console.pages.topics_page import topic_names
 from rmq_spark.cli.console.visit import Visit, group_path
 from rmq_spark.cli.groups.group_state import without_retries
-from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import ClientError
 from rmq_spark.wire.names import is_system_group
 
-_BROKER_COLUMNS = (
-    HtmlTableColumn("Broker"),
-    HtmlTableColumn("State"),
-    HtmlTableColumn("In", "number"),
-    HtmlTableColumn("", "wide"),
-    HtmlTableColumn("Out", "number"),
-    HtmlTableColumn("Today", "number.wide"),
-    HtmlTableColumn("Disk", "wide"),
-    HtmlTableColumn("Up since", "wide"),
-    HtmlTableColumn("Version", "wide"),
-)
-_GROUP_COLUMNS = (
-    HtmlTableColumn("Group", "grow"),
-    HtmlTableColumn("", "wide"),
-    HtmlTableColumn("Behind", "number"),
-)
+_BROKER_COLUMNS = ("Broker", "State", "In.number", ".wide", "Out.number", "Today.number.wide",
+                   "Disk.wide", "Up since.wide", "Version.wide")  # fmt: skip
+_GROUP_COLUMNS = ("Group.grow", ".wide", "Behind.number")
 _GROUPS_QUERIED_MAX = 50
 """Most groups that are asked for with each look."""
 
 _GROUPS_SHOWN_MAX = 8
-_FIGURES = {
-    "in": ("putTps",),
-    "out": ("getTransferredTps", "getTransferedTps"),
-    "disk": ("commitLogDiskRatio",),
-    "held pulls": ("pullsHeld",),
-    "to flush": ("remainHowManyDataToFlush",),
-    "to dispatch": ("dispatchBehindBytes",),
+
+
+class _Figure(NamedTuple):
+    """A figure of a broker: the keys under which releases report it, and its chart."""
+
+    keys: tuple[str, ...]
+    title: str
+    show: ValueFormat
+    scale_max: float | None = None
+
+
+_FIGURES: Final = {
+    "in": _Figure(("putTps",), "Messages in", ui.rate),
+    "out": _Figure(OUT_RATE, "Messages out", ui.rate),
+    "disk": _Figure(("commitLogDiskRatio",), "Disk in use", "{:.0%}".format, scale_max=1.0),
+    "held pulls": _Figure(("pullsHeld",), "Waiting pulls", COUNT),
+    "to flush": _Figure(("remainHowManyDataToFlush",), "Bytes to flush", ui.size),
+    "to dispatch": _Figure(("dispatchBehindBytes",), "Bytes to dispatch", ui.size),
 }
 
 
@@ -71,31 +57,31 @@ def overview(visit: Visit) -> Page:
     if not brokers:
         return Page(
             "Overview",
-            live_region(
+            ui.live_region(
                 "overview",
-                empty_state(
+                ui.empty_state(
                     "No brokers",
-                    "The name servers answer, and know no broker: none was started yet, or it is "
-                    "away, and its log says why. This page shows it as soon as it registers. A "
-                    "broker of rocketpoll's is its own name server:",
-                    command=command_box("rocketpoll broker"),
+                    "The name servers answer, but no broker is registered. Start one, or read the "
+                    "log of one that runs: this page shows it as soon as it registers. A "
+                    "rocketpoll broker has a built-in name server:",
+                    command=ui.command_box("rocketpoll broker"),
                 ),
             ),
         )
     points = broker_history(visit, brokers)
     up = [broker for broker in brokers if broker.info is not None]
-    content = live_region(
+    content = ui.live_region(
         "overview",
         _health(visit, brokers),
-        figures(
+        ui.figures(
             [
-                ("Messages in", rate(_sum(up, "in"))),
-                ("Messages out", rate(_sum(up, "out"))),
+                ("Messages in", ui.rate(sum(each.number("putTps") or 0 for each in up))),
+                ("Messages out", ui.rate(sum(each.number(*OUT_RATE) or 0 for each in up))),
                 ("Brokers", f"{len(up)} of {len(brokers)}"),
-                ("Topics", number_text(len(topic_names(visit.admin, with_all=False)))),
+                ("Topics", len(topic_names(visit.admin, with_all=False))),
             ]
         ),
-        card("Brokers", table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
+        ui.card("Brokers", ui.table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
         _group_table(visit),
     )
     return Page("Overview", content)
@@ -114,7 +100,11 @@ def group_lag_history(visit: Visit) -> Mapping[str, Sequence[Point]]:
     """Return the lag of groups over the last minutes, by name; of the first fifty."""
 
     def probe() -> Mapping[str, float]:
-        return _query_lags(visit.admin)
+        names = [name for name in sorted(visit.admin.groups()) if not is_system_group(name)]
+        return {
+            name: float(total_lag(without_retries(visit.admin.progress(name))))
+            for name in names[:_GROUPS_QUERIED_MAX]
+        }
 
     return visit.history.watch(("groups",), probe, probe())
 
@@ -130,15 +120,7 @@ def group_limit_hint(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Htm
     if len(series) < _GROUPS_QUERIED_MAX:
         return None
     command = visit.access.command("top")
-    return el("p.hint", f"The first {_GROUPS_QUERIED_MAX} groups by name. {command} shows all.")
-
-
-def _query_lags(admin: Admin) -> Mapping[str, float]:
-    names = [name for name in sorted(admin.groups()) if not is_system_group(name)]
-    return {
-        name: float(total_lag(without_retries(admin.progress(name))))
-        for name in names[:_GROUPS_QUERIED_MAX]
-    }
+    return el("p.hint", f"First {_GROUPS_QUERIED_MAX} groups by name. To see all, run {command}.")
 
 
 def _group_table(visit: Visit) -> Html | None:
@@ -147,11 +129,11 @@ def _group_table(visit: Visit) -> Html | None:
     except ClientError:  # half a cluster does not tell of groups; what is wrong stands above
         return None
     rows = [
-        HtmlTableRow(
+        ui.HtmlTableRow(
             (
                 el("a", name, href=group_path(name)),
-                sparkline(series[name], "messages behind, of late"),
-                number_text(series[name][-1].value),
+                sparkline(series[name], "recent lag in messages"),
+                series[name][-1].value,
             ),
             group_path(name),
         )
@@ -159,28 +141,17 @@ def _group_table(visit: Visit) -> Html | None:
     ]
     if not series:
         return None
-    found = table(_GROUP_COLUMNS, rows) if rows else el("p.hint", "No group is behind.")
-    return card("Groups most behind", found, group_limit_hint(visit, series))
+    found = ui.table(_GROUP_COLUMNS, rows) if rows else el("p.hint", "No group is behind.")
+    return ui.card("Groups most behind", found, group_limit_hint(visit, series))
 
 
 def _figures_of(brokers: Sequence[BrokerStatus]) -> Mapping[str, float]:
     return {
         f"{broker.title} {name}": value
         for broker in brokers
-        for name in _FIGURES
-        if (value := _figure(broker, name)) is not None
+        for name, figure in _FIGURES.items()
+        if (value := broker.number(*figure.keys)) is not None
     }
-
-
-def _figure(broker: BrokerStatus, name: str) -> float | None:
-    """Return a figure that a broker reports, by whichever name its release uses."""
-    return next(
-        (found for key in _FIGURES[name] if (found := broker.number(key)) is not None), None
-    )
-
-
-def _sum(brokers: Sequence[BrokerStatus], name: str) -> float:
-    return sum(_figure(broker, name) or 0.0 for broker in brokers)
 
 
 def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
@@ -188,46 +159,31 @@ def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
         check for broker in brokers for check in check_broker(broker) if check.remedy is not None
     ]
     if not wrong:
-        return el("p.well", badge("All is well", "good"), " Every broker answers.")
+        return el("p.well", ui.badge("Brokers: ok", "good"), " Every broker answers.")
     return join(
-        alert(f"{each.subject}: {each.detail}", visit.access.complete_commands(f"{each.remedy}."))
+        ui.alert(
+            f"{each.subject}: {each.detail}", visit.access.complete_commands(f"{each.remedy}.")
+        )
         for each in wrong
     )
 
 
-def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> HtmlTableRow:
-    now, morning = broker.number("msgPutTotalTodayNow"), broker.number("msgPutTotalTodayMorning")
+def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> ui.HtmlTableRow:
     name: Child = el("div", el("strong", broker.title), el("div.sub", broker.address))
-    state = badge("answers", "good") if broker.info is not None else badge("away", "bad")
-    info = broker.info or {}
-    return HtmlTableRow(
+    state = ui.badge("online", "good") if broker.info is not None else ui.badge("no answer", "bad")
+    return ui.HtmlTableRow(
         (
             name,
             state,
-            rate(_figure(broker, "in")),
-            sparkline(points.get(f"{broker.title} in", ()), "messages in, of late"),
-            rate(_figure(broker, "out")),
-            number_text(None if now is None or morning is None else now - morning),
-            fill_bar(_figure(broker, "disk")),
-            age(int(broker.number("bootTimestamp") or 0)),
-            info.get("brokerVersionDesc", "-"),
+            ui.rate(broker.number("putTps")),
+            sparkline(points.get(f"{broker.title} in", ()), "recent messages in"),
+            ui.rate(broker.number(*OUT_RATE)),
+            broker.messages_today,
+            ui.fill_bar(broker.number("commitLogDiskRatio")),
+            ui.age(int(broker.number("bootTimestamp") or 0)),
+            broker.version or "-",
         )
     )
-
-
-# ---- Charts: rates, disk and pending work of each broker, and the groups with the largest lag.
-
-_RATIOS: Final = ("disk",)
-"""Figures that are parts of a whole: their scale ends at all of it."""
-
-_BROKER_CHARTS: Final[Mapping[str, tuple[str, ValueFormat]]] = {
-    "in": ("Messages in", rate),
-    "out": ("Messages out", rate),
-    "disk": ("Disk in use", lambda part: f"{part:.0%}"),
-    "held pulls": ("Pulls that wait", lambda count: f"{count:,.0f}"),
-    "to flush": ("Bytes to flush", lambda count: size(int(count))),
-    "to dispatch": ("Bytes to dispatch", lambda count: size(int(count))),
-}
 
 
 def charts(visit: Visit) -> Page:
@@ -235,38 +191,25 @@ def charts(visit: Visit) -> Page:
     brokers = query_brokers(visit.admin)
     points = broker_history(visit, brokers)
     parts = [
-        card(
+        ui.card(
             broker.title,
             el(
                 "div.charts",
                 (
-                    chart(
-                        title,
-                        points[f"{broker.title} {name}"],
-                        showing,
-                        scale_max=1.0 if name in _RATIOS else None,
-                    )
-                    for name, (title, showing) in _BROKER_CHARTS.items()
-                    if f"{broker.title} {name}" in points
+                    chart(title, found, show, scale_max=scale_max)
+                    for name, (_, title, show, scale_max) in _FIGURES.items()
+                    if (found := points.get(f"{broker.title} {name}"))
                 ),
             ),
         )
         for broker in brokers
     ]
-    says = el("p.hint", "A point every 5 seconds while a browser shows a chart, 20 minutes in all. "
-              "For more than that, have Prometheus read the broker, or run "
+    says = el("p.hint", "The console samples every 5 seconds while a browser shows a chart, and "
+              "keeps 20 minutes. For a longer history, let Prometheus scrape the broker, or run "
               f"{visit.access.command('exporter')}.")  # fmt: skip
-    return Page("Charts", live_region("charts", parts, _group_charts(visit), says), "charts")
-
-
-def _group_charts(visit: Visit) -> Html | None:
     series = group_lag_history(visit)
     behind = most_behind(series)
-    if not behind:
-        return None
-    cards = (chart(name, series[name], _format_count) for name in behind)
-    return card("Groups most behind", el("div.charts", cards), group_limit_hint(visit, series))
-
-
-def _format_count(count: float) -> str:
-    return f"{count:,.0f}"
+    if behind:
+        cards = el("div.charts", (chart(name, series[name], COUNT) for name in behind))
+        parts.append(ui.card("Groups most behind", cards, group_limit_hint(visit, series)))
+    return Page("Charts", ui.live_region("charts", parts, says), "charts")

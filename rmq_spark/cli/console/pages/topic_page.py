@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rmq_spark.cli.cluster.topic_command import perm_text
 from rmq_spark.cli.console.history import Point, per_second
 from rmq_spark.cli.console.layout import Page
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import preview_body
 from rmq_spark.cli.console.markup.charts import chart
-from rmq_spark.cli.console.markup.components import (
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    alert,
-    badge,
-    empty_state,
-    facts,
-    figures,
-    hidden_fields,
-    live_region,
-    number_text,
-    rate,
-    size,
-    table,
-    tabs,
-    timestamp,
-)
 from rmq_spark.cli.console.markup.html import Html, el, join
 from rmq_spark.cli.console.pages.message_search import (
     SEARCH_KINDS,
@@ -44,66 +27,38 @@ from rmq_spark.wire.names import is_system_group
 
 Offsets = Mapping[MessageQueue, TopicOffset]
 
-_MESSAGE_COLUMNS: Final = (
-    HtmlTableColumn("Stored"),
-    HtmlTableColumn("Queue", "wide"),
-    HtmlTableColumn("Offset", "number.wide"),
-    HtmlTableColumn("Tag"),
-    HtmlTableColumn("Keys", "wide"),
-    HtmlTableColumn("Body", "grow"),
-    HtmlTableColumn("Size", "number.wide"),
-)
-_QUEUE_COLUMNS: Final = (
-    HtmlTableColumn("Queue", "grow"),
-    HtmlTableColumn("First", "number.wide"),
-    HtmlTableColumn("End", "number"),
-    HtmlTableColumn("Messages", "number"),
-    HtmlTableColumn("Last stored", "number"),
-)
-_GROUP_COLUMNS: Final = (
-    HtmlTableColumn("Group", "grow"),
-    HtmlTableColumn("Members", "number"),
-    HtmlTableColumn("Behind", "number"),
-    HtmlTableColumn("State"),
-)
-
-
-class _Tab(NamedTuple):
-    title: str
-    content: Callable[[Visit, str, Offsets], Html]
+_MESSAGE_COLUMNS: Final = ("Stored", "Queue.wide", "Offset.number.wide", "Tag", "Keys.wide",
+                           "Body.grow", "Size.number.wide")  # fmt: skip
+_QUEUE_COLUMNS: Final = ("Queue.grow", "First.number.wide", "End.number", "Messages.number",
+                         "Last stored.number")  # fmt: skip
+_GROUP_COLUMNS: Final = ("Group.grow", "Members.number", "Behind.number", "State")
 
 
 def topic(visit: Visit) -> Page:
     """Return the page of a topic."""
     name = visit.request.segments[1]
     offsets = visit.admin.topic_offsets(name)
-    chosen = visit.request.parameter("tab") or next(iter(_TABS))
-    tab = _TABS.get(chosen, _TABS["messages"])
+    title, content_of = _TABS.get(visit.request.parameter("tab"), _TABS["messages"])
     held = sum(each.max_offset - each.min_offset for each in offsets.values())
     last = max((each.last_update_timestamp for each in offsets.values()), default=0)
-    head = live_region(
+    head = ui.live_region(
         "figures",
-        figures(
+        ui.figures(
             [
-                ("Messages", number_text(held)),
-                ("Queues", number_text(len(offsets))),
-                ("Last stored", age(last)),
-                ("Ever stored", number_text(_total_end_offset(offsets))),
+                ("Messages", held),
+                ("Queues", len(offsets)),
+                ("Last stored", ui.age(last)),
+                ("Ever stored", _total_end_offset(offsets)),
             ]
         ),
         el(
             "div.charts",
-            chart("Messages in", per_second(_end_offset_history(visit, name, offsets)), rate),
+            chart("Messages in", per_second(_end_offset_history(visit, name, offsets)), ui.rate),
         ),
     )
-    links = [(each.title, topic_path(name, tab=key)) for key, each in _TABS.items()]
-    content = join(head, tabs(links, tab.title), tab.content(visit, name, offsets))
+    links = [(each, topic_path(name, tab=key)) for key, (each, _) in _TABS.items()]
+    content = join(head, ui.tabs(links, title), content_of(visit, name, offsets))
     return Page(name, content, "topics", (("Topics", "/topics"),))
-
-
-def message_table(messages: Sequence[MessageExt]) -> Html:
-    """Return messages as a table, each with a link to its page."""
-    return table(_MESSAGE_COLUMNS, [_message_row(each) for each in messages])
 
 
 def _total_end_offset(offsets: Offsets) -> int:
@@ -124,10 +79,10 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
     try:
         found = search_messages(visit, name)
     except TopicNotUsable as error:
-        return join(searched, alert("Its messages may not be read", str(error)))
+        return join(searched, ui.alert("The messages of this topic cannot be read", str(error)))
     if not found.messages:
         return join(searched, _no_messages(visit, name, found, offsets))
-    rows = message_table(found.messages)
+    rows = ui.table(_MESSAGE_COLUMNS, [_message_row(each) for each in found.messages])
     older = None
     if found.older is not None:
         older = el(
@@ -138,7 +93,7 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
     elif found.note:
         older = el("p.hint", found.note)
     is_plain = not visit.request.parameter("by") and not visit.request.parameter("ends")
-    return join(searched, live_region("messages", rows, older) if is_plain else (rows, older))
+    return join(searched, ui.live_region("messages", rows, older) if is_plain else (rows, older))
 
 
 def _search(visit: Visit, name: str) -> Html:
@@ -160,40 +115,43 @@ def _search(visit: Visit, name: str) -> Html:
             autocomplete="off",
         ),
         el("button", "Search", type="submit"),
-        hidden_fields([("tab", "messages")]),
+        ui.hidden_fields([("tab", "messages")]),
         action=topic_path(name),
     )
 
 
 def _no_messages(visit: Visit, name: str, result: MessageSearchResult, offsets: Offsets) -> Html:
     if result.is_filtered:
-        return empty_state(
-            "No message like that",
-            result.note or "Keys and ids are found whole, with capitals as they are. ",
-            el("a", "Show the last messages", href=topic_path(name)),
+        return ui.empty_state(
+            "No message found",
+            result.note or "Keys and ids must match completely, including upper and lower case. ",
+            el("a", "Search older messages", href=topic_path(name, **result.older))
+            if result.older is not None
+            else el("a", "Show the newest messages", href=topic_path(name)),
         )
     if _total_end_offset(offsets):
-        return empty_state(
-            "All messages have been deleted", "Their time, or the room for them, is over."
+        return ui.empty_state(
+            "No messages left",
+            "They expired (fileReservedTime), or were deleted to free disk space.",
         )
-    return empty_state(
+    return ui.empty_state(
         "No messages yet",
-        "What producers send to this topic shows here, the newest first. Try one:",
+        "Messages that producers send to this topic appear here, the newest first. Send one:",
         command=visit.command("produce", name, stdin="echo 'hello' | "),
     )
 
 
-def _message_row(message: MessageExt) -> HtmlTableRow:
+def _message_row(message: MessageExt) -> ui.HtmlTableRow:
     href = message_path(message.queue, message.queue_offset)
-    return HtmlTableRow(
+    return ui.HtmlTableRow(
         (
-            el("a", timestamp(message.store_timestamp), href=href),
+            el("a", ui.timestamp(message.store_timestamp), href=href),
             queue_text(message.queue),
-            number_text(message.queue_offset),
+            message.queue_offset,
             el("code.chip", message.tags[:40]) if message.tags else None,
             [el("code.chip", key[:40]) for key in message.keys[:3]],
             el("span.preview", preview_body(message.body, message.fault)),
-            size(len(message.body)),
+            ui.size(len(message.body)),
         ),
         href,
     )
@@ -201,54 +159,48 @@ def _message_row(message: MessageExt) -> HtmlTableRow:
 
 def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
     rows = [
-        HtmlTableRow(
+        ui.HtmlTableRow(
             (
                 queue_text(queue),
-                number_text(held.min_offset),
-                number_text(held.max_offset),
-                number_text(held.max_offset - held.min_offset),
-                age(held.last_update_timestamp),
+                held.min_offset,
+                held.max_offset,
+                held.max_offset - held.min_offset,
+                ui.age(held.last_update_timestamp),
             )
         )
         for queue, held in offsets.items()
     ]
     about = visit.admin.topic_size(name)
     says = (
-        f"About {size(about.stored_bytes)} in the log, estimated by the first and last messages of "
-        "each queue. Offsets count from 0; end is one behind the last message."
+        f"About {ui.size(about.stored_bytes)} in the log, estimated from the first and last "
+        "messages of each queue. Offsets count from 0; End is the offset after the last message."
     )
-    return live_region("queues", table(_QUEUE_COLUMNS, rows), el("p.hint", says))
+    return ui.live_region("queues", ui.table(_QUEUE_COLUMNS, rows), el("p.hint", says))
 
 
 def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
-    rows = list(_group_rows(visit, name))
-    if not rows:
-        return empty_state(
-            "No group consumes this topic",
-            "A consumer group remembers how far its members have come. It shows here once it has "
-            "committed an offset of this topic.",
-        )
-    return live_region("groups", table(_GROUP_COLUMNS, rows))
-
-
-def _group_rows(visit: Visit, name: str) -> Iterator[HtmlTableRow]:
+    rows = []
     for group in sorted(visit.admin.groups_of_topic(name)):
         if is_system_group(group):
             continue
         behind = total_lag(visit.admin.lag(group, name))
         members = len(visit.admin.members(group))
         link = el("a", group, href=group_path(group))
-        yield HtmlTableRow(
-            (link, number_text(members), number_text(behind), group_state_badge(members, behind)),
-            group_path(group),
+        cells = (link, members, behind, group_state_badge(members, behind))
+        rows.append(ui.HtmlTableRow(cells, group_path(group)))
+    if not rows:
+        return ui.empty_state(
+            "No group consumes this topic",
+            "A consumer group appears here once it has committed an offset in this topic.",
         )
+    return ui.live_region("groups", ui.table(_GROUP_COLUMNS, rows))
 
 
 def group_state_badge(members: int, behind: int) -> Html:
     """Return a group's state in a word."""
     if members:
-        return badge("online", "good")
-    return badge("offline, behind", "warn") if behind else badge("offline")
+        return ui.badge("online", "good")
+    return ui.badge("offline, behind", "warn") if behind else ui.badge("offline")
 
 
 def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
@@ -256,10 +208,10 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
         el(
             "div.card.pad",
             el("h3", broker),
-            facts(
+            ui.facts(
                 [
-                    ("Queues to read", number_text(config.read_queue_nums)),
-                    ("Queues to write", number_text(config.write_queue_nums)),
+                    ("Read queues", config.read_queue_nums),
+                    ("Write queues", config.write_queue_nums),
                     ("Permission", perm_text(config.perm)),
                     ("Ordered", "yes" if config.order else "no"),
                     *((key, text) for key, text in sorted((config.attributes or {}).items())),
@@ -270,14 +222,14 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
     ]
     return join(
         el("div.cards", cards),
-        el("p.hint", "Settings are changed on the command line:"),
+        el("p.hint", "To change settings, use the command line:"),
         visit.command("topic alter", name, options=["--queues", "8", "--perm", "rw"]),
     )
 
 
 _TABS: Final = {
-    "messages": _Tab("Messages", _messages),
-    "queues": _Tab("Queues", _queues),
-    "groups": _Tab("Groups", _groups),
-    "settings": _Tab("Settings", _settings),
+    "messages": ("Messages", _messages),
+    "queues": ("Queues", _queues),
+    "groups": ("Groups", _groups),
+    "settings": ("Settings", _settings),
 }

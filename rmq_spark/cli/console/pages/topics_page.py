@@ -1,5 +1,6 @@
-"""Topics page: the list of topics, filtered and in pages; each page reads only its own topics.
+"""Topics page: the list of topics, filtered and in pages, and the search by name.
 
+Each page reads only its own topics.
 To sort by size, all topics are read in the background, and the largest come first.
 """
 
@@ -10,44 +11,23 @@ from typing import Final
 
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
 from rmq_spark.cli.console.layout import Page
-from rmq_spark.cli.console.markup.components import (
-    NO_VALUE,
-    PAGE_ROWS,
-    HtmlTableColumn,
-    HtmlTableRow,
-    age,
-    alert,
-    empty_state,
-    hidden_fields,
-    live_region,
-    name_filter,
-    number_text,
-    pagination,
-    share_bar,
-    size,
-    table,
-)
+from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
+from rmq_spark.cli.console.server import Response, redirect
 from rmq_spark.cli.console.topic_sizes import KnownTopicSizes
-from rmq_spark.cli.console.visit import Visit, topic_path
+from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
+from rmq_spark.cli.messages.message_trace import find_by_offset_id, find_copies
+from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
+from rmq_spark.wire.names import is_system_group
 
 SORT_BY_SIZE: Final = "sizes"
-_COLUMNS: Final = (
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Queues", "number.wide"),
-    HtmlTableColumn("Messages", "number"),
-    HtmlTableColumn("Last stored", "number"),
-)
-_SIZE_COLUMNS: Final = (
-    HtmlTableColumn("Topic", "grow"),
-    HtmlTableColumn("Messages", "number"),
-    HtmlTableColumn("Bytes, about", "number"),
-    HtmlTableColumn("Part of all", "wide"),
-    HtmlTableColumn("Last stored", "number.wide"),
-)
+_COLUMNS: Final = ("Topic.grow", "Queues.number.wide", "Messages.number", "Last stored.number")
+_SIZE_COLUMNS: Final = ("Topic.grow", "Messages.number", "Size, about.number", "Share.wide",
+                        "Last stored.number.wide")  # fmt: skip
 
 
 def topics(visit: Visit) -> Page:
@@ -66,7 +46,7 @@ def topics(visit: Visit) -> Page:
         known = visit.sizes.get(sorted(visit.admin.topics()))
         sizes = known.sizes
         names.sort(key=lambda name: (-(sizes[name].stored_bytes if name in sizes else -1), name))
-    shown = names[(number_ - 1) * PAGE_ROWS : number_ * PAGE_ROWS]
+    shown = names[(number_ - 1) * ui.PAGE_ROWS : number_ * ui.PAGE_ROWS]
 
     def link(**changed: object) -> str:
         now = {
@@ -82,8 +62,8 @@ def topics(visit: Visit) -> Page:
     elif known is not None:
         found = _size_table(shown, known, names)
     else:
-        found = table(_COLUMNS, [_row(visit.admin, name) for name in shown])
-    foot = pagination(len(names), number_, lambda page: link(page=page))
+        found = ui.table(_COLUMNS, [_row(visit.admin, name) for name in shown])
+    foot = ui.pagination(len(names), number_, lambda page: link(page=page))
     switches = el(
         "div.switches",
         el("a.switch", "By name", href=link(sort=None), aria_current=_aria_current(not by_size)),
@@ -92,14 +72,14 @@ def topics(visit: Visit) -> Page:
         ),
         el(
             "a.switch",
-            "With RocketMQ's own",
+            "Include system topics",
             href=link(all=None if with_all else "yes"),
             aria_current=_aria_current(with_all),
         ),
     )
     kept = [("all", "yes")] * with_all + [("sort", SORT_BY_SIZE)] * by_size
-    search = name_filter("/topics", wanted, hidden_fields(kept))
-    content = join(search, switches, live_region("topics", found, foot))
+    search = ui.name_filter("/topics", wanted, ui.hidden_fields(kept))
+    content = join(search, switches, ui.live_region("topics", found, foot))
     return Page("Topics", content, "topics")
 
 
@@ -113,18 +93,18 @@ def topic_names(admin: Admin, *, with_all: bool) -> list[str]:
     return [name for name in names if not is_internal_topic(name, own)]
 
 
-def _row(admin: Admin, name: str) -> HtmlTableRow:
+def _row(admin: Admin, name: str) -> ui.HtmlTableRow:
     cells: list[Child] = [el("a", name, href=topic_path(name))]
     try:
         offsets = admin.topic_offsets(name).values()
     except RouteNotFound:  # deleted since, or it has no master now
-        return HtmlTableRow([*cells, NO_VALUE, NO_VALUE, "no broker"], topic_path(name))
-    return HtmlTableRow(
+        return ui.HtmlTableRow([*cells, ui.NO_VALUE, ui.NO_VALUE, "no broker"], topic_path(name))
+    return ui.HtmlTableRow(
         [
             *cells,
-            number_text(len(offsets)),
-            number_text(sum(each.max_offset - each.min_offset for each in offsets)),
-            age(max((each.last_update_timestamp for each in offsets), default=0)),
+            len(offsets),
+            sum(each.max_offset - each.min_offset for each in offsets),
+            ui.age(max((each.last_update_timestamp for each in offsets), default=0)),
         ],
         topic_path(name),
     )
@@ -137,46 +117,109 @@ def _size_table(shown: Sequence[str], known_sizes: KnownTopicSizes, names: Seque
     for name in shown:
         found = sizes.get(name)
         rows.append(
-            HtmlTableRow(
+            ui.HtmlTableRow(
                 (
                     el("a", name, href=topic_path(name)),
-                    number_text(None if found is None else found.messages),
-                    NO_VALUE if found is None else size(found.stored_bytes),
-                    share_bar(None if found is None or not total else found.stored_bytes / total),
-                    age(None if found is None else found.last_timestamp),
+                    None if found is None else found.messages,
+                    ui.NO_VALUE if found is None else ui.size(found.stored_bytes),
+                    ui.share_bar(
+                        None if found is None or not total else found.stored_bytes / total
+                    ),
+                    ui.age(None if found is None else found.last_timestamp),
                 ),
                 topic_path(name),
             )
         )
     says: Child = (
-        f"{size(total)} in all topics, RocketMQ's own among them. Bytes are estimated by the first "
-        "and last messages of each queue."
+        f"{ui.size(total)} in all topics, including system topics. Sizes are estimated from the "
+        "first and last messages of each queue."
     )
     if not known_sizes.is_complete:
         asked = sum(name in sizes for name in names)
-        says = f"Looking: {asked:,} of {format_count(len(names), 'topic')} so far."
+        says = f"Reading sizes: {asked:,} of {format_count(len(names), 'topic')} so far."
     problem = (
         None
         if known_sizes.error is None
-        else alert("Not all could be asked", str(known_sizes.error))
+        else ui.alert("Some sizes could not be read", str(known_sizes.error))
     )
-    return join(problem, el("p.hint", says), table(_SIZE_COLUMNS, rows))
+    return join(problem, el("p.hint", says), ui.table(_SIZE_COLUMNS, rows))
 
 
 def _no_topics(visit: Visit, query: str) -> Html:
     if query:
-        return empty_state(
+        return ui.empty_state(
             f"No topic has {query} in its name",
-            "Capitals do not matter. ",
+            "Upper and lower case do not matter. ",
             el("a", "Show all topics", href="/topics"),
         )
-    return empty_state(
+    return ui.empty_state(
         "No topics yet",
-        "A topic holds messages in queues. The first message that is sent to one makes it, or "
-        "make it yourself:",
+        "A topic stores messages in queues. The first message sent to a topic creates it, or "
+        "create one yourself:",
         command=visit.command("topic create", "orders", options=["--queues", "4"]),
     )
 
 
 def _aria_current(is_current: bool) -> str | None:  # noqa: FBT001  # its only argument
     return "true" if is_current else None
+
+
+# ---- The search in the frame: a topic or group by name, or a message by id.
+
+_NAMES_SHOWN: Final = 25
+_TOPICS_SEARCHED: Final = 1_000
+"""Most topics whose index is asked for an id; beyond, the topic's own page searches."""
+
+
+def search(visit: Visit) -> Page | Response:
+    """Redirect to what is searched for, or return similar names."""
+    wanted = visit.request.parameter("q")
+    if not wanted:
+        return redirect("/")
+    topics, groups = visit.admin.topics(), visit.admin.groups()
+    if wanted in topics:
+        return redirect(topic_path(wanted))
+    if wanted in groups:
+        return redirect(group_path(wanted))
+    like = wanted.lower()
+    found_topics = [
+        name for name in topic_names(visit.admin, with_all=False) if like in name.lower()
+    ]
+    found_groups = sorted(
+        name for name in groups if like in name.lower() and not is_system_group(name)
+    )
+    if not found_topics and not found_groups:
+        found = _find_message(visit, wanted, len(topics))
+        if found is not None:
+            return redirect(message_path(found.queue, found.queue_offset))
+    parts = [
+        ui.card(
+            f"{title}: {len(names):,}",
+            ui.table(
+                ("Name.grow",),
+                [ui.HtmlTableRow((el("a", each, href=href(each)),), href(each)) for each in names],
+            ),
+        )
+        for title, names, href in (
+            ("Topics", found_topics[:_NAMES_SHOWN], topic_path),
+            ("Groups", found_groups[:_NAMES_SHOWN], group_path),
+        )
+        if names
+    ]
+    if len(found_topics) > _NAMES_SHOWN:
+        parts.append(el("p", el("a", "All matching topics", href=path("topics", q=wanted))))
+    nothing = ui.empty_state(
+        f"Nothing found for {wanted[:80]}",
+        "The search covers names of topics and groups, and message ids. To search for a key, open "
+        "the page of its topic.",
+    )
+    return Page(f"Search: {wanted[:80]}", join(parts) if parts else nothing, "")
+
+
+def _find_message(visit: Visit, message_id: str, topics: int) -> MessageExt | None:
+    if topics > _TOPICS_SEARCHED:
+        return find_by_offset_id(visit.admin, message_id)
+    try:
+        return find_copies(visit.admin, message_id, None)[0]
+    except Failure:
+        return None

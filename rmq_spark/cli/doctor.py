@@ -1,0 +1,327 @@
+"""``rocketpoll doctor``: runs every check, in the order in which a newcomer meets the problems.
+
+A finding is the result of one check. The Python that Spark would start for its workers is run to
+find out what it has; name server, topic and brokers are asked as the source asks them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from textwrap import wrap
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import click
+
+from rmq_spark import __version__
+from rmq_spark.cli.shell.command_tree import CommandWithExample
+from rmq_spark.cli.shell.output import write_text
+from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, find_java, has_pyspark, java_fault
+from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
+from rmq_spark.errors import RocketPollError, format_count
+from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.options.options import read_options, write_options
+from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.preflight import check_with_brokers, check_writable
+
+_PYSPARK_VERSION_MIN: Final = (4, 0)
+_PYSPARK_VERSION_MAX: Final = (4, 3)
+
+
+class Diagnosis(NamedTuple):
+    """The result of one check; ``remedy`` says what to do if it is not good."""
+
+    subject: str
+    detail: str
+    remedy: str | None = None
+    is_skipped: bool = False
+
+    @property
+    def is_ok(self) -> bool:
+        """True if there is nothing to fix, or nothing was checked."""
+        return self.remedy is None
+
+
+def report_lines(findings: Sequence[Diagnosis], columns: int | None = None) -> Iterator[str]:
+    """Yield the findings as lines, wrapped to a number of columns if given, and a summary."""
+    width = max(len(each.subject) for each in findings)
+    indent = " " * (width + 8)
+    for each in findings:
+        mark = "-   " if each.is_skipped else "ok  " if each.is_ok else "FAIL"
+        lines = [f"{mark}  {each.subject:{width}}  {each.detail}"]
+        if each.remedy is not None:
+            lines.append(f"{indent}fix: {each.remedy}")
+        for line in lines:
+            yield from (
+                [line]
+                if columns is None
+                else wrap(
+                    line,
+                    max(columns, 2 * len(indent)),
+                    subsequent_indent=indent,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
+    faults = sum(not each.is_ok for each in findings)
+    yield ""
+    yield "everything is ready" if not faults else f"{faults} of {len(findings)} checks failed"
+
+
+# ---- The Python of Spark's workers.
+
+PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
+_DEFAULT_PYTHON: Final = "python3"
+_REQUIRED_PACKAGES: Final = ("numpy", "pyarrow", "orjson")
+_TIMEOUT_SECONDS: Final = 60
+
+# Spark runs workers as modules, so that the working directory comes first on their path, as with
+# -c.
+_PROBE: Final = """
+import importlib.util, json, pkgutil, sys
+def version():
+    try:
+        import rmq_spark
+        return rmq_spark.__version__
+    except ImportError:
+        return None
+print(json.dumps({
+    "version": list(sys.version_info[:2]),
+    "missing": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
+    "is_found": any(each.name == "pyspark_rocketpoll" for each in pkgutil.iter_modules()),
+    "is_importable": importlib.util.find_spec("pyspark_rocketpoll") is not None,
+    "rocketpoll": version(),
+}))
+"""
+
+
+def check_worker_python() -> list[Diagnosis]:
+    """Check which Python the workers would run, and, if it starts, which packages it has."""
+    named = os.environ.get(PYTHON_VARIABLE)
+    path = shutil.which(named or _DEFAULT_PYTHON)
+    here = f"run export {PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
+    origin = (
+        f"from {PYTHON_VARIABLE}"
+        if named
+        else f"{_DEFAULT_PYTHON} on PATH, as {PYTHON_VARIABLE} is not set"
+    )
+    if path is None:
+        return [
+            Diagnosis("worker Python", f"there is no {named or _DEFAULT_PYTHON} ({origin})", here)
+        ]
+    seen = _probe(path)
+    if isinstance(seen, str):
+        return [Diagnosis("worker Python", f"{path} fails: {seen}", here)]
+    version = tuple(seen["version"])
+    text = ".".join(map(str, version))
+    if version != sys.version_info[:2]:
+        driver = ".".join(map(str, sys.version_info[:2]))
+        found = (
+            f"{path} is Python {text}, this one {driver}: Spark needs the same version on driver "
+            "and workers"
+        )
+        return [Diagnosis("worker Python", found, here)]
+    found = f"{path}, Python {text} ({origin})"
+    return [
+        Diagnosis("worker Python", found),
+        _check_packages(path, seen),
+        _check_format(path, seen, here),
+    ]
+
+
+def _check_packages(path: str, report: dict[str, Any]) -> Diagnosis:
+    missing = report["missing"]
+    if missing:
+        names = " ".join(missing)
+        found = f"{path} has no {', '.join(missing)}"
+        return Diagnosis(
+            "its packages",
+            found,
+            f"run {shlex.quote(path)} -m pip install {names}, or set {PYTHON_VARIABLE} to another",
+        )
+    return Diagnosis("its packages", ", ".join(_REQUIRED_PACKAGES))
+
+
+def _check_format(path: str, report: dict[str, Any], remedy: str) -> Diagnosis:
+    what = "the format"
+    if not report["is_importable"]:
+        return Diagnosis(what, f"{path} has no rocketpoll: Spark cannot find the format", remedy)
+    if not report["is_found"]:
+        found = (
+            f"{path} can import pyspark_rocketpoll, but Spark does not find it in a list of "
+            "modules: it is an editable install"
+        )
+        again = f"run {shlex.quote(path)} -m pip install -e DIRECTORY without --config-settings"
+        return Diagnosis(what, found, f"{again}, or put the directory on PYTHONPATH")
+    if report["rocketpoll"] != __version__:
+        found = f"{path} has rocketpoll {report['rocketpoll']}, this Python {__version__}"
+        return Diagnosis(what, found, f"{remedy}, or install the same release in both")
+    return Diagnosis(what, f"rocketpoll {__version__} is found")
+
+
+def _probe(path: str) -> dict[str, Any] | str:
+    """Return the report of the program run by ``path``, or the reason why there is none."""
+    try:
+        done = subprocess.run(  # noqa: S603  # the user's own Python
+            [path, "-c", _PROBE, *_REQUIRED_PACKAGES],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        said: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    except ValueError:
+        return (
+            (done.stderr or done.stdout or f"exit code {done.returncode}").strip().splitlines()[-1]
+        )
+    return said
+
+
+# ---- The cluster.
+
+_RETRY_TIMEOUT_MS: Final = "3000"
+
+
+def check_cluster(
+    namesrv: str | None, topic: str | None, options: Mapping[str, str] = MappingProxyType({})
+) -> list[Diagnosis]:
+    """Check name server, topic and brokers, as far as they are given.
+
+    ``options`` are options of source or sink, for the connections.
+    """
+    address = namesrv or os.environ.get(NAME_SERVER_VARIABLE)
+    if address is None:
+        return [_skipped("name server", f"give --namesrv HOST:PORT, or set {NAME_SERVER_VARIABLE}")]
+    given = {"retryTimeoutMs": _RETRY_TIMEOUT_MS, **options, "namesrvAddr": address}
+    remedy = (
+        "give the address of a name server, and --option tls=true if it speaks TLS; or start a "
+        "broker: rocketpoll broker"
+    )
+    fault = _error_of(lambda: check_writable(write_options(_without_read_options(given))))
+    if fault is not None:
+        is_about_another = isinstance(fault, OptionError) and fault.option != "namesrvAddr"
+        return [
+            Diagnosis(
+                "name server", str(fault), "correct this --option" if is_about_another else remedy
+            )
+        ]
+    answers = Diagnosis("name server", f"{address} answers")
+    if topic is None:
+        return [answers, _skipped("topic", "give --topic NAME")]
+    fault = _error_of(lambda: check_with_brokers(read_options({**given, "topic": topic})))
+    if fault is not None:
+        return [
+            answers,
+            Diagnosis(
+                "topic", str(fault), f"check the name, or run rocketpoll topic create {topic}"
+            ),
+        ]
+    return [
+        answers,
+        Diagnosis("topic", f"{topic} exists"),
+        _check_brokers({**given, "topic": topic}),
+    ]
+
+
+def _without_read_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options without those for reads only; unknown ones stay, to be refused."""
+    of_reads = {name.lower() for name, option in OPTIONS.items() if Use.SINK not in option.uses}
+    return {name: text for name, text in given.items() if name.lower() not in of_reads}
+
+
+def _error_of(check: Callable[[], object]) -> RocketPollError | None:
+    try:
+        check()
+    except RocketPollError as error:
+        return error
+    return None
+
+
+def _check_brokers(given: Mapping[str, str]) -> Diagnosis:
+    """Check that the brokers' addresses can be reached from here, across containers, networks."""
+    options = read_options(given)
+    instance = instance_for(options.access)
+    try:
+        queues = QueueClient(options, instance)
+        ends = queues.ends(sorted(queues.discover(is_forced=True)))
+    except RocketPollError as error:
+        return Diagnosis(
+            "brokers",
+            str(error),
+            "set brokerIP1 of the broker to an address that this machine can reach",
+        )
+    finally:
+        instance.shutdown()
+    names = sorted({queue.broker_name for queue in ends})
+    return Diagnosis(
+        "brokers",
+        f"{', '.join(names)}: {format_count(len(ends), 'queue')}, "
+        f"{format_count(sum(ends.values()), 'message')} stored in all",
+    )
+
+
+def _skipped(subject: str, hint: str) -> Diagnosis:
+    return Diagnosis(subject, f"not checked: {hint}", is_skipped=True)
+
+
+# ---- The command.
+
+
+@click.command(cls=CommandWithExample, example="rocketpoll doctor")
+@click.option("--namesrv", metavar="HOST:PORT", help="Name server to check. "
+              "[default: $NAMESRV_ADDR]")  # fmt: skip
+@click.option("--topic", metavar="NAME", help="Topic that must exist.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
+              help="Option of the Spark source, for example tls=true. Repeatable. Other users can "
+              "see command lines.")  # fmt: skip
+def doctor(namesrv: str | None, topic: str | None, options: tuple[str, ...]) -> int:
+    """Check what a first Spark stream needs, and say how to fix what is missing.
+
+    The exit code is 1 if there is something to fix.
+    """
+    of_read = dict(each.partition("=")[::2] for each in options)
+    findings = [
+        _check_pyspark(),
+        _check_java(),
+        *check_worker_python(),
+        *check_cluster(namesrv, topic, of_read),
+    ]
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    write_text("".join(f"{line}\n" for line in report_lines(findings, columns)))
+    return 0 if all(each.is_ok for each in findings) else 1
+
+
+def _check_pyspark() -> Diagnosis:
+    if not has_pyspark():
+        return Diagnosis("pyspark", f"{sys.executable} has none", f"run {INSTALL_PYSPARK}")
+    try:
+        version = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:  # that of a Spark which was unpacked, on PYTHONPATH
+        return Diagnosis("pyspark", "installed, unknown version")
+    numbers = tuple(int(each) for each in re.findall(r"[0-9]+", version)[:2])
+    if not _PYSPARK_VERSION_MIN <= numbers <= _PYSPARK_VERSION_MAX:
+        return Diagnosis(
+            "pyspark", f"{version}; rocketpoll needs 4.0 to 4.3", f"run {INSTALL_PYSPARK}"
+        )
+    return Diagnosis("pyspark", version)
+
+
+def _check_java() -> Diagnosis:
+    fault = java_fault()
+    if fault is not None:
+        found, _, remedy = fault.partition(". ")
+        return Diagnosis("Java", found, remedy)
+    java = find_java()
+    return Diagnosis("Java", f"{java.path} is Java {java.version}" if java else "found")
