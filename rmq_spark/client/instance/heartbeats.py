@@ -94,7 +94,7 @@ class HeartbeatSender(ForkAware):
             self._unaware_brokers[address] = None
             failures = self._failures[address] = self._failures.get(address, 0) + 1
             if failures == 1:
-                _log.warning("heartbeat: %s", error)
+                _log.warning("a heartbeat failed, retrying: %s", error)
             if failures <= RETRIES_MAX:
                 # A member without queues asks this broker for nothing,
                 # and would not notice its return.
@@ -120,7 +120,7 @@ class HeartbeatSender(ForkAware):
                         address, client_id, producer_group, consumer_group, _UNREGISTER_TIMEOUT_MS
                     )
                 except ClientError as error:
-                    _log.info("leaving: %s", error)
+                    _log.info("unregistering at a broker failed: %s", error)
                     return
 
         if groups:
