@@ -264,7 +264,7 @@ def test_halves_of_a_client_keep_no_small_send_out_of_a_broker(tmp_path):
     with BrokerProcess(tmp_path, maxInFlightBytes="200000") as broker:
         asyncio.run(story(broker))
         assert broker.stop() == 0
-        told = [line for line in broker.log() if "half requests" in line]
+        told = [line for line in broker.log() if "partial requests" in line]
     assert len(told) <= 2
     assert "closing the oldest connections of the address that holds most" in told[0]
 
