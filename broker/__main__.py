@@ -59,8 +59,8 @@ class _UncleanStop(RocketPollError):
     def __str__(self) -> str:
         """Return what is said of it."""
         return (
-            f"the broker has stopped, but not in order: {super().__str__()}; the next start is one "
-            "as after a crash"
+            f"the broker did not stop cleanly: {super().__str__()}. The next start "
+            "recovers as after a crash"
         )
 
 
@@ -154,8 +154,8 @@ def _print_error(text: str) -> None:
 def _reload_config(given: argparse.Namespace) -> BrokerConfig:
     if not given.configFile.is_file():
         raise ConfigError(
-            f"{given.configFile} is no file, as a pipe is none, or is gone: settings can be read "
-            "again only from a file"
+            f"{given.configFile} is not a regular file, or no longer exists: settings can "
+            "be reloaded only from a file"
         )
     return load_config(given.configFile, given.settings)
 
@@ -173,10 +173,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "-p",
         "--printConfigItem",
         action="store_true",
-        help="print all settings with their values, and end",
+        help="print all settings with their values, and exit",
     )
     parser.add_argument(
-        "settings", nargs="*", metavar="key=value", help="a setting; it beats the file's"
+        "settings", nargs="*", metavar="key=value", help="a setting; it overrides the file's"
     )
     parser.add_argument(
         "--untilInputEnds",
@@ -224,7 +224,9 @@ async def serve(
         loop.add_reader(sys.stdin.fileno(), _watch_input, loop, sys.stdin.fileno(), stop)
     if load is not None:
         loop.add_signal_handler(
-            signal.SIGHUP, _log.warning, "settings are read again once the broker has started"
+            signal.SIGHUP,
+            _log.warning,
+            "SIGHUP is ignored while the broker starts: send it again when it is ready",
         )
     port = await _start(controller, watch, stop)
     if port is None:
@@ -239,11 +241,11 @@ async def serve(
     line = f"rocketpoll {config.broker_name} listens on {address}"
     error = _write(sys.stdout, f"{line}\n")
     if error is not None:
-        _log.warning("stdout does not take the line %r: %s", line, error)
+        _log.warning("cannot write the line %r to stdout: %s", line, error)
     manager.notify("READY=1", f"STATUS=listens on {address}")
     manager.start_watchdog(loop)
     await stop.wait()
-    manager.notify("STOPPING=1", "STATUS=answers what it has taken, and saves")
+    manager.notify("STOPPING=1", "STATUS=stopping: answers open requests and saves its state")
     log_stopping(controller)
     began = time.perf_counter()
     try:
@@ -292,7 +294,7 @@ def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> N
     try:
         config = _limit_to_descriptors(load())
     except RocketPollError as error:
-        _log.error("nothing is read again, as the settings are wrong: %s", error)
+        _log.error("settings are not reloaded, because they are invalid: %s", error)
         return
     reload = controller.reload(config)
     log_reload(reload.reloaded, reload.need_restart)

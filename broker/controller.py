@@ -203,7 +203,7 @@ class BrokerController:
         except OSError as error:
             if not is_transient(error):
                 raise
-            _log.warning("configurations are not saved: %s; it is tried again", error)
+            _log.warning("saving configurations failed, retrying: %s", error)
         if config.metrics_port is not None:
             await self._open_metrics(config.metrics_host, config.metrics_port)
         self.port = await self.server.start(config.bind_address, config.listen_port)
@@ -220,10 +220,11 @@ class BrokerController:
             self.vip_port = await self.server.listen(config.bind_address, port)
         except CannotListen as error:
             _log.warning(
-                "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. Clients of "
-                "RocketMQ up to 4.4, and its dashboard, talk to whoever listens there, unless "
-                "they are told not to (vipChannelEnabled=false). Choose another listenPort, stop "
-                "that program, or say vipChannelEnable=false here if there are no such clients",
+                "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. "
+                "Clients of RocketMQ up to 4.4, and its dashboard, connect to the "
+                "program that listens there, unless they set vipChannelEnabled=false. "
+                "Choose another listenPort, stop that program, or set "
+                "vipChannelEnable=false if there are no such clients",
                 config.bind_address,
                 port,
                 error.__cause__,
@@ -261,7 +262,7 @@ class BrokerController:
             if isinstance(error, OSError) and not is_transient(error):
                 raise
             why = describe_error(error)
-            unsaved.append(f"what has changed of configurations and offsets is not saved: {why}")
+            unsaved.append(f"changed configurations and offsets are not saved: {why}")
         finally:
             if self._metrics is not None:
                 self._metrics.stop()
@@ -344,9 +345,7 @@ class BrokerController:
             try:
                 self.store.flush_future(visible).result(_DRAIN_SECONDS)
             except FutureTimeoutError:
-                raise TransientFailure(
-                    f"the disk takes longer than {_DRAIN_SECONDS} s for a flush"
-                ) from None
+                raise TransientFailure(f"a flush takes longer than {_DRAIN_SECONDS} s") from None
 
     def _parts(self, config: BrokerConfig) -> BrokerParts:
         """Return what processors work with, with the tables of members, which are empty."""
@@ -472,7 +471,7 @@ class BrokerController:
             if is_transient(error):
                 self._delivery_degradation.begin(error)
             else:
-                _log.exception("delivering delayed messages failed, and is tried again")
+                _log.exception("delivering delayed messages failed, retrying")
             next_ms = now_ms + _DELIVERY_RETRY_MS
         if next_ms is not None:
             self._delivery.schedule(next_ms)

@@ -206,8 +206,8 @@ class StreamTest:
             status, progress = query.status, query.lastProgress
             self.stop()
             raise NotInTime(
-                f"the stream was to process all of topic {self._topic} within {self._timeout} s: "
-                f"{status}, its last progress was {progress}"
+                f"the stream did not process all of topic {self._topic} within "
+                f"{self._timeout} s: {status}, its last progress was {progress}"
             )
         processing.result()
 
@@ -266,7 +266,7 @@ class StreamTest:
             StreamTestError: The stream runs already, or the pipeline does not make a stream.
         """
         if self._query is not None and self._query.isActive:
-            raise StreamTestError("the stream runs already: stop() it, or crash() it, before")
+            raise StreamTestError("the stream is already running: stop() or crash() it first")
         if self._last_batch_in("offsets") is None:
             # One that ended while Spark wrote its first offset leaves half a file, beside which
             # Spark 4.1 and later begin no query.
@@ -282,8 +282,8 @@ class StreamTest:
         result = self._pipeline(source)
         if not getattr(result, "isStreaming", False):
             raise StreamTestError(
-                "the pipeline has to return a streaming DataFrame, made of the one that it is "
-                f"given; it has returned {excerpt(result)}"
+                "the pipeline must return a streaming DataFrame derived from its "
+                f"argument, and returned {excerpt(result)}"
             )
         writer = result.writeStream.foreachBatch(self._collect_batch).outputMode(self._output_mode)
         writer = writer.option("checkpointLocation", str(self._checkpoint_path()))
@@ -321,11 +321,11 @@ class StreamTest:
             how = "is there a process_all() in the block?"
             if query is None:
                 how = "it does not run: start() it, and process_all() in the block"
-            raise AssertionError(f"the stream was to fail, and has not; {how}")
+            raise AssertionError(f"the stream did not fail as expected; {how}")
         self._query = None
         if not pattern.search(str(failure)):
             raise AssertionError(
-                f"the stream was to fail with {match!r}, and has failed with: {failure}"
+                f"the stream failed, but not with {match!r}: {failure}"
             ) from failure
 
     # ---- what there is to see

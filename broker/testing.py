@@ -48,7 +48,7 @@ def wait_until(
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise NotInTime(
-                f"{what} was waited for, for {timeout} s: the last answer was {found!r}"
+                f"timed out after {timeout} s waiting for {what}: the last value was {found!r}"
             )
         time.sleep(min(POLL_SECONDS, remaining))
     return found
@@ -126,8 +126,8 @@ def collect_stream(
     try:
         if not query.awaitTermination(timeout):  # it raises what has made the stream fail
             raise NotInTime(
-                f"a stream over what was there was waited for, for {timeout} s: {query.status}, "
-                f"its last progress was {query.lastProgress}"
+                f"the stream did not process all available data within {timeout} s: "
+                f"{query.status}, its last progress was {query.lastProgress}"
             )
         rows = spark.table(name).collect()
     finally:

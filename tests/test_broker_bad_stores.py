@@ -466,7 +466,7 @@ def test_a_store_that_would_have_to_be_changed_first_waits_on_a_disk_that_is_rea
             assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
         assert broker.stop() == 1  # its clients' groups are not saved
         said = broker.log()
-    assert "what has changed of configurations and offsets is not saved" in said[-1]
+    assert "changed configurations and offsets are not saved" in said[-1]
     assert any("the disk is read-only" in line and str(store) in line for line in said)
     assert not any("Traceback" in line for line in said)
     assert served(store.parent) == (SENT, [])
@@ -482,7 +482,7 @@ def test_a_disk_that_is_really_read_only_is_served_from_and_takes_nothing(good_s
         assert (answer.code, "the disk is read-only" in answer.remark) == (14, True)
         assert broker.stop() == 1  # its clients' groups are not saved
         said = broker.log()
-    assert "what has changed of configurations and offsets is not saved" in said[-1]
+    assert "changed configurations and offsets are not saved" in said[-1]
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
     assert any("the disk is read-only" in line and str(store) in line for line in said)
     assert not any("Traceback" in line for line in said)

@@ -128,13 +128,13 @@ ROWS = [
     GivenUp(
         too_many_pulls_wait,
         {"maxHolds": 1},
-        "1 pulls wait already: .*Raise maxHolds",
+        "1 pulls are held .*Raise maxHolds",
         "rocketpoll_pulls_put_off_total",
     ),
     GivenUp(
         pulls_have_room_again,
         {"maxHolds": 1},
-        "all pulls may wait again; 1 were answered early",
+        "all pulls can be held again; 1 were answered early",
         "rocketpoll_pulls_put_off_total",
     ),
     GivenUp(

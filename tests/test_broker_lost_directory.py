@@ -122,7 +122,7 @@ def test_what_lies_in_its_place_is_not_touched_not_even_by_the_stop(tmp_path, lo
         assert broker.stop() == 1
         assert files_in(tmp_path / "own") == before
     *_, last = broker.said()
-    assert last.startswith("the broker has stopped, but not in order: ")
+    assert last.startswith("the broker did not stop cleanly: ")
     assert str(tmp_path / "own" / "store") in last
     assert not any("Traceback" in line for line in broker.said())
 

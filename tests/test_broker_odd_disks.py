@@ -316,7 +316,7 @@ def test_a_real_disk_that_turns_read_only_is_said_by_each_refusal_and_by_the_sto
         assert found_in(broker) == ["before"]
         assert broker.stop() == 1
         *_, last = broker.said()
-    assert last.startswith("the broker has stopped, but not in order: ")
+    assert last.startswith("the broker did not stop cleanly: ")
     assert "the disk is read-only" in last
     until_unmounted(image)
     with BrokerProcess(tmp_path, by=loop(image, store), **QUICK) as broker:

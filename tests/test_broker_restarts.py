@@ -150,7 +150,7 @@ def test_a_group_that_was_behind_the_end_of_a_log_that_is_lost_passes_over_nothi
     for path in (tmp_path / "config").glob("manifest.json*"):
         path.unlink()
     tell(second, tmp_path)
-    assert "1 offsets of groups were behind the ends of their queues of T" in caplog.text
+    assert "1 committed offsets were past the ends of their queues of T" in caplog.text
 
 
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])

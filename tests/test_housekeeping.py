@@ -220,7 +220,7 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
     async def story(broker):
         offsets, housekeeping = broker.controller.tables.offsets, broker.controller.housekeeping
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(offsets._table.table, "_path", tmp_path / "gone" / "x")
+            meanwhile.setattr(offsets._table.table, "path", tmp_path / "gone" / "x")
             offsets.commit("G", "T", 0, 5)
             broker.move(300)
             await broker.until(lambda: "offsets of groups are not saved" in caplog.text)
@@ -430,7 +430,7 @@ def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once
         for _ in range(3):
             broker.move(5)
             await broker.until(
-                lambda: "offsets of groups are not saved: the disk takes longer" in caplog.text
+                lambda: "offsets of groups are not saved: a flush takes longer" in caplog.text
             )
         assert not saved(tmp_path, "consumerOffset.json", "offsetTable")
         disk.let_go()

@@ -41,8 +41,9 @@ def older_table(tmp_path):
 def made_again(topic):
     """What the log says of a topic that has come back, and what to do if it should not have."""
     return (
-        f"the topic {topic} is missing and is made again for its messages; if it was deleted, by "
-        f"RocketMQ or in a newer table, delete it once more (rocketpoll topic delete {topic})"
+        f"the topic {topic} is missing, and is restored because it has messages; if it was "
+        "deleted, by RocketMQ or in a newer table, delete it again "
+        f"(rocketpoll topic delete {topic})"
     )
 
 
@@ -198,7 +199,7 @@ def test_messages_in_queues_that_an_older_table_does_not_know_are_read_all_the_s
     table.with_name("topics.json.bak").write_bytes(older[0])
     becomes_of_it(table)
     tell(second, tmp_path)
-    assert "the topic T gets 6 queues again for its messages" in caplog.text
+    assert "the topic T is restored to 6 queues, which have messages" in caplog.text
     caplog.clear()
     tell(second, tmp_path)
     assert lines_of(caplog) == []

@@ -102,5 +102,5 @@ def test_sends_that_are_refused_as_busy_are_told_of_once_and_so_is_the_end(tmp_p
     refused, taken = [
         record.getMessage() for record in caplog.records if record.name.endswith(".processors")
     ]
-    assert refused.startswith("sends are refused: broker busy, the disk has kept a send waiting")
-    assert taken == "sends are taken again"
+    assert refused.startswith("refusing sends: broker busy, the disk has kept a send waiting")
+    assert taken == "accepting sends again"

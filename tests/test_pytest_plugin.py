@@ -271,7 +271,7 @@ def test_at_the_end(rocketpoll_broker, rocketpoll_topic):
     assert rocketpoll_broker._faults == []
 """)
     assert outcome(said) == "1 failed, 2 passed, 1 error"
-    assert "broker.away() was left in force, and is ended now" in said
+    assert "broker.away() was still active, and is ended now" in said
 
 
 def test_a_test_that_freezes_the_time_sends_polls_and_ends(project):

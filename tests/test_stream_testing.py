@@ -81,7 +81,7 @@ def test_a_stream_that_was_stopped_goes_on_where_it_was(started):
             with pytest.raises(StreamTestError, match=re.escape("does not run: start() it")):
                 step()
         stream.start()
-        with pytest.raises(StreamTestError, match=re.escape("runs already: stop() it")):
+        with pytest.raises(StreamTestError, match=re.escape("is already running: stop()")):
             stream.start()
         stream.process_all()
         stream.check_last_batch(("two",))
@@ -226,7 +226,7 @@ def test_a_failure_that_does_not_come_or_is_another_one_is_told_of(started):
         stream.process_all()
         stream.add_data("x")
         with (
-            pytest.raises(AssertionError, match=r"to fail with 'NOT_FOUND', and has failed with"),
+            pytest.raises(AssertionError, match=r"failed, but not with 'NOT_FOUND'"),
             stream.expect_failure("NOT_FOUND"),
         ):
             stream.process_all()
@@ -339,7 +339,7 @@ def test_what_cannot_be_tested_is_refused_with_what_to_write(spark, started, roc
     ):
         pass
     with (
-        pytest.raises(StreamTestError, match="has to return a streaming DataFrame"),
+        pytest.raises(StreamTestError, match="must return a streaming DataFrame"),
         started(lambda _: spark.range(1)),
     ):
         pass

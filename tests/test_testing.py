@@ -41,7 +41,7 @@ def test_waiting_gives_the_first_answer_that_counts_as_true():
 
 def test_waiting_in_vain_gives_the_last_answer():
     with pytest.raises(
-        NotInTime, match=r"a reply was waited for, for 0.02 s: the last answer was \[\]"
+        NotInTime, match=r"timed out after 0.02 s waiting for a reply: the last value was \[\]"
     ):
         wait_until(list, 0.02, "a reply")
 

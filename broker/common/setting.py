@@ -84,7 +84,7 @@ def _directory(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise ValueError("a directory; nobody knows the home that ~ stands for") from None
+        raise ValueError("a directory; the home directory that ~ stands for is unknown") from None
 
 
 def _hours(text: str) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ class BrokerProcess:
             fault = f"it did not stop within {_STOP_SECONDS:.0f} s, and was killed"
         else:
             if code and not self._was_killed:
-                fault = f"it has ended with {code}"
+                fault = f"it ended with exit code {code}"
         words = self._stderr_tail()
         self._close()
         if fault is not None:
@@ -119,7 +119,7 @@ class BrokerProcess:
         self._stderr.seek(0, 2)
         self._stderr.seek(max(self._stderr.tell() - _STDERR_TAIL_BYTES, 0))
         words = self._stderr.read().decode(errors="replace").strip()
-        return words or "it has said nothing"
+        return words or "it printed nothing"
 
     def _close(self) -> None:
         self._process.wait()

@@ -181,7 +181,7 @@ class BrokerThread:
         self.resume()
         self._request_stop()
         if not wait([self._running], _STOP_SECONDS).done:
-            raise RocketPollError(f"the broker has not stopped within {_STOP_SECONDS:.0f} s")
+            raise RocketPollError(f"the broker did not stop within {_STOP_SECONDS:.0f} s")
         self._running.result()
         self._stopped.result()
 

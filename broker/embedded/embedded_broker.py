@@ -62,8 +62,8 @@ _REACHABLE_ADDRESSES: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S10
 
 class _Lifecycle(Enum):
     NEW = "does not run yet: start it, or use it in a with statement"
-    STARTED = "has not come back from its restart: restart it once more, or stop it"
-    ENDED = "has been stopped: make another one"
+    STARTED = "did not start again after a restart: restart it again, or stop it"
+    ENDED = "was stopped: create another one"
 
 
 class EmbeddedBroker(BrokerFaults, BrokerHelpers):
@@ -193,7 +193,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             atexit.unregister(self.stop)
             if failure is not None:
                 raise EmbeddedBrokerError(
-                    f"the broker has not stopped in order: {failure}"
+                    f"the broker did not stop cleanly: {failure}"
                 ) from failure
 
     def restart(self) -> None:
@@ -211,7 +211,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 raise EmbeddedBrokerError(f"the broker {self._lifecycle.value}")
             failure = self._end_runner()
             if failure is not None:
-                _log.warning("restarting a broker that has not stopped in order: %s", failure)
+                _log.warning("restarting a broker that did not stop cleanly: %s", failure)
             self._launch()
 
     def pause(self) -> None:
@@ -293,7 +293,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             _log.exception("stopping the broker has failed as well")
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an EmbeddedBroker stays in its process: hand on its address instead")
+        raise TypeError("an EmbeddedBroker cannot be pickled: pass its address instead")
 
     # ---- how it is shown
 
@@ -354,8 +354,8 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
     def _check_owner(self, what: str) -> None:
         if os.getpid() != self._owner:
             raise EmbeddedBrokerError(
-                f"process {os.getpid()} cannot {what} the broker of process {self._owner}, of "
-                "which it is a fork: make another one here"
+                f"process {os.getpid()} cannot {what} the broker of process "
+                f"{self._owner}, from which it was forked: create another one here"
             )
 
     def _launch(self) -> None:
@@ -403,7 +403,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             )
         if self._activity == "paused":
             raise EmbeddedBrokerError(
-                f"{name} needs a broker that is at work, and this one is paused: resume it first"
+                f"{name} needs a running broker, and this one is paused: resume it first"
             )
         return runner
 
@@ -437,7 +437,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             operation()
         except FutureTimeoutError:
             raise NotInTime(
-                f"the broker is still at work on it after {_OPERATION_TIMEOUT_SECONDS:.0f} s"
+                f"the broker did not finish within {_OPERATION_TIMEOUT_SECONDS:.0f} s"
             ) from None
         except CannotListen as error:
             raise EmbeddedBrokerError(f"the broker cannot come back: {error}") from error

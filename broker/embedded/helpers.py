@@ -146,7 +146,7 @@ class BrokerHelpers(ABC):
         _check_topic(topic)
         if not bodies:
             raise ValueError(
-                "bodies: needed at least one behind the topic, found none; for example: "
+                "bodies: needed at least one after the topic, found none; for example: "
                 f"send({excerpt(topic)}, 'one', 'two')"
             )
         for body in bodies:
@@ -234,7 +234,7 @@ class BrokerHelpers(ABC):
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     raise NotInTime(
-                        f"{count} messages in topic {topic} were waited for, for {timeout} s: "
+                        f"{count} messages did not arrive in topic {topic} within {timeout} s: "
                         + self._arrived_count(topic, ends)
                     )
                 if ends is None:
@@ -267,10 +267,9 @@ class BrokerHelpers(ABC):
                     for lag in behind
                 )
                 raise NotInTime(
-                    f"group {group} was to consume all of topic {topic} within {timeout} s: it has "
-                    f"committed {committed}; {len(admin.members(group))} of its "
-                    "consumers "
-                    "are online"
+                    f"group {group} did not consume all of topic {topic} within {timeout} "
+                    f"s: it has committed {committed}; {len(admin.members(group))} of its "
+                    "consumers are online"
                 )
             time.sleep(min(POLL_SECONDS, remaining))
 
@@ -343,7 +342,7 @@ _SEND_OF_MESSAGE: Final = "producer().send(Message('orders', b'one'))"
 
 def _check_topic(topic: object) -> None:
     example = _SEND_OF_MESSAGE if isinstance(topic, Message) else "send('orders', 'one', 'two')"
-    check_kind("topic", topic, str, "a text (str), and bodies behind it", example)
+    check_kind("topic", topic, str, "a text (str), followed by bodies", example)
 
 
 def _check_body(body: object) -> None:

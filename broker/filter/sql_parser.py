@@ -234,7 +234,7 @@ class _SqlParser:
             and not isinstance(right.constant, bool)
         ):
             raise _operand_error(
-                token, f"TRUE, FALSE or a property behind {_describe(left)} {token.kind}", right
+                token, f"TRUE, FALSE or a property after {_describe(left)} {token.kind}", right
             )
         equal = self._checked(Equal(left, right), token)
         return self._checked(Not(equal), token) if token.kind == "<>" else equal
@@ -253,9 +253,9 @@ class _SqlParser:
         if token.kind == "IN":
             return self._in(left, token, negated=negated)
         if token.kind in (CONTAINS, STARTSWITH, ENDSWITH):
-            text = self._expect_text(f"a text behind {token.kind}")
+            text = self._expect_text(f"a text after {token.kind}")
             return self._checked(TextMatch(left, token.kind, text, negated), token)
-        raise _token_error(token, "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT")
+        raise _token_error(token, "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH after NOT")
 
     def _between(self, operand: Expression, token: Token, *, negated: bool) -> Condition:
         _require_number(operand, token)
@@ -382,7 +382,7 @@ def _require_number(operand: Expression, token: Token) -> Expression:
     """Return an operand that can be ordered, as far as is known now, or raise FilterError."""
     is_number = not isinstance(operand, Literal) or type(operand.constant) in (int, float)
     if isinstance(operand, Condition) or not is_number:
-        raise _operand_error(token, f"numbers and properties beside {token.kind}", operand)
+        raise _operand_error(token, f"numbers and properties around {token.kind}", operand)
     return operand
 
 

@@ -118,5 +118,5 @@ def _tags(topic: str, sub_string: str) -> frozenset[str]:
         )
     pieces = sub_string.split(TAG_SEPARATOR)
     if not any(pieces):
-        raise FilterError(subject, needed="a tag beside ||", found=sub_string)
+        raise FilterError(subject, needed="a tag next to ||", found=sub_string)
     return frozenset(tag for piece in pieces if (tag := piece.strip(BLANKS)))

@@ -419,7 +419,7 @@ class PullRequestHoldService:
         self.rescued_total += rescued
         if rescued:
             _log.warning(
-                "%d waiting pulls of %s were overlooked, and are answered late", rescued, where
+                "%d held pulls of %s were overlooked and are answered late", rescued, where
             )
 
     def _log_deferred(self) -> None:
@@ -429,14 +429,15 @@ class PullRequestHoldService:
         if since_sweep and self._deferred_before is None:
             self._deferred_before = self.deferred_total - since_sweep
             _log.warning(
-                "%d pulls wait already: others are answered after %d ms without a message. Raise "
-                "maxHolds, or find who pulls from so many queues",
+                "%d pulls are held (maxHolds): more are answered after %d ms without a "
+                "message. Raise maxHolds, or find the client that pulls from so many "
+                "queues",
                 self.hold_count,
                 self._limits.short_polling_time_ms,
             )
         elif not since_sweep and self._deferred_before is not None:
             _log.warning(
-                "all pulls may wait again; %d were answered early",
+                "all pulls can be held again; %d were answered early",
                 self.deferred_total - self._deferred_before,
             )
             self._deferred_before = None

@@ -70,22 +70,22 @@ class OwnFamilies:
         )
         yield gauge(
             "rocketpoll_ready",
-            "1 if messages are taken and given, 0 if not; /readyz says why.",
+            "1 if messages are accepted and delivered, 0 if not; /readyz says why.",
             observed.unready_reason() is None,
         )
         yield gauge(
             "rocketpoll_hindered",
-            "1 while something is lacking, such as room on the disk, for what is to be done.",
+            "1 while a shortage, such as a full disk, delays work of the broker.",
             state.degradation is not None,
         )
         yield gauge(
             "rocketpoll_log_holes",
-            "Places in the commit log that are damaged and passed over.",
+            "Damaged ranges of the commit log, which are skipped.",
             len(state.holes),
         )
         yield gauge(
             "rocketpoll_clock_behind_seconds",
-            "How far the clock is behind the last stored message, whose time others get meanwhile.",
+            "Seconds from the clock to the time of the last stored message, if that is later.",
             observed.broker.store.clock_behind_ms / 1000,
         )
         uptime_seconds = max(observed.broker.now_ms() - observed.started_ms, 0) / 1000
@@ -100,7 +100,7 @@ class OwnFamilies:
             ),
             (
                 "reput",
-                "Time of each turn of carrying messages to their queues and waking their pulls.",
+                "Time of each dispatch of messages to their queues, with the pulls that it wakes.",
                 self._sources.reput_latency,
             ),
             (
@@ -122,7 +122,7 @@ class OwnFamilies:
         )
         yield counter(
             "rocketpoll_pulls_rescued_total",
-            "Pulls that the sweep had to wake; each is a bug of the broker's.",
+            "Pulls that only the periodic check woke; each is a bug in the broker.",
             holds.rescued_total,
         )
 
@@ -145,7 +145,7 @@ class OwnFamilies:
         )
         yield counter(
             "rocketpoll_puts_failed_total",
-            "Sends that the store did not take.",
+            "Sends that the store did not accept.",
             processors.stats.put_failures,
         )
         sends = processors.acknowledger.queue()

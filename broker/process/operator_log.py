@@ -92,7 +92,7 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
 def _describe_recovery(state: StoreState) -> str:
     if state.recovered_from_crash:
         return "after a crash"
-    return "after a stop in order" if state.written_offset else "with no messages yet"
+    return "after a clean stop" if state.written_offset else "with no messages yet"
 
 
 def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
@@ -114,8 +114,8 @@ def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
     )
     disk, storage = controller.disk_usage(), config.store
     _log.info(
-        "disk: %.0f %% of %.1f GB used, %.1f GB free; messages are kept for %d h, go at need from "
-        "%.0f %% on, and are refused from %.0f %% on",
+        "disk: %.0f %% of %.1f GB used, %.1f GB free; messages are kept for %d h, "
+        "deleted early from %.0f %% on, and refused from %.0f %% on",
         disk.ratio * 100,
         disk.total / 1e9,
         disk.free / 1e9,
@@ -128,15 +128,15 @@ def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
 def log_reload(reloaded: Iterable[str], need_restart: Iterable[str]) -> None:
     """Log which settings of a file that was read again count now, and which do not yet."""
     changed, waiting = ", ".join(reloaded), ", ".join(need_restart)
-    _log.info("settings are read again: %s", changed or "nothing that can change now has changed")
+    _log.info("settings reloaded: %s", changed or "no reloadable setting has changed")
     if waiting:
-        _log.warning("these settings have changed, and count only after a restart: %s", waiting)
+        _log.warning("changed settings that need a restart: %s", waiting)
 
 
 def log_stopping(controller: BrokerController) -> None:
     """Log that the broker begins to stop, and for whom."""
     _log.info(
-        "stops: %d clients get their answers first; %d pulls wait",
+        "stopping: %d clients get their responses first; %d pulls are held",
         controller.server.connections,
         controller.hold_service.hold_count,
     )
@@ -144,7 +144,7 @@ def log_stopping(controller: BrokerController) -> None:
 
 def log_stopped(seconds: float) -> None:
     """Log that the broker has stopped in order, and how long that took."""
-    _log.info("has stopped in order within %.3f s", seconds)
+    _log.info("stopped cleanly in %.3f s", seconds)
 
 
 def format_host(address: str) -> str:

@@ -46,7 +46,7 @@ class ServiceManager:
                 sender.setblocking(False)  # noqa: FBT003  # named by the standard library
                 sender.sendto(escape_surrogates("\n".join(states)).encode(), self._address)
         except OSError as error:
-            _log.warning("%s is not told that %s: %s", self._address, states[0], error)
+            _log.warning("cannot notify %s that %s: %s", self._address, states[0], error)
 
     def start_watchdog(self, loop: asyncio.AbstractEventLoop) -> None:
         """Report at intervals that the loop is running."""

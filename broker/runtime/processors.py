@@ -174,7 +174,7 @@ class Processors:
         """Log that sends are refused as busy, or are accepted again; once per period of each."""
         why = self.broker.busy_reason()
         if why is not None and not self._is_busy:
-            _log.warning("sends are refused: %s", why.rpartition("]")[2])
+            _log.warning("refusing sends: %s", why.rpartition("]")[2])
         elif why is None and self._is_busy:
-            _log.warning("sends are taken again")
+            _log.warning("accepting sends again")
         self._is_busy = why is not None

@@ -60,8 +60,8 @@ class TableReconciliation:
                 fewest = min(known.read_queue_nums, known.write_queue_nums)
                 if fewest < queue_nums:
                     _log.warning(
-                        "the topic %s gets %d queues again for its messages: the table of topics "
-                        "that was read is not the newest, and says %d",
+                        "the topic %s is restored to %d queues, which have messages: the "
+                        "table of topics that was loaded is not the newest, and has %d",
                         topic,
                         queue_nums,
                         fewest,
@@ -80,8 +80,9 @@ class TableReconciliation:
         queue_nums = max(min(queue_nums, QUEUE_NUMS_MAX), self._queue_nums_min)
         made = topics.create_in_send_back(topic, queue_nums)
         _log.warning(
-            "the topic %s is missing and is made again for its messages; if it was deleted, by "
-            "RocketMQ or in a newer table, delete it once more (rocketpoll topic delete %s)",
+            "the topic %s is missing, and is restored because it has messages; if it was "
+            "deleted, by RocketMQ or in a newer table, delete it again (rocketpoll topic "
+            "delete %s)",
             topic,
             topic,
         )
@@ -123,8 +124,8 @@ class TableReconciliation:
         ends = self._tables.offsets.clamp(lambda *queue: self._store.queue_offsets(*queue).next)
         for topic, count in ends.items():
             _log.warning(
-                "%d offsets of groups were behind the ends of their queues of %s, and are "
-                "there now: the log has been longer, or somebody has put them there",
+                "%d committed offsets were past the ends of their queues of %s, and are "
+                "set to these ends: the log was longer, or the offsets were edited",
                 count,
                 topic,
             )
@@ -135,9 +136,9 @@ class TableReconciliation:
         was_saved = not self._store.state().recovered_from_crash
         if was_saved and table.loaded_from is None and SCHEDULE_TOPIC in self._store.queue_nums():
             _log.warning(
-                "%s is missing, and its backup: which delayed messages were delivered is not "
-                "known, and all that the log still has are delivered when they are due; those "
-                "that were before come again",
+                "%s and its backup are missing: which delayed messages were delivered is "
+                "unknown. All that are still in the log are delivered when they are due, "
+                "some of them again",
                 table.path,
             )
 
@@ -158,8 +159,9 @@ def _warn_of_long_delays(config: StoreConfig) -> None:
     longest_hours = max(config.message_delay_level_ms) / _HOUR_MS
     if longest_hours > config.file_reserved_time_hours:
         _log.warning(
-            "messageDelayLevel has delays of up to %.4g hours, and fileReservedTime=%d keeps "
-            "messages for so many: what is delayed for longer may be deleted before it is due",
+            "messageDelayLevel has delays of up to %.4g hours, and fileReservedTime=%d "
+            "keeps messages for that many: a message with a longer delay may be deleted "
+            "before it is due. Raise fileReservedTime",
             longest_hours,
             config.file_reserved_time_hours,
         )

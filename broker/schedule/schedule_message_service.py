@@ -251,7 +251,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
                 self._store.flush_future(end_offset).result(_FLUSH_TIMEOUT_SECONDS)
             except FutureTimeoutError:
                 raise TransientFailure(
-                    f"the disk takes longer than {_FLUSH_TIMEOUT_SECONDS} s for a flush"
+                    f"a flush takes longer than {_FLUSH_TIMEOUT_SECONDS} s"
                 ) from None
         return offsets
 
@@ -310,9 +310,10 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             return False
         if found.status is GetMessageStatus.OFFSET_TOO_SMALL:
             _log.warning(
-                "%d messages of delay level %d were deleted with old files of the log before they "
-                "were due, or before it was noted that they were delivered: fileReservedTime is "
-                "shorter than their delay, the disk was full, or the time of day has jumped ahead",
+                "%d messages of delay level %d were deleted with old files of the log "
+                "before they were due, or before their delivery was recorded: "
+                "fileReservedTime is shorter than their delay, the disk was full, or the "
+                "time of day has jumped ahead",
                 found.next_begin_offset - before,
                 level,
             )
@@ -320,7 +321,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             self._advance(level, found.next_begin_offset)
             return True
         _log.warning(
-            "delay level %d goes on at %d instead of %d: %s; its queue holds %d to %d",
+            "delay level %d continues at %d instead of %d: %s; its queue holds %d to %d",
             level,
             found.next_begin_offset,
             before,
@@ -398,7 +399,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             if result.remark != self._wait_reason:
                 self._wait_reason = result.remark
-                _log.warning("delayed messages have to wait: %s", result.remark)
+                _log.warning("delivery of delayed messages waits: %s", result.remark)
             return False
         else:
             self._drop(message, result.remark or result.status.name)

@@ -168,8 +168,8 @@ class PartialRequests(Generic[_Client]):
             client = next(iter(by_age))
             if not self._evicted:
                 _log.warning(
-                    "half requests of all clients take %d bytes: the oldest of the address that "
-                    "holds most are closed (maxInFlightBytes)",
+                    "partial requests take %d bytes (maxInFlightBytes): closing the "
+                    "oldest connections of the address that holds most",
                     self.bytes,
                 )
             self._evicted += 1
@@ -179,7 +179,10 @@ class PartialRequests(Generic[_Client]):
     def end_eviction(self) -> None:
         """Note that there is room for all again; it is logged if there was none."""
         if self._evicted:
-            _log.warning("there is room for half requests again; %d were closed", self._evicted)
+            _log.warning(
+                "partial requests are below their limit again; %d connections were closed",
+                self._evicted,
+            )
             self._evicted = 0
 
 
@@ -219,13 +222,13 @@ class SendBufferLimits(Generic[_Client]):
         alone = self._bytes_max // _LARGEST_RESPONSE_DIVISOR
         if size > alone:
             return ResponseCode.SYSTEM_ERROR, (
-                f"an answer of {size} bytes is over the {alone} that one may have, half of "
-                "maxUnreadBytes; ask for less, or raise that setting"
+                f"a response of {size} bytes is over {alone}, half of maxUnreadBytes: ask "
+                "for less, or raise that setting"
             )
         if self._bytes:
             return ResponseCode.SYSTEM_BUSY, (
-                f"[REJECTREQUEST]system busy, no room for an answer of {size} bytes: others "
-                "are not read"
+                f"[REJECTREQUEST]system busy, no memory for a response of {size} bytes: "
+                "clients do not read earlier ones"
             )
         return None
 
@@ -274,7 +277,7 @@ class SendBufferLimits(Generic[_Client]):
             elif excess > 0 and now - since > _FULL_TIMEOUT_SECONDS:
                 yield (
                     connection,
-                    "it does not read, and there is no room for answers (maxUnreadBytes)",
+                    "it does not read, and unread responses are at their limit (maxUnreadBytes)",
                 )
             else:
                 return

@@ -393,7 +393,7 @@ class RemotingServer:
                     connection.close(why)
                 yield
         except Exception:  # noqa: BLE001  # whatever it is, the next sweep has to come
-            _log.exception("looking after the clients failed")
+            _log.exception("the periodic check of clients failed")
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep_after_read)
 
     def _overdue_connections(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
@@ -424,9 +424,9 @@ class RemotingServer:
     def _log_accept_shortage(self, error: OSError | None) -> None:
         """Log when clients cannot get in any more, and when they can again."""
         if error is not None and not self._is_accept_degraded:
-            _log.error("no new clients get in while the system says: %s", error.strerror)
+            _log.error("accepting clients failed, retrying: %s", error.strerror)
         elif error is None and self._is_accept_degraded:
-            _log.warning("new clients get in again")
+            _log.warning("accepting clients again")
         self._is_accept_degraded = error is not None
 
 

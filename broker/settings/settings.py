@@ -55,29 +55,30 @@ KEYS: Final[Mapping[str, SettingKey]] = dict(_keys())
 # ---- RocketMQ's other settings, for users who bring its broker.conf.
 
 _NO_ACCESS_LISTS: Final = (
-    "RocketMQ has it to ask clients who they are, and this broker asks nobody: leave it out, and "
-    "let bindAddress keep other machines away, as it does by default"
+    "RocketMQ authenticates clients with it, and this broker has no authentication: "
+    "remove it, and keep other machines out with bindAddress, as by default"
 )
 _SINGLE_DIRECTORY: Final = (
-    "RocketMQ has it to keep some files elsewhere, and this broker keeps all below one directory: "
-    "set storePathRootDir"
+    "RocketMQ keeps some files in another directory with it, and this broker keeps all "
+    "files below one: set storePathRootDir"
 )
 _NO_SLAVES: Final = (
-    "RocketMQ has it for masters and slaves, and this broker stands alone: leave it out"
+    "RocketMQ configures masters and slaves with it, and this broker has none: remove it"
 )
 _NO_TRANSACTIONS: Final = (
-    "RocketMQ has it for transactional messages, which this broker does not take: leave it out"
+    "RocketMQ configures transactional messages with it, which this broker does not "
+    "support: remove it"
 )
 
 _METRICS: Final = (
-    "RocketMQ has it for its metrics, which this broker shows at metricsHost and metricsPort: set "
-    "metricsPort=5557"
+    "RocketMQ configures its metrics with it, which this broker serves at metricsHost "
+    "and metricsPort: set metricsPort=5557"
 )
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "namesrvAddr": (
-        "RocketMQ has it to find name servers, and this broker is one itself: leave it out, and "
-        "give clients the address of this broker"
+        "RocketMQ finds name servers with it, and this broker is one itself: remove it, "
+        "and give clients the address of this broker"
     ),
     "aclEnable": _NO_ACCESS_LISTS,
     "authenticationEnabled": _NO_ACCESS_LISTS,
@@ -95,8 +96,8 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "metricsPromExporterPort": _METRICS,
     "metricsPromExporterHost": _METRICS,
     "queues": (
-        "topics that are made by their first message have defaultTopicQueueNums=; "
-        "create_topic(name, queues=2) makes one with a number of its own"
+        "topics that their first message creates have defaultTopicQueueNums= queues; "
+        "create_topic(name, queues=2) sets the number for one topic"
     ),
 }
 
@@ -168,8 +169,8 @@ def _default_store() -> Path:
         return DIRECTORY.parse(DEFAULT_STORE)
     except ValueError:
         raise ConfigError(
-            f"storePathRootDir is {DEFAULT_STORE} by default, and this user has no home: say "
-            "storePathRootDir=/some/directory"
+            f"storePathRootDir is {DEFAULT_STORE} by default, and this user has no home "
+            "directory: set storePathRootDir=/some/directory"
         ) from None
 
 
@@ -213,14 +214,14 @@ def _check(config: BrokerConfig) -> None:
         config.allow_remote_without_authentication
     ):
         faults.append(
-            f"bindAddress={config.bind_address} lets other machines in, and nobody is asked who "
-            "they are: whoever reaches it may read, write and delete. If that is meant, say "
-            "allowRemoteWithoutAuthentication=true"
+            f"bindAddress={config.bind_address} accepts other machines, without "
+            "authentication: every client that reaches it can read, write and delete. If "
+            "that is intended, set allowRemoteWithoutAuthentication=true"
         )
     if config.listen_port and config.listen_port == config.metrics_port:
         faults.append(
-            f"listenPort={config.listen_port} and metricsPort={config.metrics_port} are one port, "
-            "and clients and metrics need one each"
+            f"listenPort={config.listen_port} and metricsPort={config.metrics_port} are "
+            "the same port: choose another one for metrics"
         )
     holds = config.holds
     if holds.suspend_timeout_min_ms > holds.suspend_timeout_max_ms:
@@ -237,8 +238,8 @@ def _check(config: BrokerConfig) -> None:
     if config.store.max_message_size > config.server.frame_bytes_max:
         faults.append(
             f"maxFrameBytes={config.server.frame_bytes_max} is below "
-            f"maxMessageSize={config.store.max_message_size}: who sends such a message would be "
-            "disconnected"
+            f"maxMessageSize={config.store.max_message_size}: a client that sends such a "
+            "message would be disconnected"
         )
     if faults:
         raise ConfigError("; ".join(faults))

@@ -84,7 +84,7 @@ def test_what_is_written_to_it_does_not_end_it():
 
 def test_one_that_ends_without_a_word_is_an_error():
     for program in ("pass", "print('hello')"):
-        with pytest.raises(RocketPollError, match="it has said nothing"):
+        with pytest.raises(RocketPollError, match="it printed nothing"):
             BrokerProcess(["python3", "-c", program]).start()
 
 

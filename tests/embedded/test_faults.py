@@ -295,7 +295,7 @@ def test_what_a_fixture_s_block_leaves_in_force_is_ended_and_told(broker, topic)
             broker.away().__enter__()
             raise ZeroDivisionError
 
-    names = r"^broker\.away\(\), broker\.full_disk\(\) was left in force"
+    names = r"^broker\.away\(\), broker\.full_disk\(\) was still active"
     with broker.slow(0.01):
         with pytest.raises(EmbeddedBrokerError, match=names):
             leave_two()
@@ -389,7 +389,7 @@ def test_only_a_broker_that_is_at_work_here_has_faults(fault):
         broker._owner += 1
         attempt(broker, r"cannot use \w+ of the broker of process")
         broker._owner -= 1
-    attempt(broker, "has been stopped: make another one")
+    attempt(broker, "was stopped: create another one")
     broker._lifecycle, broker._runner = broker._lifecycle, object()
     attempt(broker, r"needs a broker in a thread of this process: leave out own_process=True")
 
@@ -424,7 +424,7 @@ def test_a_fault_that_cannot_begin_leaves_nothing_behind(broker, monkeypatch):
     )
     release = threading.Event()
     broker._runner._controller.housekeeping.run_in_thread(lambda: release.wait(20), lambda _: None)
-    with pytest.raises(NotInTime, match="still at work"), broker.full_disk():
+    with pytest.raises(NotInTime, match="did not finish"), broker.full_disk():
         pass
     assert broker._faults == []
     release.set()

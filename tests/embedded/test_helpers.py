@@ -124,11 +124,11 @@ WRONG = {
     ),
     "topic: a message": (
         lambda broker: broker.send(Message("t", b"x")),
-        r"topic: .*and bodies behind it.*producer\(\)\.send\(Message\(",
+        r"topic: .*followed by bodies.*producer\(\)\.send\(Message\(",
     ),
     "topic: a number": (
         lambda broker: broker.send(5),
-        r"topic: needed a text \(str\), and bodies behind it, found int 5; for example: send\(",
+        r"topic: needed a text \(str\), followed by bodies, found int 5; for example: send\(",
     ),
     "tags: a list": (lambda broker: broker.send("t", "x", tags=["a"]), "tags: needed one tag"),
     "topic: a list": (lambda broker: broker.send(["t"], "x"), "topic: needed a text"),
@@ -214,7 +214,9 @@ def test_waiting_in_vain_says_what_was_there_instead_and_leaves_nothing_with_the
     with pytest.raises(NotInTime, match=r"1 messages .* there is no topic ordres, only .*TBW102"):
         broker.wait_until_arrived("ordres", 1, timeout=0)
     broker.send(topic, "one", "two")
-    with pytest.raises(NotInTime, match=r"3 messages .* for 0.05 s: 2 have arrived, 2 in queue 0"):
+    with pytest.raises(
+        NotInTime, match=r"3 messages .* within 0.05 s: 2 have arrived, 2 in queue 0"
+    ):
         broker.wait_until_arrived(topic, 3, timeout=0.05)
     wait_until(lambda: held(broker) == 0)
 

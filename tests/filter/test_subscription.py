@@ -67,7 +67,7 @@ def test_blanks_want_no_message():
 
 @pytest.mark.parametrize("text", ["||", "||||"])
 def test_bars_alone_are_refused(text):
-    with pytest.raises(FilterError, match=r"TAG subscription of T: needed a tag beside \|\|"):
+    with pytest.raises(FilterError, match=r"TAG subscription of T: needed a tag next to \|\|"):
         build_subscription_data("T", text)
 
 

@@ -243,7 +243,7 @@ def test_what_the_store_does_not_take_now_is_tried_again_and_said_once(broker, c
     for _ in range(2):
         broker.wait(RETRY_MS)
         assert broker.deliver() == RETRY_MS
-    assert caplog.text.count("delayed messages have to wait: the disk is full") == 1
+    assert caplog.text.count("delivery of delayed messages waits: the disk is full") == 1
     assert broker.service.offsets().offset_table[2] == 0
     broker.refuses = None
     assert broker.deliver() == RETRY_MS
@@ -436,7 +436,7 @@ def test_offsets_beyond_what_the_queue_has_go_back_to_its_end_and_never_to_its_s
     broker.wait(1_001)
     broker.deliver_all()
     assert bodies(broker.store) == []
-    assert "goes on at 1 instead of 10" in caplog.text
+    assert "continues at 1 instead of 10" in caplog.text
     broker.delay("y", 1)
     broker.wait(1_001)
     broker.deliver_all()

@@ -10,7 +10,7 @@ from logged_lines import lines_of
 from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.server.limits import PartialRequests
 
-WHO_GOES = "the oldest of the address that holds most are closed (maxInFlightBytes)"
+WHO_GOES = "closing the oldest connections of the address that holds most"
 
 
 class Sender:
@@ -90,9 +90,10 @@ def test_it_is_logged_once_when_room_is_lacking_and_once_when_it_is_there_again(
             list(halves.evict(100, 0))
         halves.end_eviction()
         halves.end_eviction()
+        count = 4 if round_ == 1 else 5
         assert lines_of(caplog)[(round_ - 1) * 2 :] == [
-            f"half requests of all clients take 160 bytes: {WHO_GOES}",
-            f"there is room for half requests again; {4 if round_ == 1 else 5} were closed",
+            f"partial requests take 160 bytes (maxInFlightBytes): {WHO_GOES}",
+            f"partial requests are below their limit again; {count} connections were closed",
         ]
 
 

@@ -344,10 +344,8 @@ def test_beyond_twice_what_halves_may_take_the_oldest_go_and_nobody_else(caplog)
 
     serve(story, in_flight_bytes_max=1 << 19)
     begins, ends = lines_of(caplog)
-    assert begins.endswith(
-        ": the oldest of the address that holds most are closed (maxInFlightBytes)"
-    )
-    assert ends.startswith("there is room for half requests again; ")
+    assert begins.endswith(": closing the oldest connections of the address that holds most")
+    assert ends.startswith("partial requests are below their limit again; ")
 
 
 def test_who_was_held_back_and_may_go_on_is_not_closed_for_others():

@@ -32,12 +32,12 @@ def test_a_large_answer_is_given_while_all_read_and_what_can_never_be_is_told_th
     assert unread.response_fault(32 * MIB) is None
     code, remark = unread.response_fault(32 * MIB + 1)
     assert code == ResponseCode.SYSTEM_ERROR
-    assert f"over the {32 * MIB} that one may have, half of maxUnreadBytes" in remark
+    assert f"over {32 * MIB}, half of maxUnreadBytes" in remark
     slow = Reader()
     unread.record(slow, 4, 0)
     assert unread.response_fault(16 * MIB - 1) is None
     code, remark = unread.response_fault(16 * MIB)
-    assert (code, "others are not read" in remark) == (ResponseCode.SYSTEM_BUSY, True)
+    assert (code, "clients do not read" in remark) == (ResponseCode.SYSTEM_BUSY, True)
     unread.discard(slow)
     assert unread.response_fault(16 * MIB) is None
 

@@ -117,9 +117,11 @@ def test_a_user_without_a_home_has_to_name_a_directory(monkeypatch):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     assert config_of({"storePathRootDir": "/data"}).store.store_path_root_dir == Path("/data")
-    with pytest.raises(ConfigError, match=r"this user has no home: say storePathRootDir=/"):
+    with pytest.raises(ConfigError, match=r"no home directory: set storePathRootDir=/"):
         config_of({})
-    with pytest.raises(ConfigError, match="storePathRootDir must be a directory; nobody knows"):
+    with pytest.raises(
+        ConfigError, match="storePathRootDir must be a directory; the home directory"
+    ):
         config_of({"storePathRootDir": "~/data"})
 
 
@@ -130,7 +132,7 @@ def test_requests_have_to_be_as_large_as_messages_may_be():
 
 
 def test_clients_and_metrics_have_a_port_each():
-    with pytest.raises(ConfigError, match="listenPort=9876 and metricsPort=9876 are one port"):
+    with pytest.raises(ConfigError, match="listenPort=9876 and metricsPort=9876 are the same port"):
         config_of({"listenPort": "9876", "metricsPort": "9876"})
     config_of({"listenPort": "0", "metricsPort": "0"})  # any free one each
 

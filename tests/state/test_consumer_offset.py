@@ -292,4 +292,4 @@ def test_offsets_below_zero_are_none(tmp_path, caplog):
     offsets = offsets_in(tmp_path)
     assert dict(offsets.queues("g", "T")) == {1: 7}
     assert offsets.count == 1
-    assert "offsets or queues below zero, of T@g" in caplog.text
+    assert "negative offsets or queues for T@g" in caplog.text

@@ -164,7 +164,7 @@ def test_an_entry_by_another_name_than_its_group_is_the_group_that_is_asked_for(
     path.write_text(json.dumps(table))
     groups = groups_in(tmp_path, clock)
     assert groups.get("G") == SubscriptionGroupConfig(group_name="G", retry_max_times=3)
-    assert "had a group H under the name G: it is G now" in caplog.text
+    assert "has the group H under the name G: it is renamed G" in caplog.text
     groups.save()
     assert json.loads(path.read_text())["subscriptionGroupTable"]["G"]["groupName"] == "G"
 

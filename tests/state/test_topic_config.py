@@ -360,7 +360,7 @@ def test_an_entry_by_another_name_than_its_topic_is_the_topic_that_is_asked_for(
     topics = by_hand(clock, {"T": config("U", 3), "U": config("U", 5)})
     assert (topics.get("T"), topics.get("U")) == (config("T", 3), config("U", 5))
     assert lines_of(caplog, "rocketpoll.broker.state") == [
-        "topics.json had a topic U under the name T: it is T now"
+        "topics.json has the topic U under the name T: it is renamed T"
     ]
     topics.save()
     assert topics.is_saved(topics.get("T"))

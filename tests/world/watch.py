@@ -156,7 +156,7 @@ class Watch:
 
     def is_expected(self, record):
         """Whether a line of a broker's log is about a trouble that is not of the disk."""
-        return record.msg.startswith("no new clients get in") and bool(self.troubles("accept"))
+        return record.msg.startswith("accepting clients failed") and bool(self.troubles("accept"))
 
     def is_excused(self, error):
         """Whether what a broker logs of an error is what it should log: the disk was in trouble.

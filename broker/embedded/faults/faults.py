@@ -73,7 +73,7 @@ class FaultBlock(AbstractContextManager[None]):
             name = self._fault.name
             arguments = "..." if name in _FAULTS_WITH_ARGUMENTS else ""
             how = f"`with broker.{name}({arguments}):`"
-            text = f"broker.{name}() alone does nothing: a fault is a block, {how}"
+            text = f"broker.{name}() alone does nothing: use it in a with statement, {how}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
@@ -162,8 +162,8 @@ class BrokerFaults(ABC):
         if left:
             names = ", ".join(f"broker.{fault.name}()" for fault in left)
             raise EmbeddedBrokerError(
-                f"{names} was left in force, and is ended now: use it in a with statement, which "
-                "ends it however it is left"
+                f"{names} was still active, and is ended now: use it in a with statement, "
+                "which ends it in any case"
             )
 
     # ---- within

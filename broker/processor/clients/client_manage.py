@@ -131,8 +131,8 @@ class ClientManageProcessor(Processor):
         if unknown:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{', '.join(unknown)}] does not exist and is not made by "
-                "itself",
+                f"subscription group [{', '.join(unknown)}] does not exist: create it, or "
+                "set autoCreateSubscriptionGroup=true",
             )
         if too_many is not None:
             raise too_many
@@ -147,8 +147,8 @@ class ClientManageProcessor(Processor):
         limit = self._broker.config.max_groups_per_connection
         if len(consumers) + len(producers) > limit:
             raise system_error(
-                f"the client would be in {len(consumers) + len(producers)} groups; one may be in "
-                f"{limit} (maxGroupsPerConnection)"
+                f"the client would be in {len(consumers) + len(producers)} groups; the "
+                f"limit is {limit} (maxGroupsPerConnection)"
             )
 
     def _register(

@@ -78,11 +78,13 @@ class ClientRelayProcessor(Processor):
         if channel is None:
             raise system_error(f"The Consumer <{group}> <{client_id}> not online")
         if channel.version < RUNNING_INFO_VERSION_MIN:
-            raise system_error(f"The Consumer <{group}> <{client_id}> is too old to be asked")
+            raise system_error(
+                f"The Consumer <{group}> <{client_id}> is too old for this request: upgrade it"
+            )
         if channel.connection.is_congested:  # what it is asked would pile up here
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
-                f"The Consumer <{group}> <{client_id}> does not read what it is sent",
+                f"The Consumer <{group}> <{client_id}> does not read from its connection",
             )
         return channel
 
@@ -100,14 +102,14 @@ class ClientRelayProcessor(Processor):
         def answered(found: RemotingCommand | None) -> None:
             if found is None:
                 remark = (
-                    f"consumer <{channel.client_id}> has gone, or not answered in "
-                    f"{RELAY_TIMEOUT_MS} ms"
+                    f"consumer <{channel.client_id}> has disconnected, or did not answer "
+                    f"within {RELAY_TIMEOUT_MS} ms"
                 )
                 reply(
                     connection, request, request.respond(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
                 )
             elif connection.is_congested:
-                remark = "the answer was left out: those before it are not read"
+                remark = "the response was dropped: this client does not read earlier ones"
                 reply(connection, request, request.respond(ResponseCode.SYSTEM_BUSY, remark))
             else:
                 relayed = request.respond(found.code, found.remark, found.ext_fields, found.body)
@@ -183,5 +185,7 @@ class ClientRelayProcessor(Processor):
             raise system_error(f"no {who} online in the consumer group: [{header.group}]")
         for channel in channels:
             if channel.version < STATUS_VERSION_MIN:
-                raise system_error(f"the client [{channel.client_id}] is too old to be asked")
+                raise system_error(
+                    f"the client [{channel.client_id}] is too old for this request: upgrade it"
+                )
         return channels

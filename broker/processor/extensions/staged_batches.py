@@ -162,12 +162,12 @@ class StagedBatchesProcessor(Processor):
         if config is None or topic in self._admission.deleting:
             raise BatchRefused(f"topic {topic} was deleted after rows had been staged for it")
         if not config.perm & TopicPermission.WRITE.value:
-            raise BatchRefused(f"topic {topic} may not be written to any more")
+            raise BatchRefused(f"topic {topic} is no longer writable")
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queues:
             raise BatchRefused(
-                f"topic {topic} has {queues} queues by now, and rows had been staged for its queue "
-                f"{queue_id}: the batch has to be staged again"
+                f"topic {topic} has only {queues} queues now, and rows are staged for its "
+                f"queue {queue_id}: stage the batch again"
             )
 
     def _pause(self) -> Future[None]:

@@ -160,6 +160,6 @@ class ConsumeStatsProcessor(Processor):
 def _check_queue_count(queues: int) -> None:
     if queues > _QUEUES_MAX:
         raise system_error(
-            f"the answer would tell of {queues} queues, over {_QUEUES_MAX}: ask for one group, or "
-            "one topic, at a time"
+            f"the response would cover {queues} queues, over {_QUEUES_MAX}: ask for one "
+            "group or one topic at a time"
         )

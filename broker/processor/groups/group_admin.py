@@ -66,7 +66,7 @@ class GroupAdminProcessor(Processor):
                     self._put(config, change)
                 except RequestRejected as error:
                     settled = request.respond(
-                        error.code, f"{error.remark}; {number} before it were taken"
+                        error.code, f"{error.remark}; the {number} before it were accepted"
                     )
                     break
         self._broker.reply_after_save.commit_change(
@@ -133,8 +133,7 @@ class GroupAdminProcessor(Processor):
                 reply(connection, request, success_response(request))
                 return
             failure = (
-                f"the group {group} is deleted, but its offsets are still on the disk; it is tried "
-                "again"
+                f"the group {group} is deleted, but its offsets are still on the disk, retrying"
             )
             self._broker.reply_after_save.reply(
                 connection, request, self._broker.offsets.save, success_response(request), failure

@@ -206,7 +206,8 @@ class PullMessageProcessor(Processor):
             if self._suspend(held):
                 return None
             raise RequestRejected(
-                ResponseCode.SYSTEM_BUSY, "no more pulls can wait here now (maxHolds)"
+                ResponseCode.SYSTEM_BUSY,
+                "no more pulls can be held (maxHolds): raise it, or pull from fewer queues",
             )
         offsets = (found.next_begin_offset, found.min_offset, found.max_offset)
         if code is not ResponseCode.SUCCESS:
@@ -263,8 +264,7 @@ class PullMessageProcessor(Processor):
         if group is None or subscription is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"the group {header.consumer_group} has not said yet that it subscribes to "
-                f"{header.topic}",
+                f"the group {header.consumer_group} has sent no subscription to {header.topic} yet",
             )
         config = self._groups.get(header.consumer_group)
         if (

@@ -232,7 +232,8 @@ class RouteProcessor(Processor):
         raise RequestRejected(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f"{RequestCode(request.code).name}: this name server serves its own broker "
-            f"{self._broker.config.broker_name} only; others need a name server of RocketMQ's",
+            f"{self._broker.config.broker_name} only; other brokers need RocketMQ's name "
+            "server",
         )
 
     @handles(RequestCode.GET_NAMESRV_CONFIG)

@@ -161,7 +161,7 @@ class TopicAdminProcessor(Processor):
                     self._put(self._with_changed_attributes(config), change)
                 except RequestRejected as error:
                     settled = request.respond(
-                        error.code, f"{error.remark}; {number} before it were taken"
+                        error.code, f"{error.remark}; the {number} before it were accepted"
                     )
                     break
         self._broker.reply_after_save.commit_change(
@@ -268,10 +268,7 @@ class TopicAdminProcessor(Processor):
                 request,
                 self._broker.topics.save,
                 success_response(request),
-                failure=(
-                    f"the topic {topic} is deleted, but that could not be saved yet; it is tried "
-                    "again"
-                ),
+                failure=(f"the topic {topic} is deleted, but that is not saved yet, retrying"),
             )
 
         self._broker.reply_after_save.run(

@@ -63,8 +63,8 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
                 right = {queue: at for queue, at in queues.items() if queue >= 0 and at >= 0}
                 if len(right) < len(queues):
                     _log.warning(
-                        "consumerOffset.json had offsets or queues below zero, of %s: the group "
-                        "has none there now",
+                        "consumerOffset.json has negative offsets or queues for %s: they "
+                        "are dropped",
                         key,
                     )
                 self._groups[group][topic] = right

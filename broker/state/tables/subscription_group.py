@@ -56,7 +56,7 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
         for group, config in loaded.subscription_group_table.items():
             if config.group_name != group:  # somebody's hand was at it
                 _log.warning(
-                    "subscriptionGroup.json had a group %s under the name %s: it is %s now",
+                    "subscriptionGroup.json has the group %s under the name %s: it is renamed %s",
                     config.group_name,
                     group,
                     group,

@@ -101,7 +101,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         """Correct what only a manual edit writes into the table, and no broker could serve."""
         if config.topic_name != name:
             _log.warning(
-                "topics.json had a topic %s under the name %s: it is %s now",
+                "topics.json has the topic %s under the name %s: it is renamed %s",
                 config.topic_name,
                 name,
                 name,
@@ -109,7 +109,8 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
             config = replace(config, topic_name=name)
         if _queues_of(config) > max(self.max_queues, QUEUE_NUMS_MAX):
             _log.warning(
-                "topics.json gave the topic %s %d queues, over maxQueues=%d: it has at most %d now",
+                "topics.json gives the topic %s %d queues, over maxQueues=%d: they are "
+                "reduced to at most %d",
                 name,
                 _queues_of(config),
                 self.max_queues,

@@ -170,7 +170,7 @@ def test_one_client_may_be_in_so_many_groups_even_if_it_says_so_one_by_one(clien
     clients.beat(one, consumer("c", "T"), consumer("a", "T"))
     for consumers, producers in ([[consumer("d", "T")], []], [[], ["q"]]):
         with pytest.raises(
-            RequestRejected, match=r"in 6 groups; one may be in 5 \(maxGroupsPerConnection\)"
+            RequestRejected, match=r"in 6 groups; the limit is 5 \(maxGroupsPerConnection\)"
         ):
             clients.beat(one, *consumers, producers=producers)
     assert clients.consumers.group("d") is None

@@ -88,7 +88,7 @@ def test_an_answer_that_would_keep_all_others_waiting_is_not_made(room):
     ):
         refusal, remark = room.refused(code, header)
         assert refusal == ResponseCode.SYSTEM_ERROR
-        assert remark.startswith("the answer would tell of 12288 queues, over 8192")
+        assert remark.startswith("the response would cover 12288 queues, over 8192")
     assert len(consume_stats(room, topic="T1").offset_table) == 4_096
 
 

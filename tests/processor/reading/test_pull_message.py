@@ -194,7 +194,7 @@ def test_a_pull_that_cannot_wait_is_refused_or_it_would_come_again_at_once(parts
     )
     assert (code, remark) == (
         ResponseCode.SYSTEM_BUSY,
-        "no more pulls can wait here now (maxHolds)",
+        "no more pulls can be held (maxHolds): raise it, or pull from fewer queues",
     )
 
 

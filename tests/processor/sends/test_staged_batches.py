@@ -116,7 +116,7 @@ def test_rows_do_not_go_to_a_queue_that_their_topic_has_lost_meanwhile(parts, ro
     body = CommitBatchRequestBody(attempts=(attempt,))
     answer = room.ask(RequestCode.COMMIT_BATCH, BatchRequestHeader(SINK, 0, "q"), body)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert "topic Shrunk has 2 queues by now" in answer.remark
+    assert "topic Shrunk has only 2 queues now" in answer.remark
     assert bodies(parts.store, "Shrunk", 3) == []
 
 
@@ -208,7 +208,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_named(parts, room):
 def test_a_topic_that_is_read_only_by_now_is_named(parts, room):
     room.stage("a")
     parts.make_topic("T", perm=4)
-    assert "topic T may not be written to any more" in room.commit("a").remark
+    assert "topic T is no longer writable" in room.commit("a").remark
 
 
 def test_a_busy_broker_stages_nothing(room):

@@ -231,7 +231,7 @@ def test_those_before_one_whose_room_others_have_taken_meanwhile_stay_and_the_an
     finished(steps)
     answer = room.connection.sent.pop()
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "maxTopics=13); 1 before it were taken" in answer.remark
+    assert "maxTopics=13); the 1 before it were accepted" in answer.remark
     assert "A" in room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
 
 
