@@ -1,8 +1,8 @@
 """HeaderCodec: converts the ext fields of one request or response to a named tuple and back.
 
 A header class lists its fields in RocketMQ's order with RocketMQ's words in snake case; on the wire
-the names are in camel case, unless the codec is given others. A field without a default is
-required; on the wire every value is text.
+the names are in camel case, unless a field's type is annotated with another one. A field without a
+default is required; on the wire every value is text.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rmq_spark.wire.java_numbers import parse_int32, parse_int64
 
 Int32 = Annotated[int, 32]
 Int64 = Annotated[int, 64]
+BrokerName = Annotated[str | None, "bname"]
 
 HeaderType = TypeVar("HeaderType", bound=tuple[Any, ...])
 
@@ -47,7 +48,7 @@ class HeaderCodec(Generic[HeaderType]):
     def __init__(
         self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None
     ) -> None:
-        """Take a header type; ``keys`` has wire names that are not the field's in camel case."""
+        """Take a header type; ``keys`` has other wire names than those of its fields."""
         self.header_type = header_type
         self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
@@ -131,16 +132,26 @@ class HeaderCodec(Generic[HeaderType]):
         return ext_fields
 
 
+def fields_of(header_type: type[Any]) -> dict[str, tuple[str, Any]]:
+    """Return the wire name and the type of each field of a header."""
+    found = {}
+    for name, hint in get_type_hints(header_type, include_extras=True).items():
+        first, *rest = name.split("_")
+        key, kind = first + "".join(word.capitalize() for word in rest), hint
+        if get_origin(hint) is Annotated and isinstance(hint.__metadata__[-1], str):
+            *others, key = hint.__metadata__
+            kind = Annotated[(hint.__origin__, *others)] if others else hint.__origin__
+        found[name] = key, kind
+    return found
+
+
 def _fields_of(header_type: type[Any], keys: Mapping[str, str]) -> tuple[_HeaderField, ...]:
-    hints = get_type_hints(header_type, include_extras=True)
     defaults: Mapping[str, Any] = header_type._field_defaults
     return tuple(
         _HeaderField(
-            keys.get(name) or _camel_case(name),
-            *_KINDS[_without_none(hints[name])],
-            defaults.get(name, _REQUIRED),
+            keys.get(name, key), *_KINDS[_without_none(hint)], defaults.get(name, _REQUIRED)
         )
-        for name in header_type._fields
+        for name, (key, hint) in fields_of(header_type).items()
     )
 
 
@@ -225,11 +236,6 @@ def _compile_encoder(fields: tuple[_HeaderField, ...]) -> Callable[[Any], dict[s
 
 def _is_required_number(field: _HeaderField) -> bool:
     return field.default is _REQUIRED and field.parse in (parse_int32, parse_int64)
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _without_none(hint: Any) -> Any:
