@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rmq_spark.errors import RecordError
+
 Positions: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Structures: TypeAlias = npt.NDArray[Any]
@@ -45,6 +47,11 @@ _PACKED_BYTES_MIN, _PACKED_BYTES_MAX = 24, 192
 """The room of a piece beside others, in bytes; longer ones are not worth it."""
 
 _DTYPES = {"i": ">i4", "q": ">i8"}
+
+
+def chunk_error(at: int | str, needed: str, found: object) -> RecordError:
+    """Return the error for columns or records of a chunk."""
+    return RecordError("chunk", at=at, needed=needed, found=found)
 
 
 def struct_dtype(layout: tuple[tuple[str, str], ...]) -> np.dtype[Any]:

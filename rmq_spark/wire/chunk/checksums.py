@@ -11,9 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.buffer_slices import BUFFER_BYTES_MAX, Positions, take_structures
+from rmq_spark.wire.chunk.buffer_slices import (
+    BUFFER_BYTES_MAX,
+    Positions,
+    chunk_error,
+    take_structures,
+)
 from rmq_spark.wire.chunk.crc import Crcs, combine_crcs, crcs_of_slices
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
@@ -40,12 +44,7 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
     sizes = chunk.sizes + CHECKSUM_BYTES
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
-        raise RecordError(
-            "chunk",
-            at="its end",
-            needed=f"at most {BUFFER_BYTES_MAX} bytes with checksums",
-            found=total,
-        )
+        raise chunk_error("its end", f"at most {BUFFER_BYTES_MAX} bytes with checksums", total)
     offsets = np.append(chunk.starts, len(chunk.data)).astype(np.int32)
     records = pa.Array.from_buffers(
         pa.binary(), len(chunk), [None, pa.py_buffer(offsets), chunk.buffer]
@@ -105,7 +104,7 @@ def _reject(
     if bad.any():
         row = int(np.argmax(bad))
         at = int(chunk.starts[row])
-        raise RecordError("chunk", at=at, needed=f"{needed} (record {row})", found=int(found[row]))
+        raise chunk_error(at, f"{needed} (record {row})", int(found[row]))
 
 
 def _content_crcs(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import RecordError, Verbatim
+from rmq_spark.errors import Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     Positions,
     Widths,
+    chunk_error,
     take_bytes,
     take_structures,
     to_arrow,
@@ -61,13 +62,11 @@ def _body(chunk: RecordChunk) -> pa.Array:
     whole = next(slices)
     for row, problem in whole.problems.items():
         needed = f"a compressed body that can be inflated (record {row})"
-        raise RecordError(
-            "chunk", at=int(chunk.starts[row]), needed=needed, found=Verbatim(problem)
-        )
+        raise chunk_error(int(chunk.starts[row]), needed, Verbatim(problem))
     row = len(whole.bodies)
     if row < len(chunk):
         needed = f"at most {CHUNK_PLAIN_BYTES_MAX} bytes of bodies inflated (record {row})"
-        raise RecordError("chunk", at=int(chunk.starts[row]), needed=needed, found=Verbatim("more"))
+        raise chunk_error(int(chunk.starts[row]), needed, Verbatim("more"))
     return whole.bodies
 
 

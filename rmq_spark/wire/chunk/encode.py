@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import BodyError, RecordError, Verbatim
+from rmq_spark.errors import BodyError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     BUFFER_BYTES_MAX,
+    chunk_error,
     lengths_of,
     offsets_of,
     struct_dtype,
@@ -74,9 +75,7 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     )
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
-        raise RecordError(
-            "chunk", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total
-        )
+        raise chunk_error("its end", f"at most {BUFFER_BYTES_MAX} bytes", total)
 
     head = np.zeros(given.rows, _HEAD)
     head["total_size"] = sizes
@@ -133,11 +132,8 @@ def _compressed_body(row: int, body: bytes, kind: int) -> bytes:
         # Flags from before there were types mean ZLIB.
         return compress_body(body, MessageSysFlag(kind) or MessageSysFlag.COMPRESSION_ZLIB)
     except BodyError as error:
-        raise RecordError(
-            "chunk",
-            at=f"sysFlag {row}",
-            needed="a body that can be compressed",
-            found=Verbatim(error),
+        raise chunk_error(
+            f"sysFlag {row}", "a body that can be compressed", Verbatim(error)
         ) from error
 
 
@@ -158,11 +154,8 @@ def _topics(input_columns: InputColumns) -> tuple[Any, Any, Any]:
     encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
     lengths = np.array([len(topic) for topic in encoded], np.int64)
     if lengths.max(initial=0) > layout.TOPIC_BYTES_MAX_V2:
-        raise RecordError(
-            "chunk",
-            at="topic",
-            needed=f"at most {layout.TOPIC_BYTES_MAX_V2} bytes",
-            found=encoded[int(lengths.argmax())],
+        raise chunk_error(
+            "topic", f"at most {layout.TOPIC_BYTES_MAX_V2} bytes", encoded[int(lengths.argmax())]
         )
     is_v2 = lengths > layout.TOPIC_BYTES_MAX_V1
     sized = [
@@ -205,9 +198,8 @@ def _check_v6_bits(
     wrong = np.flatnonzero((found & _V6_BITS) != needed)
     if len(wrong):
         row = int(wrong[0])
-        raise RecordError(
-            "chunk",
-            at=f"sysFlag {row}",
-            needed=f"the IPv6 bits of the hosts, {int(needed[row]):#x}",
-            found=hex(int(found[row])),
+        raise chunk_error(
+            f"sysFlag {row}",
+            f"the IPv6 bits of the hosts, {int(needed[row]):#x}",
+            hex(int(found[row])),
         )

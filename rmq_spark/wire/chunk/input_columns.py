@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import RecordError, Verbatim
-from rmq_spark.wire.chunk.buffer_slices import lengths_of
+from rmq_spark.errors import Verbatim
+from rmq_spark.wire.chunk.buffer_slices import chunk_error, lengths_of
 from rmq_spark.wire.chunk.columns import COLUMNS
 from rmq_spark.wire.chunk.properties import encode_maps, encode_named
 from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS
@@ -29,12 +29,7 @@ class InputColumns:
     def __init__(self, columns: Mapping[str, Any]) -> None:
         unknown = sorted(set(columns) - _ACCEPTED_COLUMNS)
         if unknown:
-            raise RecordError(
-                "chunk",
-                at="columns",
-                needed=f"only {', '.join(sorted(_ACCEPTED_COLUMNS))}",
-                found=unknown,
-            )
+            raise chunk_error("columns", f"only {', '.join(sorted(_ACCEPTED_COLUMNS))}", unknown)
         self._columns = columns
         self.rows = _row_count(columns.get("body"))
 
@@ -47,7 +42,7 @@ class InputColumns:
         array = self.optional(name)
         if array is None or array.null_count:
             at = f"column {name}" if array is None else f"{name} {pc.index(array.is_null(), True)}"
-            raise RecordError("chunk", at=at, needed="a value for each message", found=None)
+            raise chunk_error(at, "a value for each message", None)
         return array
 
     def optional(self, name: str) -> pa.Array | None:
@@ -59,13 +54,11 @@ class InputColumns:
         try:
             array = _as_array(values, kind, self.rows)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise RecordError(
-                "chunk", at=f"column {name}", needed=f"values of type {kind}", found=Verbatim(error)
+            raise chunk_error(
+                f"column {name}", f"values of type {kind}", Verbatim(error)
             ) from error
         if len(array) != self.rows:
-            raise RecordError(
-                "chunk", at=f"column {name}", needed=f"{self.rows} values", found=len(array)
-            )
+            raise chunk_error(f"column {name}", f"{self.rows} values", len(array))
         return array
 
     def numbers(self, name: str) -> Any:
@@ -84,9 +77,7 @@ def _row_count(bodies: Any) -> int:
     if not isinstance(bodies, _SEQUENCE_TYPES) or (
         isinstance(bodies, np.ndarray) and bodies.ndim != 1
     ):
-        raise RecordError(
-            "chunk", at="column body", needed="one body for each message", found=bodies
-        )
+        raise chunk_error("column body", "one body for each message", bodies)
     return len(bodies)
 
 
@@ -123,11 +114,10 @@ def property_strings(input_columns: InputColumns, *more: Any) -> Any:
     lengths = lengths_of(properties)
     if input_columns.rows and lengths.max() > PROPERTIES_BYTES_MAX:
         row = int(lengths.argmax())
-        raise RecordError(
-            "chunk",
-            at=f"properties {row}",
-            needed=f"at most {PROPERTIES_BYTES_MAX} bytes",
-            found=f"{int(lengths[row])} bytes",
+        raise chunk_error(
+            f"properties {row}",
+            f"at most {PROPERTIES_BYTES_MAX} bytes",
+            f"{int(lengths[row])} bytes",
         )
     return properties
 
