@@ -69,33 +69,20 @@ def _check_length(text: bytes, bytes_max: int | None) -> None:
 def dumps(value: Any) -> bytes:
     """Return a value as JSON text."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
-    except TypeError:  # an ObjectMap somewhere within
-        return _dumps(value, 0)
-
-
-def _dumps(value: Any, depth: int) -> bytes:
-    if depth > DEPTH_MAX:
-        raise BodyError(
-            "JSON body", at="a value", needed=f"at most {DEPTH_MAX} levels", found=value
-        )
-    inner = depth + 1
-    if isinstance(value, ObjectMap):
-        pairs = [_dumps(key, inner) + b":" + _dumps(item, inner) for key, item in value.pairs]
-    elif isinstance(value, dict):
-        pairs = [_scalar(key) + b":" + _dumps(item, inner) for key, item in value.items()]
-    elif isinstance(value, list):
-        return b"[" + b",".join([_dumps(item, inner) for item in value]) + b"]"
-    else:
-        return _scalar(value)
-    return b"{" + b",".join(pairs) + b"}"
-
-
-def _scalar(value: object) -> bytes:
-    try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, _object_map, orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError as error:
         raise BodyError("JSON body", at="a value", needed="JSON's types", found=value) from error
+
+
+def _object_map(value: Any) -> orjson.Fragment:
+    if not isinstance(value, ObjectMap):
+        raise TypeError
+    return orjson.Fragment(b"{" + dump_pairs(value) + b"}")
+
+
+def dump_pairs(value: ObjectMap) -> bytes:
+    """Return pairs as JSON text, without the braces around them."""
+    return b",".join([dumps(key) + b":" + dumps(item) for key, item in value.pairs])
 
 
 class _JsonParser:

@@ -138,7 +138,7 @@ def test_what_is_nested_too_deep_is_not_written():
     value = 1
     for _ in range(1000):
         value = [value]
-    with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
+    with pytest.raises(BodyError, match="needed JSON's types"):
         dumps(value)
 
 
