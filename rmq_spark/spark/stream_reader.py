@@ -83,7 +83,7 @@ class _PlannerState:
         check_schema(schema, options)
         self.options = options
         self.instance: ClientInstance = instance_for(options.access)
-        self.batches: MicroBatchPlanner | CommittedBatchPlanner
+        self.batches: MicroBatchPlanner
         if options.is_committed:
             self.batches = CommittedBatchPlanner(options, self._create_queue_client, time.monotonic)
             return

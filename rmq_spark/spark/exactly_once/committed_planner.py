@@ -6,8 +6,8 @@
                       each batch of a sink's query counts (`CommitState`)
     orders            their spans ──> groups for tasks
 
-`MicroBatchPlanner` plans the places over the commits topic, as over any topic: losses, checkpoints,
-groups, waiting and AvailableNow are its own. This planner turns places into rows, which the limits
+`MicroBatchPlanner`, its base, plans the places over the commits topic, as over any topic: losses,
+checkpoints, groups, waiting and AvailableNow. This planner turns places into rows, which the limits
 count. A stored manifest never changes, and a batch's offsets have the state at its beginning: so a
 batch that runs again has exactly the same rows.
 """
@@ -51,7 +51,7 @@ _BODY: Final = "body"
 _NO_STATE: Final = CommitState()
 
 
-class CommittedBatchPlanner:
+class CommittedBatchPlanner(MicroBatchPlanner):
     """Plans the batches of one query that reads committed rows; for use by one thread."""
 
     def __init__(
@@ -60,43 +60,29 @@ class CommittedBatchPlanner:
         create_client: Callable[[ReadOptions], QueueClient],
         clock: Callable[[], float],
     ) -> None:
-        """Take the options of the source, and a queue client made from the same options."""
-        self._options = options
-        self._commits_options = commits_options(options)
-        self._queues = create_client(self._commits_options)
-        self._commits_planner = MicroBatchPlanner(self._commits_options, self._queues, clock)
-        self._manifests = ManifestReader(self._commits_options, self._queues)
+        """Take the options of the source, and a function that makes a queue client."""
+        by_commits = commits_options(options)
+        super().__init__(by_commits, create_client(by_commits), clock)
+        self._source_options = options
+        self._manifests = ManifestReader(by_commits, self._queues)
         self._pace = BatchPace(clock)
-        self._initial: SourceOffset | None = None
+        self._initial_commits: SourceOffset | None = None
         self._planned: tuple[SourceOffset, tuple[CommitManifest, ...]] | None = None
 
     def initial_offset(self) -> SourceOffset:
         """Return the start of a query that has no checkpoint yet."""
-        if self._initial is None:
-            place = self._commits_planner.initial_offset()
+        if self._initial_commits is None:
+            place = super().initial_offset()
             check_single_queue(place.positions)
             state = _NO_STATE
             for queue, position in place.positions.items():
                 first = self._manifests.first_complete(queue, position.next_offset)
                 state = self._manifests.state_at(queue, first)
                 if first != position.next_offset:
-                    place = self._commits_planner.start_at(queue, first)
-            self._initial = replace(place, committed=CommitStates(state))
-        return self._initial
-
-    def prepare_available_now(self) -> None:
-        """Let nothing count from now on that is committed later."""
-        self._commits_planner.prepare_available_now()
-
-    @property
-    def newest(self) -> SourceOffset | None:
-        """The end of the commits topic as `latest_offset` last saw it."""
-        return self._commits_planner.newest
-
-    @property
-    def sizes(self) -> Mapping[MessageQueue, float]:
-        """The mean size of a manifest in bytes."""
-        return self._commits_planner.sizes
+                    place = self._store_times.positions_at({queue: first})
+                    self._initial = self._last_planned = place
+            self._initial_commits = replace(place, committed=CommitStates(state))
+        return self._initial_commits
 
     def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
         """Return the end of the next batch; ``start`` itself if there is none yet.
@@ -107,14 +93,14 @@ class CommittedBatchPlanner:
             BrokersAway: The commits topic's broker has not answered for too long.
         """
         place, state = _split_state(start)
-        end = self._commits_planner.latest_offset(place, NO_LIMITS)
+        end = super().latest_offset(place, NO_LIMITS)
         if end == place:
             return start
         check_single_queue(end.positions)
-        found = self._manifests.read_manifests(self._commits_planner.plan_ranges(place, end))
+        found = self._manifests.read_manifests(super().plan_ranges(place, end))
         behind, counting = _select_effective(state, found)
         rows = sum(manifest.row_count for _, manifest in counting)
-        if not self._pace.is_enough(rows, limits, is_closed=self._commits_planner.is_closed):
+        if not self._pace.is_enough(rows, limits, is_closed=self.is_closed):
             ends = {queue: position.next_offset for queue, position in end.positions.items()}
             self._queues.wait(ends, self._options.suspend_ms)
             return start
@@ -122,7 +108,7 @@ class CommittedBatchPlanner:
         if len(cut) < len(counting):
             last = cut[-1][0]
             first = min(each.start for each in batch_ranges(place, end).values())
-            end = self._commits_planner.latest_offset(place, BatchLimits(rows_max=last + 1 - first))
+            end = super().latest_offset(place, BatchLimits(rows_max=last + 1 - first))
             found = [(at, each) for at, each in found if at <= last]
             behind, counting = _select_effective(state, found)
         self._pace.record_batch()
@@ -130,7 +116,9 @@ class CommittedBatchPlanner:
         self._planned = made, tuple(manifest for _, manifest in counting)
         return made
 
-    def plan_ranges(self, start: SourceOffset, end: SourceOffset) -> list[SpanGroup]:
+    def plan_ranges(  # type: ignore[override]  # of the rows that manifests name
+        self, start: SourceOffset, end: SourceOffset
+    ) -> list[SpanGroup]:
         """Return what tasks read between two offsets; equal offsets give equal groups."""
         if start == end:
             return []
@@ -138,18 +126,14 @@ class CommittedBatchPlanner:
             (place, state), (place_end, _) = _split_state(start), _split_state(end)
             if end.committed is not None and end.committed.before is not None:
                 state = end.committed.before
-            ranges = self._commits_planner.plan_ranges(place, place_end)
+            ranges = super().plan_ranges(place, place_end)
             _, counting = _select_effective(state, self._manifests.read_manifests(ranges))
             self._planned = end, tuple(manifest for _, manifest in counting)
-        return span_groups_of(self._options, self._planned[1])
-
-    def commit_progress(self, start: SourceOffset) -> None:
-        """Record that everything before the start of the next batch has been written."""
-        self._commits_planner.commit_progress(replace(start, committed=None))
+        return span_groups_of(self._source_options, self._planned[1])
 
     def end_batch(self, end: SourceOffset) -> None:
         """Record that a batch of the query has been written, even one of other sources only."""
-        self._commits_planner.end_batch(replace(end, committed=None))
+        super().end_batch(replace(end, committed=None))
 
 
 class ManifestReader:

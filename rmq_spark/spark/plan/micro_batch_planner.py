@@ -157,14 +157,6 @@ class MicroBatchPlanner:
             self._initial = self._last_planned = begin
         return self._initial
 
-    def start_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
-        """Return the start of a new query that starts at this offset of a queue."""
-        offsets = {each: at.next_offset for each, at in self.initial_offset().positions.items()}
-        self._initial = self._last_planned = self._store_times.positions_at(
-            {**offsets, queue: queue_offset}
-        )
-        return self._initial
-
     def prepare_available_now(self) -> None:
         """Ignore messages that arrive from now on."""
         self._latest_offsets.close()
