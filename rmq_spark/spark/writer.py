@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmq_spark.client.manifest import CommittedSpan, ManifestId
+from rmq_spark.client.manifest import ManifestId
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once.commit_order import origin_of_checkpoint, origin_of_write
 from rmq_spark.spark.exactly_once.manifest_commit import (
@@ -225,17 +225,12 @@ class _TaskWriter:
             raise WriteError(
                 f"what tasks report is not of one batch: {ids}, {_summarize(messages)}"
             )
-        spans = [
-            span
-            for message in sent
-            for span in message.rows.spans
-            if isinstance(span, CommittedSpan)
-        ]
+        spans = [span for message in sent for span in message.rows.spans]
         for manifest_id in filter(None, ids):
+            origin = self._origin_of(manifest_id)
             if self.options.sink_name is None:
-                commit(self.options, manifest_id, spans, origin=self._origin_of(manifest_id))
+                commit(self.options, manifest_id, spans, origin=origin)
             else:
-                origin = self._origin_of(manifest_id)
                 commit_staged(self.options, manifest_id, _staged_reports(messages), origin=origin)
 
     def _check_first_batch(self, manifest_id: ManifestId) -> None:

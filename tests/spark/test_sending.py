@@ -8,9 +8,9 @@ from source_parts import Clock
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_sender import SentSpan
 from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options.options import write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
@@ -96,7 +96,7 @@ def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
         body for b in batches for body in b["body"]
     ]
     assert ids_of(messages) == sorted(TASK.row_id(row) for row in range(20))
-    assert found.spans == (SentSpan(messages[0].queue, 0, 20),)
+    assert found.spans == (CommittedSpan(messages[0].queue, 0, 20, 0, 0),)
 
 
 def test_rows_with_a_key_wait_for_name_servers_as_others_do(

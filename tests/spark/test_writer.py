@@ -11,7 +11,7 @@ from committing_sinks import CommittingSink
 from pyspark.sql import Row
 from source_parts import schema_of
 
-from rmq_spark.client.producer.tables.arrow_sender import SentSpan
+from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.options.sink_columns import SinkColumn
@@ -43,7 +43,9 @@ def test_rows_become_columns_of_the_kinds_that_they_have():
 
 
 SENT = TaskCommitMessage(
-    WriteTask("w", 0, 1), 0, TaskReport(3, 50, 0, (SentSpan(MessageQueue("T", "a", 2), 7, 3),))
+    WriteTask("w", 0, 1),
+    0,
+    TaskReport(3, 50, 0, (CommittedSpan(MessageQueue("T", "a", 2), 7, 3, 0, 0),)),
 )
 
 

@@ -34,14 +34,13 @@ from rmq_spark.spark.exactly_once.manifest_commit import has_commits_topic, late
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.routing import RowRouter
-from rmq_spark.spark.write.rows import ROW, RowPreparer, StagedReport, TaskReport, WriteTask
+from rmq_spark.spark.write.routing import RoutedRows
+from rmq_spark.spark.write.rows import StagedReport, TaskReport, WriteTask
 from rmq_spark.spark.write.sender import (
     REMEDIES,
     SendRetries,
-    body_bytes_of,
-    coalesce_batches,
     producer_of,
+    send_each,
 )
 from rmq_spark.spark.write.spans import RowSums, sums_of
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
@@ -141,9 +140,6 @@ def stage_rows(
         WriteError: The broker refuses, could not be reached for too long, or knows the sink as
             another query's. No staged rows are left.
     """
-    rows = RowPreparer(
-        sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids
-    )
     tries = SendRetries(
         options.access,
         producer_of(options),
@@ -153,27 +149,13 @@ def stage_rows(
         STAGING_REMEDIES,
     )
     staging = _TaskStaging(options, task, batch, manifest_id, tries)
-    parcels = RowRouter(
-        {column.name for column in sink_columns},
-        task.partition,
-        options.topic,
-        staging.queues_of,
-        options.namespace,
-    )
-    row_count = body_bytes = 0
     try:
-        for some in coalesce_batches(batches):
-            checked = rows.prepare(some, row_count)
-            tries.record_longest_body(checked.column(ROW), checked.column(columns.BODY))
-            for parcel in parcels.route(checked):
-                staging.stage(parcel.topic, parcel.queue, parcel.rows)
-            row_count += some.num_rows
-            body_bytes += body_bytes_of(checked)
+        counts = send_each(options, sink_columns, task, batches, staging)
         staged = staging.finish()
     except BaseException:
         staging.abort()
         raise
-    return TaskReport(row_count, body_bytes, tries.retries, staged=staged)
+    return TaskReport(*counts, tries.retries, staged=staged)
 
 
 class _TaskStaging:
@@ -191,7 +173,7 @@ class _TaskStaging:
         self._producer = producer_of(options)
         self._batch = batch
         self._manifest_id = manifest_id
-        self._retries = retries
+        self.retries = retries
         self._attempt = f"{task.partition}.{uuid.uuid4().hex}"
         self._sends = StagedSender(
             topic_sender(self._producer),
@@ -208,7 +190,7 @@ class _TaskStaging:
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues of a topic, which must be on the one broker of the batch."""
-        queues = self._retries.queues_of(topic)
+        queues = self.retries.queues_of(topic)
         names = {queue.broker_name for queue in queues}
         if self._broker_name is None:
             self._topic, self._broker_name = topic, require_single_broker(names)
@@ -216,13 +198,13 @@ class _TaskStaging:
         require_single_broker({self._broker_name, *names})
         return queues
 
-    def stage(self, topic: str, queue: MessageQueue | None, rows: pa.RecordBatch) -> None:
+    def send(self, routed: RoutedRows) -> None:
         """Stage rows, or only count them if their batch is committed already."""
-        self.queues_of(topic)
+        self.queues_of(routed.topic)
         if self._sums is not None:
-            self._sums = self._sums.add(sums_of(rows.column(columns.BODY)))
+            self._sums = self._sums.add(sums_of(routed.rows.column(columns.BODY)))
         else:
-            self._sends.stage(rows, topic, queue)
+            self._sends.stage(routed.rows, routed.topic, routed.queue)
 
     def finish(self) -> StagedReport:
         """Wait until all rows are staged, and return the report."""
@@ -260,10 +242,10 @@ class _TaskStaging:
                     if refused is not None and self._has_gap(last):
                         raise refused
             except ClientError as error:  # noqa: PERF203  # asked again
-                self._retries.wait_or_raise(error, topic)
+                self.retries.wait_or_raise(error, topic)
             else:
                 break
-        self._retries.reset()
+        self.retries.reset()
         if last is not None:
             check_order(self._batch, last)
             if last.batch_id == self._batch.batch_id:

@@ -33,7 +33,6 @@ from rmq_spark.wire.properties import (
 
 if TYPE_CHECKING:
     from rmq_spark.client.manifest import CommittedSpan
-    from rmq_spark.client.producer.tables.arrow_sender import SentSpan
     from rmq_spark.spark.write.spans import RowSums
     from rmq_spark.wire.bodies.staged_batches import StagedAttempt
     from rmq_spark.wire.headers.staging import BatchRequestHeader
@@ -363,8 +362,8 @@ class StagedReport(NamedTuple):
 class TaskReport(NamedTuple):
     """The rows that a task has sent or staged: how many they are, and where.
 
-    With exactly-once delivery the spans are those that a manifest names, each small enough to be
-    held in memory; else adjoining spans of a queue are joined.
+    Adjoining spans of a queue are joined, up to a size that can be held in memory. Those of
+    exactly-once delivery, which a manifest names, have the sums of their bodies.
     """
 
     row_count: int
@@ -372,6 +371,6 @@ class TaskReport(NamedTuple):
     """The size of all bodies."""
     retries: int
     """The number of times that something was tried again, as a broker was away or busy."""
-    spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...] = ()
+    spans: tuple[CommittedSpan, ...] = ()
     staged: StagedReport | None = None
     """The report of rows that were staged instead of sent."""

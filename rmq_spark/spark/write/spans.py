@@ -48,13 +48,16 @@ class SpanCollector:
         self.spans: list[CommittedSpan] = []
         self._last_index: dict[MessageQueue, int] = {}
 
-    def add(self, sent: Iterable[SentSpan], bodies: pa.Array) -> None:
-        """Add spans of rows that were stored; ``bodies`` are the rows' bodies, in order."""
+    def add(self, sent: Iterable[SentSpan], bodies: pa.Array | None) -> None:
+        """Add spans of rows that were stored.
+
+        ``bodies`` are the rows' bodies, in order; without them the sums of a span stay 0.
+        """
         first = 0
         for queue, queue_offset, count in sent:
-            _, size, crc = sums_of(bodies.slice(first, count))
+            sums = RowSums() if bodies is None else sums_of(bodies.slice(first, count))
             first += count
-            self._join(CommittedSpan(queue, queue_offset, count, crc, size))
+            self._join(CommittedSpan(queue, queue_offset, count, sums.crc, sums.body_bytes))
 
     def _join(self, span: CommittedSpan) -> None:
         at = self._last_index.get(span.queue)
