@@ -42,7 +42,7 @@ from rmq_spark.spark.schemas.columns import check_columns, duplicate_column_faul
 from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.bodies import fastjson
-from rmq_spark.wire.bodies.body_codec import decode_body
+from rmq_spark.wire.bodies.body_codec import decode_body, unknown_members
 from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
@@ -50,7 +50,6 @@ from rmq_spark.wire.bodies.configs import (
 )
 from rmq_spark.wire.bodies.incremental_codec import decode_body_in_steps
 from rmq_spark.wire.bodies.stats import ConsumeStats
-from rmq_spark.wire.bodies.unknown_members import unknown_members
 from rmq_spark.wire.chunk import RecordChunk, chunk_columns
 from rmq_spark.wire.compression import uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag

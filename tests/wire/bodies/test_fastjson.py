@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from python_programs import last_line_of
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, dumps, loads
-from rmq_spark.wire.bodies.references import ObjectMap
+from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, ObjectMap, dumps, loads
 
 json_values = st.recursive(
     st.none()
