@@ -32,8 +32,7 @@ from rmq_spark.spark.errors import (
 )
 from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, commits_options
-from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
-from rmq_spark.spark.plan.next_batch import BatchPace
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, BatchPace, MicroBatchPlanner
 from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.plan.partition_planner import batch_ranges
 from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset, with_renamed_broker
@@ -65,7 +64,7 @@ class CommittedBatchPlanner(MicroBatchPlanner):
         super().__init__(by_commits, create_client(by_commits), clock)
         self._source_options = options
         self._manifests = ManifestReader(by_commits, self._queues)
-        self._pace = BatchPace(clock)
+        self._row_pace = BatchPace(clock)
         self._initial_commits: SourceOffset | None = None
         self._planned: tuple[SourceOffset, tuple[CommitManifest, ...]] | None = None
 
@@ -100,7 +99,7 @@ class CommittedBatchPlanner(MicroBatchPlanner):
         found = self._manifests.read_manifests(super().plan_ranges(place, end))
         behind, counting = _select_effective(state, found)
         rows = sum(manifest.row_count for _, manifest in counting)
-        if not self._pace.is_enough(rows, limits, is_closed=self.is_closed):
+        if not self._row_pace.is_enough(rows, limits, is_closed=self.is_closed):
             ends = {queue: position.next_offset for queue, position in end.positions.items()}
             self._queues.wait(ends, self._options.suspend_ms)
             return start
@@ -111,7 +110,7 @@ class CommittedBatchPlanner(MicroBatchPlanner):
             end = super().latest_offset(place, BatchLimits(rows_max=last + 1 - first))
             found = [(at, each) for at, each in found if at <= last]
             behind, counting = _select_effective(state, found)
-        self._pace.record_batch()
+        self._row_pace.record_batch()
         made = replace(end, committed=CommitStates(behind, state if end.initial_offsets else None))
         self._planned = made, tuple(manifest for _, manifest in counting)
         return made
