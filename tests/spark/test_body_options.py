@@ -7,8 +7,9 @@ import pytest
 from body_rows import options_of
 
 from rmq_spark.spark.errors import OptionError, SetUpError
-from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyFormat
+from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import read_options, write_options
+from rmq_spark.spark.options.values import BodyFormat
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 

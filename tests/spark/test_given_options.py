@@ -3,8 +3,7 @@
 import pytest
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options.parser import OptionReader, check_names
-from rmq_spark.spark.options.table import Use
+from rmq_spark.spark.options.table import OptionReader, Use, check_names
 
 READ = frozenset([Use.STREAM, Use.BATCH])
 
@@ -55,6 +54,6 @@ def test_two_of_which_one_is_to_be_kept_and_a_number():
         OptionError, match="option tags: it cannot be given together with sql: keep one"
     ):
         given.exclusive("tags", "sql")
-    assert given.number("minPartitions") == 5
+    assert given["minPartitions"] == 5
     assert given.get("minPartitions", lambda name, text: (name, text)) == ("minPartitions", "5")
     assert given.get("columns", None, "all") == "all"

@@ -495,7 +495,7 @@ _READ = [
     ({"consumerGroup": ""}, "consumerGroup: it is empty: leave it out, or give it a value"),
     (
         {"suspendTimeoutMs": "9999"},
-        "suspendTimeoutMs: needed at most 1500, so that a query stops in time, found 9999",
+        "suspendTimeoutMs: needed a whole number from 0 to 1500, found '9999'",
     ),
     (
         {"discoveryIntervalMs": "5s"},
@@ -524,7 +524,7 @@ _WRITE = [
         {"maxMessageBytes": "four"},
         "maxMessageBytes: needed a size above 0 as 1000000, 64k, 8m or 1g, found 'four'",
     ),
-    ({"rowIds": "yes"}, "rowIds: needed true, false or keys, found 'yes'"),
+    ({"rowIds": "yes"}, "rowIds: needed false, true or keys, found 'yes'"),
     (
         {"writeName": "a:b"},
         (

@@ -6,13 +6,12 @@ from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import Selection, read_options, write_options
-from rmq_spark.spark.options.parser import check_names
 from rmq_spark.spark.options.start_positions import (
     OffsetPosition,
     RelativeTimePosition,
     TimePosition,
 )
-from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.options.table import OPTIONS, Use, check_names
 from rmq_spark.spark.options.values import RowIds
 
 NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}

@@ -114,7 +114,7 @@ def read(source, topic):
             ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
             (
                 {"suspendTimeoutMs": "9999"},
-                "suspendTimeoutMs: needed at most 1500, so that a query stops in time, found 9999",
+                "suspendTimeoutMs: needed a whole number from 0 to 1500, found '9999'",
             ),
             (
                 {"startingOffsets": "group"},

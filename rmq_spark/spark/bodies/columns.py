@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmq_spark.spark.errors import OptionError, SchemaError
-from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
+from rmq_spark.spark.options.bodies import BODY, BodyOptions
+from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.columns import (
     DDL_TYPES,
     DEFAULT_COLUMNS,

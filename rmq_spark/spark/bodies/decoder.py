@@ -21,8 +21,9 @@ from rmq_spark.client.reading.record_batches import RecordBatchConverter
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.bodies.columns import is_body_column
-from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
+from rmq_spark.spark.options.bodies import BODY, BodyOptions
 from rmq_spark.spark.options.options import ReadOptions
+from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_one
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue

@@ -21,8 +21,9 @@ import orjson
 import pyarrow as pa
 
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
+from rmq_spark.spark.options.bodies import BODY, BodyOptions
 from rmq_spark.spark.options.sink_columns import body_positions
+from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 
 if TYPE_CHECKING:

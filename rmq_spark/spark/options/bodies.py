@@ -7,26 +7,17 @@ derives the columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.spark.errors import OptionError, SetUpError
-from rmq_spark.spark.options.parser import OptionReader
+from rmq_spark.spark.options.table import OptionReader
+from rmq_spark.spark.options.values import BodyFormat
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BODY: Final = "body"
-
-
-class BodyFormat(Enum):
-    """The values of option ``bodyFormat``."""
-
-    BINARY = "binary"
-    TEXT = "text"
-    JSON = "json"
-    AVRO = "avro"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +85,7 @@ def write_body(options: OptionReader) -> BodyOptions:
 
 
 def _format_and_column(options: OptionReader) -> tuple[BodyFormat, str | None]:
-    kind = BodyFormat(options.choice("bodyFormat", *(each.value for each in BodyFormat)))
+    kind: BodyFormat = options["bodyFormat"]
     if kind is BodyFormat.AVRO:
         try:
             import_module("fastavro")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.errors import nearest_name
 from rmq_spark.spark.errors import SchemaError
-from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyFormat, BodyOptions
+from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions
+from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.columns import BROKER_NAME
 
 if TYPE_CHECKING:
