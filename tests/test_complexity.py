@@ -38,7 +38,7 @@ from rmq_spark.spark.options.start_positions import parse_positions
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.spark.schemas.avro_bodies import avro_encoder
 from rmq_spark.spark.schemas.avro_schema import avro_schema_of
-from rmq_spark.spark.schemas.columns import check_columns, duplicate_column_faults
+from rmq_spark.spark.schemas.columns import check_columns, duplicates
 from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.bodies import fastjson
@@ -604,7 +604,7 @@ TEXTS = {
     "columns of a schema": (
         lambda n: parse_schema(", ".join(f"a{at} INT" for at in range(n)) + ", a0 INT"),
         4_000,
-        duplicate_column_faults,
+        lambda schema: duplicates(schema.fieldNames()),
     ),
     "fields of a schema": (
         lambda n: ", ".join(f"a{at} INT" for at in range(n)) + ", a0 INT",

@@ -8,7 +8,7 @@ messages or to bodies, never to both.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.spark.errors import OptionError, SchemaError
 from rmq_spark.spark.options.bodies import BODY, BodyOptions
@@ -16,10 +16,10 @@ from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.columns import (
     DDL_TYPES,
     DEFAULT_COLUMNS,
+    SESSION_INDEPENDENT_TYPES,
     check_columns,
-    columns_of,
     ddl_of,
-    duplicate_column_faults,
+    duplicates,
     resolve_columns,
 )
 
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
     from rmq_spark.spark.options.options import ReadOptions
+
+
+_BINARY_ADVICE: Final = (
+    f"It chooses columns of the source, some of {ddl_of(DDL_TYPES)}. Leave it out; what the body "
+    'holds, from_json finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
+)
+_TYPED_ADVICE: Final = (
+    "It names columns of messages (docs/options.md), and fields of bodies; a body whose fields are "
+    "named like columns of messages becomes one struct with option bodyColumn"
+)
 
 
 def source_schema(options: ReadOptions) -> str | StructType:
@@ -67,17 +77,17 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
         OptionError: Option ``columns`` names other columns.
     """
     body = options.body
-    if body.format is BodyFormat.BINARY:
-        columns_of(schema, options.columns)
-        return
+    is_binary = body.format is BodyFormat.BINARY
     known = {field.name: field.dataType for field in _body_fields(body)}
-    wrong = [] if schema.fields else ["it has no columns"]
+    wrong = [] if schema.fields else ["it has no columns"]  # whose rows Spark 4.0 loses
     has_body = bool(known)
     for field in schema.fields:
         if field.name in known:
             wrong += _type_faults(field, known[field.name])
         elif field.name in DDL_TYPES and field.name != body.column:
-            wrong += _type_faults(field, message_types()[field.name], is_message=True)
+            wrong += _type_faults(field, message_types()[field.name], is_message=not is_binary)
+        elif is_binary:
+            wrong.append(f"there is no column {field.name}")
         elif has_body and not (body.column and body.schema is None):
             wrong.append(f"there is no column {field.name}, of messages or of bodies")
         elif body.column not in (None, field.name):
@@ -88,15 +98,15 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
     own = [field for field in schema.fields if is_body_column(field.name, body)]
     if body.schema is None and body.has_fields and not own:
         wrong.append(f"it has no column of bodies, which bodyFormat={body.format.value} is about")
-    wrong += duplicate_column_faults(schema)
-    if wrong:
-        raise SchemaError(
-            f"the schema given to the source does not fit: {'; '.join(wrong)}. It names columns of "
-            "messages (docs/options.md), and fields of bodies; a body whose fields are named like "
-            "columns of messages becomes one struct with option bodyColumn"
-        )
     names = schema.fieldNames()
-    if options.columns and resolve_columns(options.columns, names) != tuple(names):
+    wrong += [f"it names {name} twice" for name in duplicates(names)]
+    if wrong:
+        advice = _BINARY_ADVICE if is_binary else _TYPED_ADVICE
+        raise SchemaError(
+            f"the schema given to the source does not fit: {'; '.join(wrong)}. {advice}"
+        )
+    known_names = DDL_TYPES if is_binary else names
+    if options.columns and resolve_columns(options.columns, known_names) != tuple(names):
         raise OptionError(
             "columns",
             f"it names {', '.join(options.columns)}, and the schema given to the source "
@@ -184,10 +194,11 @@ def _name_clashes(name: str) -> list[str]:
 
 
 def _type_faults(field: StructField, needed: DataType, *, is_message: bool = False) -> list[str]:
-    kind = field.dataType.simpleString()
-    if kind != needed.simpleString():
+    kind, right = field.dataType.simpleString(), needed.simpleString()
+    if kind != right:
         whose = "of messages " if is_message else ""
-        return [f"column {field.name} {whose}is {needed.simpleString()}, not {kind}"]
-    if not field.nullable:
+        right = SESSION_INDEPENDENT_TYPES.get(right, right)
+        return [f"column {field.name} {whose}is {right}, not {kind}"]
+    if not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
         return [f"column {field.name} can be null: give it without NOT NULL"]
     return []

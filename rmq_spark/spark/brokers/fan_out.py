@@ -63,7 +63,6 @@ class BrokerFanOut:
         self._connections = instance.connections
         self._access = access
         self._on_unavailable = on_unavailable
-        self._unavailable: _Faults = {}
         self._failure_log = FailureLog()
         self._connecting: dict[str, Future[None]] = {}
         self._route_refresh_at = 0.0
@@ -233,7 +232,7 @@ class BrokerFanOut:
         self, name: str, address: str, future: Future[None], *, is_required: bool
     ) -> None:
         """Wait until a broker is connected, unless it is known to be away and is not required."""
-        before = self._unavailable.get(name)
+        before: ClientError | None = self._failure_log.cause_of(_requests_to(name))
         if before is not None and not is_required and not future.done():
             raise before
         timeout_ms = CONNECT_TIMEOUT_MS + self._access.request_timeout_ms + _CONNECT_MARGIN_MS
@@ -253,12 +252,10 @@ class BrokerFanOut:
         """Log brokers that fail or have recovered; return whether one fails that did not before."""
         is_news, now = False, time.monotonic()
         for name in dict.fromkeys(queue.broker_name for queue in queues.values()):
-            what, fault = f"requests to broker {name}", faults.get(name)
+            what, fault = _requests_to(name), faults.get(name)
             if fault is None:
-                self._unavailable.pop(name, None)
                 self._failure_log.record_success(what, now)
                 continue
-            self._unavailable[name] = fault
             reaction = "retrying" if name in awaited else "continuing without it"
             is_news |= self._failure_log.record_failure(what, fault, now, reaction)
         return is_news
@@ -274,6 +271,10 @@ class BrokerFanOut:
             return BrokersGone(strangers, sorted(known))
         name, fault = next(iter(faults.items()))
         return BrokersAway(name, self._access.retry_timeout_ms, fault)
+
+
+def _requests_to(broker_name: str) -> str:
+    return f"requests to broker {broker_name}"
 
 
 def _connect(connections: RemotingClient, address: str, future: Future[None]) -> None:

@@ -185,7 +185,11 @@ class QueueClient:
         clock = clock or time.monotonic
         self._discovery = QueueDiscovery(options, instance, clock)
         self._fan_out = BrokerFanOut(instance, options.access, self._discovery.invalidate)
-        self._held_pulls = HeldPulls(self._suspendable_pull, clock, options.suspend_ms)
+        self._held_pulls = HeldPulls(
+            lambda queue, *more: self._pull(self._fan_out.connected_address(queue), queue, *more),
+            clock,
+            options.suspend_ms,
+        )
         self._commit_outages = OutageLog("takes no new offset of the group")
 
     def discover(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
@@ -447,11 +451,6 @@ class QueueClient:
     def pause(self) -> None:
         """Pause briefly, to let brokers become ready."""
         time.sleep(_PAUSE_SECONDS)
-
-    def _suspendable_pull(
-        self, queue: MessageQueue, offset: int, suspend_ms: int
-    ) -> Future[PullResult]:
-        return self._pull(self._fan_out.connected_address(queue), queue, offset, suspend_ms)
 
     def _pull(
         self, address: str, queue: MessageQueue, offset: int, suspend_ms: int = 0

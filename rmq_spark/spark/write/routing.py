@@ -76,7 +76,10 @@ class RowRouter:
         """
         for topic, of_topic in self._by_topic(rows):
             for queue, of_queue in self._by_queue(topic, of_topic):
-                for delay_level, ready in self._by_delay(of_queue):
+                delays = np.zeros(of_queue.num_rows, np.int64)
+                if columns.DELAY_LEVEL in self._names:
+                    delays = np.asarray(of_queue.column(columns.DELAY_LEVEL))
+                for delay_level, ready in _split_by_code(of_queue, delays):
                     names = [name for name in _SENT_COLUMNS if name in ready.schema.names]
                     first = ready.column(ROW)[0].as_py()
                     yield RoutedRows(topic, queue, delay_level, ready.select(names), first)
@@ -105,20 +108,19 @@ class RowRouter:
     def _by_queue(
         self, topic: str, rows: pa.RecordBatch
     ) -> Iterator[tuple[MessageQueue | None, pa.RecordBatch]]:
+        if not {columns.SHARDING_KEY, columns.QUEUE_ID} & set(self._names):
+            yield None, rows
+            return
+        queues = self._queues_of(topic)
         if columns.SHARDING_KEY in self._names:
             keys = rows.column(columns.SHARDING_KEY).dictionary_encode()
-            queues = self._queues_of(topic)
             number = {queue: at for at, queue in enumerate(queues)}
             of_key = [number[queue_for_key(queues, key)] for key in keys.dictionary.to_pylist()]
             codes = np.asarray(pa.array(of_key, pa.int64()).take(keys.indices).fill_null(-1))
-            for code, part in _split_by_code(rows, codes):
-                yield (queues[code] if code >= 0 else None), part
-        elif columns.QUEUE_ID in self._names:
-            queues = self._queues_of(topic)
-            for code, part in _split_by_code(rows, self._resolve_queues(rows, queues)):
-                yield (queues[code] if code >= 0 else None), part
         else:
-            yield None, rows
+            codes = self._resolve_queues(rows, queues)
+        for code, part in _split_by_code(rows, codes):
+            yield (queues[code] if code >= 0 else None), part
 
     def _resolve_queues(
         self, rows: pa.RecordBatch, queues: Sequence[MessageQueue]
@@ -163,12 +165,6 @@ class RowRouter:
         if meant:
             problem = f"{which} is on several brokers: say in column brokerName which one is meant"
         raise RowError(self._partition, row, columns.QUEUE_ID, problem)
-
-    def _by_delay(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if columns.DELAY_LEVEL in self._names:
-            yield from _split_by_code(rows, np.asarray(rows.column(columns.DELAY_LEVEL)))
-        else:
-            yield 0, rows
 
 
 def _split_by_code(

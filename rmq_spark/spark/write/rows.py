@@ -101,6 +101,7 @@ class RowPreparer:
         self._task = task
         self._body_bytes_max = body_bytes_max
         self._ids = row_ids
+        self._first_row = 0
 
     def prepare(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return the columns to send, in the types that a producer accepts, with the row numbers.
@@ -110,72 +111,69 @@ class RowPreparer:
         Raises:
             RowError: A row cannot be a message.
         """
+        self._first_row = first_row
         found: dict[str, Any] = {
             ROW: pa.array(np.arange(first_row, first_row + batch.num_rows)),
         }
         for name, position, _ in self._sent:
             column = batch.column(position)
             if name == columns.BODY:
-                found[name] = self._bodies(column, first_row)
+                found[name] = self._bodies(column)
             elif name == columns.KEYS and not _is_text(column):
-                found[name] = self._key_lists(column, first_row)
+                found[name] = self._key_lists(column)
             elif name in (columns.KEYS, columns.TAGS):
-                found[name] = self._texts(name, column, first_row)
+                found[name] = self._texts(name, column)
             elif name == columns.PROPERTIES:
-                found[name] = self._properties(column, first_row)
+                found[name] = self._properties(column)
             elif name in (columns.TOPIC, BROKER_NAME, columns.SHARDING_KEY):
                 found[name] = _none_if_empty(column.cast(pa.string()))
             else:
-                found[name] = self._numbers(name, column, first_row)
+                found[name] = self._numbers(name, column)
         if self._ids is not RowIds.NONE:
             ids = (
                 self._task.row_ids(first_row, batch.num_rows)
                 if self._ids is RowIds.POSITIONS
-                else self._ids_from_keys(found[columns.KEYS], first_row)
+                else self._ids_from_keys(found[columns.KEYS])
             )
             found[columns.PROPERTIES] = _with_ids(found.get(columns.PROPERTIES), ids)
-        self._check_lengths(found, first_row)
+        self._check_lengths(found)
         return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
 
-    def _bodies(self, column: pa.Array, first_row: int) -> pa.Array:
+    def _bodies(self, column: pa.Array) -> pa.Array:
         bodies = column.cast(pa.binary())
         lengths = pc.binary_length(bodies)
         self._reject(
             pc.is_null(bodies),
-            first_row,
             columns.BODY,
             "it is null: leave such rows out with .where('body is not null'), or coalesce it",
         )
         self._reject(
             pc.equal(lengths, 0),
-            first_row,
             columns.BODY,
             "it is empty, and RocketMQ's consumers fail on empty messages: leave such rows out "
             "with .where('length(body) > 0')",
         )
         self._reject(
             pc.greater(lengths, self._body_bytes_max),
-            first_row,
             columns.BODY,
             f"it has over {self._body_bytes_max} bytes: shorten or split it; where the broker's "
             "maxMessageSize is higher, say so in option maxMessageBytes",
         )
         return bodies
 
-    def _texts(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+    def _texts(self, name: str, column: pa.Array) -> pa.Array:
         """Return the keys or tags, with None for empty ones."""
         texts = column.cast(pa.string())
         if not has_no_separator(PROPERTY_SEPARATOR, texts):
             self._reject(
                 pc.match_substring(texts, PROPERTY_SEPARATOR),
-                first_row,
                 name,
                 "it has the character \\x02, which RocketMQ keeps apart properties with: replace "
                 "it",
             )
         return _none_if_empty(texts)
 
-    def _key_lists(self, column: pa.Array, first_row: int) -> pa.Array:
+    def _key_lists(self, column: pa.Array) -> pa.Array:
         """Return each row's keys as one text, in RocketMQ's format."""
         lists = column.cast(pa.list_(pa.string()))
         keys = lists.flatten()
@@ -185,16 +183,15 @@ class RowPreparer:
             problem = (
                 "a key in the array has a space, which is what keys are kept apart with: replace it"
             )
-            raise RowError(self._task.partition, first_row + row, columns.KEYS, problem)
+            raise RowError(self._task.partition, self._first_row + row, columns.KEYS, problem)
         if pc.any(pc.or_kleene(pc.is_null(keys), pc.equal(pc.binary_length(keys), 0))).as_py():
             lists = _without_blanks(lists, keys)
-        return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR), first_row)
+        return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR))
 
-    def _ids_from_keys(self, keys: pa.Array, first_row: int) -> pa.Array:
+    def _ids_from_keys(self, keys: pa.Array) -> pa.Array:
         """Return the rows' ids by their keys, which must be unique."""
         self._reject(
             pc.is_null(keys),
-            first_row,
             columns.KEYS,
             "it is empty, and rowIds=keys makes the row's id of it: give each row a key, or leave "
             "the option out",
@@ -205,23 +202,23 @@ class RowPreparer:
             row = int(np.setdiff1d(np.arange(len(codes)), firsts)[0])
             raise RowError(
                 self._task.partition,
-                first_row + row,
+                self._first_row + row,
                 columns.KEYS,
                 "an earlier row of the batch has the same, and with rowIds=keys that is the same "
                 "row: give each row of a batch a key of its own, or leave the option out",
             )
         return self._task.ids_from_keys(keys)
 
-    def _numbers(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+    def _numbers(self, name: str, column: pa.Array) -> pa.Array:
         least = -(1 << 31) if name == columns.FLAG else 0
         numbers = column.cast(pa.int64())
         is_bad = pc.or_(pc.less(numbers, least), pc.greater_equal(numbers, 1 << 31))
         needed = f"needed a number from {least} to {(1 << 31) - 1}"
-        self._reject(is_bad, first_row, name, needed)
+        self._reject(is_bad, name, needed)
         numbers = numbers.cast(_INT)
         return numbers if name == columns.QUEUE_ID else pc.fill_null(numbers, pa.scalar(0, _INT))
 
-    def _properties(self, column: pa.Array, first_row: int) -> pa.MapArray:
+    def _properties(self, column: pa.Array) -> pa.MapArray:
         """Return the user's properties, without nulls and those that RocketMQ sets itself."""
         maps = column.cast(_TEXTS)
         if maps.null_count:
@@ -237,7 +234,6 @@ class RowPreparer:
                 self._reject_property(
                     pc.equal(names, name),
                     offsets,
-                    first_row,
                     f"name {name} means something to RocketMQ: use column {column_name}, or leave "
                     "it out",
                 )
@@ -249,11 +245,11 @@ class RowPreparer:
         problem = (
             "a name or a value has a character \\x01 or \\x02, which RocketMQ keeps them apart with"
         )
-        self._reject_property(separated, offsets, first_row, f"{problem}: replace it")
+        self._reject_property(separated, offsets, f"{problem}: replace it")
         has_none = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=True)
         is_nameless = pc.and_not(pc.equal(pc.binary_length(names), 0), has_none)
         self._reject_property(
-            is_nameless, offsets, first_row, "a value has an empty name: name it, or leave it out"
+            is_nameless, offsets, "a value has an empty name: name it, or leave it out"
         )
         is_left_out = pc.or_(has_none, pc.is_in(names, _RESERVED_PROPERTIES))
         kept = ~np.asarray(is_left_out).astype(bool)
@@ -263,7 +259,7 @@ class RowPreparer:
             pa.array(before[offsets], _INT), names.filter(chosen), values.filter(chosen)
         )
 
-    def _check_lengths(self, found: Mapping[str, Any], first_row: int) -> None:
+    def _check_lengths(self, found: Mapping[str, Any]) -> None:
         """Check that the properties of each message fit their 16-bit length."""
         total = np.zeros(len(found[columns.BODY]), np.int64)
         for name in (columns.KEYS, columns.TAGS):
@@ -278,22 +274,22 @@ class RowPreparer:
                 f"{PROPERTIES_BYTES_SENT_MAX} is the most that RocketMQ leaves for them: put some "
                 "into the body"
             )
-            raise RowError(self._task.partition, first_row + row, columns.PROPERTIES, problem)
+            raise RowError(self._task.partition, self._first_row + row, columns.PROPERTIES, problem)
 
     # ---- refusing
 
-    def _reject(self, bad: pa.BooleanArray, first_row: int, column: str, problem: str) -> None:
+    def _reject(self, bad: pa.BooleanArray, column: str, problem: str) -> None:
         first = pc.index(bad, True).as_py()
         if first >= 0:
-            raise RowError(self._task.partition, first_row + first, column, problem)
+            raise RowError(self._task.partition, self._first_row + first, column, problem)
 
     def _reject_property(
-        self, bad: pa.BooleanArray, offsets: npt.NDArray[Any], first_row: int, problem: str
+        self, bad: pa.BooleanArray, offsets: npt.NDArray[Any], problem: str
     ) -> None:
         first = pc.index(bad, True).as_py()
         if first >= 0:
             row = int(np.searchsorted(offsets, first, "right")) - 1
-            raise RowError(self._task.partition, first_row + row, columns.PROPERTIES, problem)
+            raise RowError(self._task.partition, self._first_row + row, columns.PROPERTIES, problem)
 
 
 def _is_text(column: pa.Array) -> bool:
