@@ -11,7 +11,8 @@
     BrokersAway        brokers did not answer before the retry timeout
     BrokersGone        no name server knows the brokers any more
 
-All of them can be pickled, because Python workers send them to the driver.
+All of them can be pickled, because Python workers send them to the driver. They end a query or a
+write, whatever raises them: docstrings of functions list other errors only.
 """
 
 from __future__ import annotations
@@ -171,11 +172,7 @@ def describe_lost_offsets(queue: MessageQueue, start: int, end: int) -> str:
 
 
 def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:
-    """Fail the query because of lost messages, or log them and continue.
-
-    Raises:
-        DataLoss: ``losses`` is not empty, and losses are failures.
-    """
+    """Fail the query because of lost messages, or log them and continue."""
     if losses and is_failure:
         raise DataLoss(losses)
     for loss in losses:

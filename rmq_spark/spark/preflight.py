@@ -44,9 +44,6 @@ def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
     """Check with the brokers what would otherwise fail the query when it starts.
 
     Returns the snapshot of the moment of loading. Brokers that do not answer are not waited for.
-
-    Raises:
-        OptionError: An option contradicts what the brokers report.
     """
     now_ms = time.time_ns() // 1_000_000
     options = replace(options, access=replace(options.access, retry_timeout_ms=0))
@@ -106,9 +103,6 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: QueueCl
     """Have every reachable broker check the filter condition.
 
     An unreachable broker is checked by the query when it reads.
-
-    Raises:
-        OptionError: A broker cannot parse the condition, or does not filter by conditions.
     """
     if not options.is_sql:
         return

@@ -40,11 +40,7 @@ _TYPED_ADVICE: Final = (
 
 
 def source_schema(options: ReadOptions) -> str | StructType:
-    """Return the columns of a source for which the user gives no schema.
-
-    Raises:
-        OptionError: Columns are wrong, or no option describes the bodies.
-    """
+    """Return the columns of a source for which the user gives no schema."""
     if options.body.format is BodyFormat.BINARY:
         return ddl_of(check_columns(options.columns))
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  # for those only who need it
@@ -70,12 +66,7 @@ def source_schema(options: ReadOptions) -> str | StructType:
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
-    """Check the schema that Spark passes, the user's own or that of `source_schema`.
-
-    Raises:
-        SchemaError: A column belongs to neither messages nor bodies, or has the wrong type.
-        OptionError: Option ``columns`` names other columns.
-    """
+    """Check the schema that Spark passes, the user's own or that of `source_schema`."""
     body = options.body
     is_binary = body.format is BodyFormat.BINARY
     known = {field.name: field.dataType for field in _body_fields(body)}
@@ -144,11 +135,7 @@ def message_types() -> dict[str, DataType]:
 
 
 def _body_fields(body: BodyOptions) -> list[StructField]:
-    """Return the columns of bodies according to the options alone.
-
-    Raises:
-        OptionError: A name is that of a column of messages.
-    """
+    """Return the columns of bodies according to the options alone."""
     from pyspark.sql.types import StringType, StructField  # noqa: PLC0415  # for those only who need it
 
     if body.format is BodyFormat.TEXT:

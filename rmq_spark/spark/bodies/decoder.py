@@ -147,11 +147,7 @@ class TypedBatchConverter:
         self._columns = columns
 
     def convert(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a chunk, in order, of a queue or a broker.
-
-        Raises:
-            RecordFault: A body cannot be decoded, and that is to fail the query.
-        """
+        """Yield the rows of a chunk, in order, of a queue or a broker."""
         for batch in self._batches.convert(chunk, origin):
             if isinstance(origin, str):
                 topic, broker_name = COLUMNS["topic"].build(chunk)[0].as_py(), origin
@@ -198,11 +194,7 @@ class BodyColumns:
     def decode_batch(
         self, batch: pa.RecordBatch, topic: str, broker_name: str
     ) -> Iterator[pa.RecordBatch]:
-        """Convert a record batch of types `raw` to the exact types; yield none if no row is left.
-
-        Raises:
-            RecordFault: A body cannot be decoded, and that is to fail the query.
-        """
+        """Convert a record batch to the exact types; yield none if no row is left."""
         bodies = batch.column(BODY)
         faults: dict[int, BodyFault] = {}
         values = self._decode(bodies, 0, faults)

@@ -53,11 +53,7 @@ class BodyEncoder:
     def encode_batches(
         self, batches: Iterable[pa.RecordBatch], partition: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield record batches with bodies added as the last column.
-
-        Raises:
-            RowError: A row cannot be encoded.
-        """
+        """Yield record batches with bodies added as the last column."""
         encode = self._row_encoder()
         first_row = 0
         for batch in batches:

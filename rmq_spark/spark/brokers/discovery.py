@@ -282,11 +282,7 @@ class QueueDiscovery:
     def _missing_assigned(
         self, selection: Selection, found: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Return the assigned queues that are missing because no name server knows their brokers.
-
-        Raises:
-            OptionError: A queue is missing although its broker is known.
-        """
+        """Return the assigned queues whose brokers no name server knows."""
         missing = _unlisted_assigned(selection, found)
         if not missing:
             return []

@@ -83,17 +83,9 @@ class BrokerFanOut:
     ) -> dict[_Key, Any]:
         """Return the answers by key; for keys that are not required, only immediate answers.
 
-        Args:
-            queues: The keys that are queried, and the queue of each.
-            request: Sends the request to the broker at an address.
-            unknown_value: The answer to assume for a queue that its broker no longer knows.
-            required: The keys that must be answered; all by default. If nothing is answered at
-                all, all keys are waited for.
-
-        Raises:
-            BrokersAway: Brokers have not answered for `retry_timeout_ms`.
-            BrokersGone: Brokers have not answered for that long, and no name server knows them any
-                more, while others answer.
+        ``request`` sends the request to the broker at an address; ``unknown_value`` is the answer
+        of a queue that its broker no longer knows. All keys are ``required`` by default; if nothing
+        is answered at all, all are waited for.
         """
         timer = self.retry_timer()
         found: dict[_Key, Any] = {}

@@ -197,11 +197,7 @@ class QueueClient:
         return self._discovery.queues(is_forced=is_forced)
 
     def wait_for_named_brokers(self, *positions: Positions | None) -> frozenset[MessageQueue]:
-        """Return all queues that may be read, once name servers know the brokers in positions.
-
-        Raises:
-            OptionError: For `retry_timeout_ms` no name server has known one of them.
-        """
+        """Return all queues that may be read, once name servers know the brokers in positions."""
         given = [each for each in positions if each is not None]
         timer = self._fan_out.retry_timer()
         self.discover(is_forced=True)
@@ -232,11 +228,7 @@ class QueueClient:
         self._discovery.unknown_brokers([each for each in positions if each is not None])
 
     def refresh_unrouted_queues(self) -> None:
-        """Refresh the queues that no route names, because their brokers have answered.
-
-        Raises:
-            OptionError: A broker is known by now, and has no such queue.
-        """
+        """Refresh the queues that no route names, because their brokers have answered."""
         if self.unrouted_queues():
             self.discover(is_forced=True)
 
@@ -251,9 +243,7 @@ class QueueClient:
     ) -> dict[MessageQueue, int]:
         """Return the offset of each queue's next message; 0 if its broker no longer knows it.
 
-        Args:
-            queues: The queues to ask about.
-            required: The queues among them that are waited for; all by default.
+        Only the ``required`` queues are waited for; all by default.
         """
         return self._query_offsets(
             queues,

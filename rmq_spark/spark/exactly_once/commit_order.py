@@ -143,9 +143,6 @@ class CommitOrder:
         """Refuse a query's batch that comes after a later one, and one of a query that starts over.
 
         Returns the latest manifests of the query.
-
-        Raises:
-            WriteError: The batch is refused, with the remedy; or what counts is not known.
         """
         own = self.latest_manifests(
             batch, QUERY_MESSAGES_MAX if batch.write_name else _LATEST_MANIFESTS
@@ -160,9 +157,6 @@ class CommitOrder:
         """Refuse what `check_batch` refuses, and rows of a batch for which others count already.
 
         Rows that a broker has made visible count, even if a query starts over or had other rows.
-
-        Raises:
-            WriteError: The rows are refused, with the remedy; or what counts is not known.
         """
         own = self.check_batch(manifest.id, "" if is_visible else manifest.origin)
         if not is_visible:

@@ -84,13 +84,7 @@ class CommittedBatchPlanner(MicroBatchPlanner):
         return self._initial_commits
 
     def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
-        """Return the end of the next batch; ``start`` itself if there is none yet.
-
-        Raises:
-            DataLoss: Manifests past the start are gone or damaged.
-            CheckpointError: The start is of another topic, or of a query that read uncommitted.
-            BrokersAway: The commits topic's broker has not answered for too long.
-        """
+        """Return the end of the next batch; ``start`` itself if there is none yet."""
         place, state = _split_state(start)
         end = super().latest_offset(place, NO_LIMITS)
         if end == place:
@@ -144,13 +138,7 @@ class ManifestReader:
         self._queues = queues
 
     def read_manifests(self, ranges: Iterable[OffsetRange]) -> list[tuple[int, CommitManifest]]:
-        """Return the complete manifests in these ranges of the commits topic, with their offsets.
-
-        Raises:
-            DataLoss: A message is not a manifest, or parts of one are gone, and that is to fail the
-                query.
-            CheckpointError: A manifest is of a newer release.
-        """
+        """Return the complete manifests in these ranges, with their offsets."""
         found = []
         for piece in ranges:
             for at, body in self._read_messages(piece):
@@ -251,11 +239,7 @@ def span_groups_of(options: ReadOptions, manifests: Iterable[CommitManifest]) ->
 
 
 def check_single_queue(queues: Iterable[MessageQueue]) -> None:
-    """Refuse a commits topic with several queues, because commits would have no order.
-
-    Raises:
-        OptionError: It has several queues.
-    """
+    """Refuse a commits topic with several queues, because commits would have no order."""
     there = sorted(queues)
     if len(there) > 1:
         raise OptionError(

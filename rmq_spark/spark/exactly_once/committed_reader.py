@@ -111,13 +111,7 @@ def group_spans(
 def read_spans(
     options: ReadOptions, schema: pa.Schema, group: SpanGroup
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a group, in order, each span once all of it has been verified.
-
-    Raises:
-        DataLoss: Rows of a span are gone or replaced, and that is to fail the query.
-        RecordFault: A message cannot be read, and that is to fail the query.
-        BrokersAway: The broker could not be reached for too long.
-    """
+    """Yield the rows of a group, in order, each span once all of it has been verified."""
     # In tasks only. Bodies are decoded when it is known that they are those that were committed.
     from rmq_spark.spark.bodies.bad_records import BadRecordHandler  # noqa: PLC0415
     from rmq_spark.spark.bodies.decoder import body_columns_for  # noqa: PLC0415

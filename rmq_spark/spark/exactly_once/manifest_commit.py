@@ -59,7 +59,6 @@ def create_commits_topic(options: WriteOptions, topic: str | None = None) -> Non
     """Create the commits topic of a topic, by default the sink's, unless it exists.
 
     Raises:
-        WriteError: It does not exist, and a broker refuses to create it.
         RouteNotFound: The topic itself does not exist, and is not created.
     """
     instance = instance_for(options.access)
@@ -70,11 +69,7 @@ def create_commits_topic(options: WriteOptions, topic: str | None = None) -> Non
 
 
 def check_first_batch(options: WriteOptions, manifest_id: ManifestId, origin: str) -> None:
-    """Refuse a query's first batch if the query starts over, before a row of it is sent.
-
-    Raises:
-        WriteError: Another query has the same origin; or that cannot be found out now.
-    """
+    """Refuse a query's first batch if the query starts over, before a row of it is sent."""
     queue = _commits_queue(options, _topic_names(options, None)[1])
     CommitOrder(options, queue).check_batch(manifest_id, origin)
 
@@ -138,9 +133,6 @@ def commit(
     The rows are of one topic, by default the sink's. ``origin`` identifies a query that starts
     over; without it, that is not checked. Nor is it for rows that are visible already: the broker
     that published them has checked it.
-
-    Raises:
-        WriteError: The manifest is not known to be stored, or does not count.
     """
     topic, commits = _topic_names(options, topic)
     manifest = CommitManifest(topic, manifest_id, tuple(spans), origin=origin)
@@ -184,9 +176,6 @@ def _wait_until_visible(
     A broker that commits a staged batch, of whatever sink, hides what is stored meanwhile. Until
     then the index does not have it either, and a query that starts over would not be noticed. An
     acknowledged manifest counts, unless its broker then reports that it is not there.
-
-    Raises:
-        WriteError: The broker does not have it: it may be lost, or its topic was deleted.
     """
     instance = producer_of(options).instance
     timer = RetryTimer(

@@ -74,9 +74,6 @@ def commit_staged(
     """Make all rows that tasks report visible, and return when their manifests are stored.
 
     ``origin`` is the checkpoint's location, by which a copy of it is recognized.
-
-    Raises:
-        WriteError: It is not known whether they are visible; or they are not, with the reason.
     """
     some = [report for report in reports if report.broker_name is not None]
     if not some:
@@ -121,7 +118,6 @@ def check_stageable(options: WriteOptions) -> str | None:
     If rows name their topics, tasks check each, and this returns None.
 
     Raises:
-        OptionError: The topic is on several brokers, or its broker does not support staging.
         ClientError: No broker could be asked.
     """
     if options.topic is None:

@@ -59,13 +59,6 @@ def renamed_sink_error(
 ) -> WriteError | None:
     """Return the error for a stream's batch that counts already under another sink, or None.
 
-    Args:
-        options: The options of the sink.
-        api: Sends requests to the broker.
-        address: The broker's address.
-        manifest_id: The batch and its query.
-        topic: A topic that has rows of it.
-
     Raises:
         ClientError: That cannot be found out now.
     """
@@ -133,13 +126,7 @@ def stage_rows(
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> TaskReport:
-    """Stage all rows of a partition, and return when the broker has them.
-
-    Raises:
-        RowError: A row cannot be a message.
-        WriteError: The broker refuses, could not be reached for too long, or knows the sink as
-            another query's. No staged rows are left.
-    """
+    """Stage all rows of a partition, and return when the broker has them."""
     tries = SendRetries(
         options.access,
         producer_of(options),
@@ -270,11 +257,7 @@ def abort_attempts(
 
 
 def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
-    """Refuse a batch that precedes the sink's last one, or is of another query.
-
-    Raises:
-        WriteError: The batch is refused, with the remedy.
-    """
+    """Refuse a batch that precedes the sink's last one, or is of another query."""
     sink, batch_id, owner = batch
     if last.owner != owner:
         raise WriteError(
@@ -304,11 +287,7 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
 
 
 def require_single_broker(broker_names: Iterable[str]) -> str:
-    """Return the name of the broker that a batch is on.
-
-    Raises:
-        WriteError: There are several.
-    """
+    """Return the name of the broker that a batch is on."""
     names = sorted(set(broker_names))
     if len(names) > 1:
         raise WriteError(
@@ -323,7 +302,6 @@ def check_supports_staging(producer: Producer, broker_name: str) -> str:
     """Return the address of a broker, if it supports staged batches.
 
     Raises:
-        WriteError: It does not support them.
         ClientError: It cannot be reached.
     """
     address = producer.instance.routes.master_address(broker_name)

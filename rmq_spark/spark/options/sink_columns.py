@@ -83,13 +83,7 @@ def check_sink_columns(
 
     Encoded bodies are one more column, after all others.
 
-    Args:
-        schema: The columns of the data frame.
-        has_topic: Whether all rows go to one topic: then a column of that name is ignored.
-        body: The format of bodies.
-
-    Raises:
-        SchemaError: Columns are wrong; the message lists all of them, and what to do.
+    If all rows go to one topic, ``has_topic``, a column of that name is ignored.
     """
     right_names = {name.lower(): name for name in (*SINK_COLUMNS, *IGNORED_COLUMNS)}
     wrong: list[str] = []

@@ -51,7 +51,7 @@ Parser = Callable[[str, str], Any]
 
 
 class Kind(NamedTuple):
-    """How an option's text becomes a value, and the value of an option that is not given."""
+    """The parser of an option's text, and the value of an option that is not given."""
 
     parse: Parser
     default: Any = None
@@ -309,11 +309,7 @@ class OptionReader:
         return self._written.get(name, name)
 
     def text(self, name: str) -> str | None:
-        """Return the text given for an option, or None if it was not given.
-
-        Raises:
-            OptionError: The text is empty.
-        """
+        """Return the text given for an option, or None if it was not given."""
         found = self._texts.get(name)
         if found is not None and not found.strip():
             raise OptionError(

@@ -77,12 +77,7 @@ class LatestOffsets:
             self._newest = self._store_times.positions_at(ends, self._newest, excluding=queues)
 
     def fetch(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Return the start without queues that are gone for good, and the ends of the others.
-
-        Raises:
-            DataLoss: Messages past the start are gone.
-            BrokersAway: Queues of the start have not answered for too long.
-        """
+        """Return the start without queues that are gone for good, and the ends of the others."""
         base, ends = self._query_ends(start)
         for _ in range(_LOSS_CHECKS):
             if all(

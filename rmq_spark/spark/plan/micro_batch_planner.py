@@ -233,12 +233,6 @@ class MicroBatchPlanner:
         """Return the end of the next batch; ``start`` itself if there is none yet.
 
         The end of a batch without messages differs from its start if queues are gone for good.
-
-        Raises:
-            DataLoss: Messages past the start are gone.
-            CheckpointError: The start is of other topics.
-            BrokersAway: Queues of the start have not answered for too long.
-            OptionError: An end is given for a query that does not end.
         """
         self._check_ending()
         if self._wait_while_idle(start):

@@ -62,11 +62,7 @@ class PartitionPlanner:
         return self._divide(batch_ranges(start, end), end)
 
     def plan_surviving(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """Return the ranges of what is left of a batch that was planned before a restart.
-
-        Raises:
-            DataLoss: Messages of the batch are gone, and that is to fail the query.
-        """
+        """Return the ranges of what is left of a batch that was planned before a restart."""
         ranges = batch_ranges(start, end)
         self._queues.discover()  # which brokers have the queues, before these are asked
         bounds = bounds_of(self._queues.starts(ranges), self._queues.ends(ranges), ranges)

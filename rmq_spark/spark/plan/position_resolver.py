@@ -49,9 +49,6 @@ class LoadSnapshot(NamedTuple):
         """Return the ends of queues, given the present ones: no queue is read past the snapshot.
 
         A queue that is new, or whose broker did not answer at `load()`, ends where it ends now.
-
-        Raises:
-            DataLoss: A queue is shorter than it was, and a loss is a failure.
         """
         losses = [
             f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at "

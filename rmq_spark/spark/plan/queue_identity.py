@@ -330,10 +330,7 @@ class StoreTimeLookup:
     ) -> SourceOffset:
         """Return positions at these offsets.
 
-        Args:
-            offsets: The next offset of each queue.
-            known: Offsets with times; later ones win.
-            excluding: Queues for which everything known is ignored.
+        Times come from ``known`` offsets, of which later ones win, but for the queues to exclude.
         """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:

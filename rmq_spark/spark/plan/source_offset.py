@@ -159,11 +159,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, document: Any) -> SourceOffset:
-        """Parse the JSON that Spark returns.
-
-        Raises:
-            CheckpointError: The JSON is not of this source, or is of a newer release.
-        """
+        """Parse the JSON that Spark returns."""
         if not isinstance(document, dict) or not isinstance(document.get("v"), int):
             raise _foreign_offset("it has no version", document)
         if document["v"] > VERSION:

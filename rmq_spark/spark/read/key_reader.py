@@ -82,12 +82,7 @@ def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLooku
 def read_key_lookup(
     options: ReadOptions, schema: pa.Schema, lookup: KeyLookup
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one lookup, in the order in which they were stored.
-
-    Raises:
-        BrokersAway: The broker could not be reached for too long.
-        RecordFault: A message cannot be read, and that is to fail the query.
-    """
+    """Yield the rows of one lookup, in the order in which they were stored."""
     from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 

@@ -83,17 +83,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one range, in order.
 
-    Args:
-        options: The options of the source.
-        schema: The types that record batches must have.
-        offset_range: The offsets to read.
-        tags: The tags of which messages must have one; by default those in the options.
-        observer: Sees all records that brokers return, and those that cannot be read.
-
-    Raises:
-        DataLoss: Messages of the range are gone, and that is to fail the query.
-        RecordFault: A message cannot be read, and that is to fail the query.
-        BrokersAway: The broker could not be reached for too long.
+    Messages must have one of ``tags``, by default those in the options. The ``observer`` sees all
+    records that brokers return, and those that cannot be read.
     """
     # Both bring numpy and pyarrow: in tasks only.
     from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415

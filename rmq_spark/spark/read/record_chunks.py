@@ -60,7 +60,6 @@ def pull_chunks(
     """Pull a range; yield its records, and the offset after them.
 
     Raises:
-        DataLoss: Offsets are gone, and that is to fail the query.
         OffsetMoved: The queue does not have the next offset.
         UnreadableRecord: The next record cannot be read.
         QueueRecreated: The topic was deleted and recreated.

@@ -69,11 +69,7 @@ class RowRouter:
         self._namespace = namespace
 
     def route(self, rows: pa.RecordBatch) -> Iterator[RoutedRows]:
-        """Yield the rows that `RowPreparer` has checked, by destination.
-
-        Raises:
-            RowError: A row names an invalid topic or queue.
-        """
+        """Yield the rows that `RowPreparer` has checked, by destination."""
         for topic, of_topic in self._by_topic(rows):
             for queue, of_queue in self._by_queue(topic, of_topic):
                 delays = np.zeros(of_queue.num_rows, np.int64)

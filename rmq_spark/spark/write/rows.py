@@ -107,9 +107,6 @@ class RowPreparer:
         """Return the columns to send, in the types that a producer accepts, with the row numbers.
 
         ``first_row`` is the number of the first row.
-
-        Raises:
-            RowError: A row cannot be a message.
         """
         self._first_row = first_row
         found: dict[str, Any] = {

@@ -147,11 +147,7 @@ class SendRetries:
     def wait_or_raise(
         self, error: RocketPollError, topic: str, first_row: int | None = None
     ) -> None:
-        """Pause before the rows of a topic from ``first_row`` on are sent again.
-
-        Raises:
-            WriteError: A retry is useless, or the time for retries is over.
-        """
+        """Pause before the rows of a topic from ``first_row`` on are sent again."""
         is_transient = self._is_transient(_last_error(error), topic)
         if not is_transient or not self._retry_timer.sleep_or_expire(error):
             raise self._failure(error, first_row) from error
@@ -241,13 +237,7 @@ def send_rows(
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> TaskReport:
-    """Send all rows of a partition, and return when they are stored.
-
-    Raises:
-        RowError: A row cannot be a message. Those of earlier record batches may be stored.
-        WriteError: A broker refuses, or none could be reached for too long; the error says what was
-            stored before.
-    """
+    """Send all rows of a partition, and return when they are stored."""
     where = f"partition {task.partition}"
     sending = _TaskSender(options, producer_of(options), where, clock, sleep)
     counts = send_each(options, sink_columns, task, batches, sending)
@@ -295,9 +285,6 @@ def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -
     """Send one message of the sink's own, and return when it is stored; it may be stored twice.
 
     Its topic has one queue, even if it is deleted meanwhile and this send creates it again.
-
-    Raises:
-        WriteError: A broker refuses it, or could not be reached for too long.
     """
     producer = producer_of(options, topic_queues=1)
     sending = _TaskSender(options, producer, message.topic)
