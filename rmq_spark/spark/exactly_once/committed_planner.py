@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rmq_spark.client.errors import ManifestError
 from rmq_spark.client.manifest import CommitManifest, CommitState, CommittedSpan, decode_manifest
@@ -38,9 +39,6 @@ from rmq_spark.spark.plan.partition_planner import batch_ranges
 from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset, with_renamed_broker
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.message_queue import MessageQueue
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +143,13 @@ class ManifestReader:
                 try:
                     manifest = self._assemble(piece.queue, body)
                 except ManifestError as error:  # noqa: PERF203  # the others are to be read
-                    _report_bad_manifest(self._options, piece.queue, at, error)
+                    problem = (
+                        f"the message at offset {at} of {describe_queue(piece.queue)} is no "
+                        f"manifest that counts: {error}"
+                    )
+                    if error.version:
+                        raise CheckpointError(problem) from error
+                    report_losses([problem], is_failure=self._options.fail_on_data_loss)
                 else:
                     if manifest is not None:
                         found.append((at, manifest))
@@ -200,18 +204,18 @@ class ManifestReader:
         manifest = decode_manifest(body)
         if manifest is None or not manifest.parts:
             return manifest
-        return manifest.join_parts(self._read_parts(queue, manifest))
-
-    def _read_parts(self, queue: MessageQueue, manifest: CommitManifest) -> dict[int, bytes]:
         first, last = min(manifest.parts), max(manifest.parts)
-        try:
-            return dict(self._read_messages(OffsetRange(queue, first, last + 1)))
-        except DataLoss:
-            return {}
+        parts: dict[int, bytes] = {}
+        with suppress(DataLoss):
+            parts = dict(self._read_messages(OffsetRange(queue, first, last + 1)))
+        return manifest.join_parts(parts)
 
     def _read_messages(self, offset_range: OffsetRange) -> Iterator[tuple[int, bytes]]:
+        import pyarrow as pa  # noqa: PLC0415  # for those only who read committed rows
+
+        schema = pa.schema([(_OFFSET, pa.int64()), (_BODY, pa.binary())])
         if offset_range.start < offset_range.end:
-            for batch in read_range(self._options, _manifest_schema(), offset_range):
+            for batch in read_range(self._options, schema, offset_range):
                 offsets, bodies = (batch.column(name).to_pylist() for name in (_OFFSET, _BODY))
                 yield from zip(offsets, bodies, strict=True)
 
@@ -292,20 +296,3 @@ def _renamed_spans(
         for manifest in manifests
         for span in manifest.spans
     ]
-
-
-def _report_bad_manifest(
-    options: ReadOptions, queue: MessageQueue, at: int, error: ManifestError
-) -> None:
-    problem = (
-        f"the message at offset {at} of {describe_queue(queue)} is no manifest that counts: {error}"
-    )
-    if error.version:
-        raise CheckpointError(problem) from error
-    report_losses([problem], is_failure=options.fail_on_data_loss)
-
-
-def _manifest_schema() -> pa.Schema:
-    import pyarrow as pa  # noqa: PLC0415  # for those only who read committed rows
-
-    return pa.schema([(_OFFSET, pa.int64()), (_BODY, pa.binary())])

@@ -26,7 +26,7 @@ from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.offset_ranges import OffsetRange
 from rmq_spark.spark.plan.partition_planner import CountedRange, group_ranges
 from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup
-from rmq_spark.spark.read.partition_reader import read_range
+from rmq_spark.spark.read.partition_reader import RecordObserver, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -139,7 +139,7 @@ def read_spans(
             report_losses([check.loss], is_failure=options.fail_on_data_loss)
 
 
-class _SpanCheck:
+class _SpanCheck(RecordObserver):
     """Compares the records of a span with what its manifest states."""
 
     def __init__(self, span: CommittedSpan) -> None:

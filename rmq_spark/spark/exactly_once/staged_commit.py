@@ -13,13 +13,12 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import chain
 from typing import Final
 
-from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_topic
 from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
 from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic_name
@@ -182,7 +181,10 @@ def _commit_batch(
             else:
                 last = api.staging.commit_batch(address, batch, attempts, timeout_ms)
         except MessageIllegal as error:  # noqa: PERF203  # no other answer is asked again
-            _raise_order_error(api, address, batch)
+            with suppress(ClientError):  # the order of the sink's batches may be the reason
+                last = api.staging.last_batch(address, batch.sink)
+                if last is not None:
+                    check_order(batch, last)
             raise WriteError(
                 f"{manifest_id} does not count, and nobody sees a row of it: {error}. Run again, "
                 "it is staged again"
@@ -203,14 +205,6 @@ def _commit_batch(
     return last
 
 
-def _raise_order_error(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
-    """Raise the error for a refused commit if the order of the sink's batches is the reason."""
-    with suppress(ClientError):
-        last = api.staging.last_batch(address, batch.sink)
-        if last is not None:
-            check_order(batch, last)
-
-
 def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[CommittedSpan]) -> bool:
     """Return whether the rows that a broker has committed are those that tasks report.
 
@@ -218,16 +212,12 @@ def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[Committe
     its tasks ran.
     """
     sums = [report.sums for report in reports if report.sums is not None]
-    there = _span_sums(committed)
+    each = (RowSums(span.message_count, span.body_bytes, span.crc) for span in committed)
+    there = reduce(RowSums.add, each, RowSums())
     if len(sums) == len(reports):
         return reduce(RowSums.add, sums, RowSums()) == there
     staged = [report.attempt.rows for report in reports if report.attempt is not None]
     return len(staged) < len(reports) or sum(staged) == there.rows
-
-
-def _span_sums(spans: Iterable[CommittedSpan]) -> RowSums:
-    each = (RowSums(span.message_count, span.body_bytes, span.crc) for span in spans)
-    return reduce(RowSums.add, each, RowSums())
 
 
 def _reject_changed_rows(

@@ -48,11 +48,6 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- Renamed sinks: a stream whose last batch all may see already, and not under its present
-# name.
-
-_BY_MANIFEST_ARGUMENTS: Final = ("a manifest", "visibleTo", "committed_readers")
-
 
 def renamed_sink_error(
     options: WriteOptions, api: BrokerApi, address: str, manifest_id: ManifestId, topic: str
@@ -64,31 +59,31 @@ def renamed_sink_error(
     """
     if manifest_id.query_id is None or manifest_id.write_name:
         return None
+    setting = None
     for name, last in sorted(api.admin.sinks(address).items()):
         is_same = last.owner == manifest_id.query_id and topic in last.topics
         if is_same and name != options.sink_name and last.batch_id >= manifest_id.batch_id:
-            return _renamed_error(options, manifest_id, topic, f"sink {name}", "sinkName", name)
-    if has_commits_topic(options, topic):
-        for manifest in latest_manifests(options, manifest_id, topic):
-            if not manifest.id.write_name and manifest.id.batch_id >= manifest_id.batch_id:
-                return _renamed_error(options, manifest_id, topic, *_BY_MANIFEST_ARGUMENTS)
-    return None
-
-
-def _renamed_error(
-    options: WriteOptions,
-    manifest_id: ManifestId,
-    topic: str,
-    committed_by: str,
-    name: str,
-    text: str,
-) -> WriteError:
+            setting = f"sink {name}", "sinkName", name
+            break
+    else:
+        manifests = (
+            latest_manifests(options, manifest_id, topic)
+            if has_commits_topic(options, topic)
+            else []
+        )
+        if any(
+            not each.id.write_name and each.id.batch_id >= manifest_id.batch_id
+            for each in manifests
+        ):
+            setting = "a manifest", "visibleTo", "committed_readers"
+    if setting is None:
+        return None
+    committed_by, option, text = setting
     return WriteError(
         f"{manifest_id} counts in {topic} already, by {committed_by}; sink {options.sink_name} "
-        "knows nothing of "
-        "it, and its rows would be seen twice. Start the query once more as it was, with "
-        f'.option("{name}", "{text}") and .trigger(availableNow=True): then its checkpoint is '
-        "behind that batch, and the option can be changed"
+        "knows nothing of it, and its rows would be seen twice. Start the query once more as it "
+        f'was, with .option("{option}", "{text}") and .trigger(availableNow=True): then its '
+        "checkpoint is behind that batch, and the option can be changed"
     )
 
 

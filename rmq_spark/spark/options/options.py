@@ -237,7 +237,9 @@ class ReadOptions:
     @property
     def tags(self) -> frozenset[str]:
         """The tags of which a message must have one; empty if there is no such condition."""
-        return frozenset() if self.is_sql else _tags("tags", self.expression)
+        if self.is_sql:
+            return frozenset()
+        return subscription_data("any", by_tag(self.expression), 0).tags_set
 
     @property
     def group(self) -> str:
@@ -486,13 +488,6 @@ def _expression(options: OptionReader, name: str | None) -> str:
         return subscription_data("any", select(text), 0).sub_string
     except MessageRejected as error:
         raise OptionError(name, str(error)) from None
-
-
-def _tags(option: str, text: str) -> frozenset[str]:
-    try:
-        return subscription_data("any", by_tag(text), 0).tags_set
-    except MessageRejected as error:
-        raise OptionError(option, str(error)) from None
 
 
 def _transaction(

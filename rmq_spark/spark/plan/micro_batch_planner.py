@@ -234,9 +234,17 @@ class MicroBatchPlanner:
 
         The end of a batch without messages differs from its start if queues are gone for good.
         """
-        self._check_ending()
-        if self._wait_while_idle(start):
-            return start
+        if self._options.ending is not None and not self.is_closed:
+            raise OptionError(
+                self._options.ending.option,
+                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with "
+                "option availableNow=true: add that, or leave this out",
+            )
+        if start == self._empty_at and not self.is_closed:
+            has_news = self._queues.wait(self._ends, self._idle_wait.hold_ms)
+            self._idle_wait.record_wait()
+            if not has_news and not self._idle_wait.is_query_due:
+                return start
         is_first, is_known = start == self._initial, start == self._last_planned
         self._check_topics(start)
         base, self._ends = self._latest_offsets.fetch(start)
@@ -271,23 +279,6 @@ class MicroBatchPlanner:
             default=LATEST
         )
         return self._store_times.positions_at(begin)
-
-    def _check_ending(self) -> None:
-        """Refuse an end that is given for a query that does not end."""
-        if self._options.ending is not None and not self._latest_offsets.is_closed:
-            raise OptionError(
-                self._options.ending.option,
-                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with "
-                "option availableNow=true: add that, or leave this out",
-            )
-
-    def _wait_while_idle(self, start: SourceOffset) -> bool:
-        """Wait for new messages if there were none before; return True if there are still none."""
-        if start != self._empty_at or self._latest_offsets.is_closed:
-            return False
-        has_news = self._queues.wait(self._ends, self._idle_wait.hold_ms)
-        self._idle_wait.record_wait()
-        return not has_news and not self._idle_wait.is_query_due
 
     def _check_topics(self, start: SourceOffset) -> None:
         """Refuse a checkpoint of other topics; report topics in it that are no longer read."""

@@ -97,7 +97,7 @@ class PositionResolver:
         """Return the offset at which each queue starts."""
         positions = self._options.starting
         if positions is None:
-            return self._default_offsets(default)
+            return dict(self.starts if default == EARLIEST else self.ends)
         return self._resolve(positions, is_start=True)
 
     def ending_offsets(self, *, is_bound: bool = False) -> dict[MessageQueue, int]:
@@ -107,11 +107,8 @@ class PositionResolver:
         """
         positions = self._options.ending
         if positions is None:
-            return self._default_offsets(LATEST)
+            return dict(self.ends)
         return self._resolve(positions, is_start=False, is_bound=is_bound)
-
-    def _default_offsets(self, default: int) -> dict[MessageQueue, int]:
-        return dict(self.starts if default == EARLIEST else self.ends)
 
     def _resolve(
         self, positions: Positions, *, is_start: bool, is_bound: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
@@ -32,8 +32,8 @@ _failure_logs: Final[dict[tuple[int, BrokerAccess], FailureLog]] = {}
 """The logs of failures that the tasks of a process share."""
 
 
-class RecordObserver(Protocol):
-    """Sees all records that brokers return for a range, before they become rows."""
+class RecordObserver:
+    """Sees all records that brokers return for a range, before they become rows; ignores them."""
 
     def on_records(self, records: RecordChunk) -> None:
         """Process the next records."""
@@ -42,17 +42,7 @@ class RecordObserver(Protocol):
         """Process the next record, which is unreadable, and the CRC that it states for its body."""
 
 
-class _NullObserver:
-    """An observer that does nothing."""
-
-    def on_records(self, records: RecordChunk) -> None:
-        """Ignore the records."""
-
-    def on_unreadable(self, stated_crc: int | None) -> None:
-        """Ignore the record."""
-
-
-_NULL_OBSERVER: Final = _NullObserver()
+_NULL_OBSERVER: Final = RecordObserver()
 
 
 def addresses_of(access: BrokerAccess) -> BrokerAddresses:
