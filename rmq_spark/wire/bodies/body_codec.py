@@ -27,6 +27,7 @@ more liberal one counts:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -86,7 +87,8 @@ def reader_of(hint: Any) -> _Reader:
         return lambda value, _: value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _optional_reader(reader_of(only_type(arguments)))
+        read = reader_of(only_type(arguments))
+        return lambda value, path: None if value is None else read(value, path)
     if origin in (tuple, frozenset):
         return _sequence_reader(origin, reader_of(arguments[0]))
     if origin is not None and issubclass(origin, Mapping):
@@ -96,10 +98,6 @@ def reader_of(hint: Any) -> _Reader:
     if is_dataclass(hint):
         return _object_reader(hint)
     return _SCALAR_READERS[hint]
-
-
-def _optional_reader(read: _Reader) -> _Reader:
-    return lambda value, path: None if value is None else read(value, path)
 
 
 def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader:
@@ -257,7 +255,12 @@ def parameters_of(body_type: Any) -> tuple[tuple[str, str, Any, bool], ...]:
     """Return the fields of a body class: name, name in JSON, type, and whether it has a default."""
     hints = get_type_hints(body_type)
     return tuple(
-        (each.name, _json_name(each), hints[each.name], _has_default(each))
+        (
+            each.name,
+            _json_name(each),
+            hints[each.name],
+            each.default is not MISSING or each.default_factory is not MISSING,
+        )
         for each in fields(body_type)
     )
 
@@ -292,17 +295,11 @@ def _read_float(value: Any, path: JsonPath) -> float | None:
     if isinstance(value, str):
         if value in NULLS:
             return None
-        value = _parse_float(value)
+        with suppress(ValueError):
+            value = float(value)
     if type(value) not in (int, float) or not isfinite(value):
         raise unexpected_value(path, "a number", value)
     return float(value)
-
-
-def _parse_float(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _read_bool(value: Any, path: JsonPath) -> bool | None:
@@ -350,7 +347,8 @@ def writer_of(hint: Any) -> _Writer:
         return lambda value: value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _optional_writer(writer_of(only_type(arguments)))
+        write = writer_of(only_type(arguments))
+        return lambda value: None if value is None else write(value)
     if origin is frozenset:
         write = writer_of(arguments[0])
         return lambda items: [write(item) for item in sorted(items)]
@@ -362,10 +360,6 @@ def writer_of(hint: Any) -> _Writer:
     if issubclass(hint, Enum):
         return lambda member: member.name
     return _object_writer(hint)
-
-
-def _optional_writer(write: _Writer) -> _Writer:
-    return lambda value: None if value is None else write(value)
 
 
 def _map_writer(key_type: Any, item_type: Any) -> _Writer:
@@ -397,9 +391,8 @@ def _object_writer(body_type: Any) -> _Writer:
 @cache  # as many as there are body classes
 def members_of(body_type: Any) -> tuple[tuple[str, str, Any], ...]:
     """Return the fields of a body class for writing: name in JSON, name, and type."""
-    hints = get_type_hints(body_type)
     return tuple(
-        sorted((_json_name(each), each.name, hints[each.name]) for each in fields(body_type))
+        sorted((name, attribute, hint) for attribute, name, hint, _ in parameters_of(body_type))
     )
 
 
@@ -413,10 +406,6 @@ def _json_name(each: Field[Any]) -> str:
     first, *rest = each.name.split("_")
     name: str = each.metadata.get(_NAME) or first + "".join(word.capitalize() for word in rest)
     return name
-
-
-def _has_default(each: Field[Any]) -> bool:
-    return each.default is not MISSING or each.default_factory is not MISSING
 
 
 def unexpected_value(path: JsonPath, needed: str, found: object) -> BodyError:
@@ -468,10 +457,7 @@ def _finder_of(hint: Any) -> _Finder | None:
             _finder_of(arguments[0]), lambda value: value if isinstance(value, list) else [value]
         )
     if origin is not None and issubclass(origin, Mapping):
-        return _find_in_items(
-            _finder_of(arguments[1]),
-            _values_of_map,
-        )
+        return _find_in_items(_finder_of(arguments[1]), _values_of_map)
     return _find_in_object(hint) if is_dataclass(hint) else None
 
 

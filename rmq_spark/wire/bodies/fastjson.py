@@ -302,7 +302,9 @@ class _Resolver:
             at = step.end()
             position = step["position"]
             if position is not None:
-                value = _item(path, value, int(position))
+                if not isinstance(value, list) or int(position) >= len(value):
+                    raise _reference_error(path, f"a list with a position {int(position)}")
+                value = value[int(position)]
             else:
                 value = self._member(path, value, _ESCAPED.sub(r"\1", step["name"]))
         return value
@@ -321,12 +323,6 @@ class _Resolver:
             if name in items:
                 return items[name]
         raise _reference_error(path, "one object that is there")
-
-
-def _item(path: str, value: Any, position: int) -> Any:
-    if not isinstance(value, list) or position >= len(value):
-        raise _reference_error(path, f"a list with a position {position}")
-    return value[position]
 
 
 def _java_text(key: Any) -> str | None:

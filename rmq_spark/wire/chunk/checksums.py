@@ -92,9 +92,11 @@ class ChecksumWriter:
 def intact_records(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
     """Return, per record, whether it ends with the checksum of the bytes before it."""
     found = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _CHECKSUM)
-    intact: npt.NDArray[np.bool_] = found == _encode_checksums(
-        _content_crcs(chunk.data, chunk.ends)
-    )
+    whole = chunk.data.tobytes()  # slices of bytes are cheaper than views of them
+    bounds = pairwise([0, *chunk.ends.tolist()])
+    contents = (whole[start : end - CHECKSUM_BYTES] for start, end in bounds)
+    crcs = np.fromiter(map(crc32, contents), np.uint32, len(chunk))
+    intact: npt.NDArray[np.bool_] = found == _encode_checksums(crcs)
     return intact
 
 
@@ -105,14 +107,6 @@ def _reject(
         row = int(np.argmax(bad))
         at = int(chunk.starts[row])
         raise chunk_error(at, f"{needed} (record {row})", int(found[row]))
-
-
-def _content_crcs(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:
-    """Return the CRCs one at a time, by zlib; slices of bytes are cheaper than views of them."""
-    whole = data.tobytes()
-    bounds = pairwise([0, *ends.tolist()])
-    slices = (whole[start : end - CHECKSUM_BYTES] for start, end in bounds)
-    return np.fromiter(map(crc32, slices), np.uint32, len(ends))
 
 
 def _encode_checksums(crcs: Crcs) -> npt.NDArray[np.void]:

@@ -16,6 +16,7 @@ from rmq_spark.errors import Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     Positions,
+    Structures,
     Widths,
     chunk_error,
     take_bytes,
@@ -70,12 +71,8 @@ def _body(chunk: RecordChunk) -> pa.Array:
     return whole.bodies
 
 
-def _born_timestamp(chunk: RecordChunk) -> pa.Array:
-    return to_arrow(chunk.head["born_timestamp"].astype(np.int64)).view(TIMESTAMP)
-
-
-def _store_timestamp(chunk: RecordChunk) -> pa.Array:
-    return to_arrow(chunk.store_timestamp.astype(np.int64)).view(TIMESTAMP)
+def _timestamps(values: Structures) -> pa.Array:
+    return to_arrow(values.astype(np.int64)).view(TIMESTAMP)
 
 
 def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
@@ -117,8 +114,8 @@ COLUMNS: Mapping[str, ColumnSpec] = {
     "keys": ColumnSpec(pa.string(), lambda chunk: chunk.properties.values(KEYS)),
     "tags": ColumnSpec(pa.string(), lambda chunk: chunk.properties.values(TAGS)),
     "body": ColumnSpec(pa.binary(), _body),
-    "bornTimestamp": ColumnSpec(TIMESTAMP, _born_timestamp),
-    "storeTimestamp": ColumnSpec(TIMESTAMP, _store_timestamp),
+    "bornTimestamp": ColumnSpec(TIMESTAMP, lambda chunk: _timestamps(chunk.head["born_timestamp"])),
+    "storeTimestamp": ColumnSpec(TIMESTAMP, lambda chunk: _timestamps(chunk.store_timestamp)),
     "msgId": ColumnSpec(pa.string(), _message_id),
     "offsetMsgId": ColumnSpec(pa.string(), _offset_message_id),
     "properties": ColumnSpec(MAP_TYPE, lambda chunk: chunk.properties.maps()),

@@ -14,7 +14,7 @@ with less work than a reader of files.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -89,13 +89,7 @@ def decode_located(data: Buffer) -> LocatedRecords:
         raise RecordError(
             "placed records", at="runs", needed=f"{len(sizes)} records in all", found=of_each.sum()
         )
-    return LocatedRecords(_expand_runs(runs, of_each, sizes), sizes, records)
-
-
-def _expand_runs(
-    runs: npt.NDArray[Any], of_each: Positions, sizes: npt.NDArray[np.int32]
-) -> Positions:
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
     firsts = np.cumsum(of_each) - of_each
     places: Positions = starts + np.repeat(runs["place"] - starts[firsts], of_each)
-    return places
+    return LocatedRecords(places, sizes, records)

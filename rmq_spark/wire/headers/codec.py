@@ -255,16 +255,13 @@ def _write_text(value: Any) -> str:
     return value
 
 
-def _write_int32(value: Any) -> str:
-    if not -0x80000000 <= value <= 0x7FFFFFFF:
-        raise ValueError
-    return int.__repr__(value)  # a flag's own str is its name
+def _int_writer(bound: int) -> Callable[[Any], str]:
+    def write(value: Any) -> str:
+        if not -bound <= value < bound:
+            raise ValueError
+        return int.__repr__(value)  # a flag's own str is its name
 
-
-def _write_int64(value: Any) -> str:
-    if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
-        raise ValueError
-    return int.__repr__(value)
+    return write
 
 
 def _write_bool(value: Any) -> str:
@@ -281,7 +278,7 @@ _KINDS: Mapping[Any, tuple[Callable[[str], Any] | None, str]] = {
 }
 _WRITERS: Mapping[Callable[[str], Any] | None, Callable[[Any], str]] = {
     None: _write_text,
-    parse_int32: _write_int32,
-    parse_int64: _write_int64,
+    parse_int32: _int_writer(1 << 31),
+    parse_int64: _int_writer(1 << 63),
     _parse_bool: _write_bool,
 }
