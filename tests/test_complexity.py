@@ -36,8 +36,7 @@ from rmq_spark.spark.bodies.decoder import MissingFieldsWarning
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.options.start_positions import parse_positions
 from rmq_spark.spark.plan.source_offset import SourceOffset
-from rmq_spark.spark.schemas.avro_bodies import avro_encoder
-from rmq_spark.spark.schemas.avro_schema import avro_schema_of
+from rmq_spark.spark.schemas.avro_schema import avro_encoder, avro_schema_of
 from rmq_spark.spark.schemas.columns import check_columns, duplicates
 from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq

@@ -29,8 +29,7 @@ from pyspark.sql import SparkSession
 from benchmarks.spark.process_tree import tree_cpu_seconds
 from rmq_spark.client.manifest import CommittedSpan, ManifestId
 from rmq_spark.spark.exactly_once.manifest_commit import commit, create_commits_topic
-from rmq_spark.spark.exactly_once.staged_commit import commit_staged
-from rmq_spark.spark.exactly_once.staging import stage_rows
+from rmq_spark.spark.exactly_once.staged_commit import commit_staged, stage_rows
 from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
 from rmq_spark.spark.write.rows import WriteTask

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError, describe_queue
 from rmq_spark.spark.exactly_once.committed_planner import ManifestReader, plan_batch_read
@@ -23,8 +23,12 @@ from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_task, 
 from rmq_spark.spark.options.options import ReadOptions, commits_options, read_options
 from rmq_spark.spark.options.start_positions import EARLIEST, LATEST, OffsetPosition
 from rmq_spark.spark.options.table import Use
-from rmq_spark.spark.plan.offset_ranges import OffsetRange, divide_ranges
-from rmq_spark.spark.plan.partition_planner import align_to_messages, last_position
+from rmq_spark.spark.plan.partition_planner import (
+    OffsetRange,
+    align_to_messages,
+    divide_ranges,
+    last_position,
+)
 from rmq_spark.spark.plan.position_resolver import LoadSnapshot, PositionResolver
 from rmq_spark.spark.preflight import check_filter
 from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups

@@ -22,7 +22,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.errors import nearest_name
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError

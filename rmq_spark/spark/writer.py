@@ -36,11 +36,12 @@ from pyspark.sql.types import StructType
 
 from rmq_spark.client.manifest import ManifestId
 from rmq_spark.spark.errors import OptionError, WriteError
-from rmq_spark.spark.exactly_once.commit_order import origin_of_checkpoint, origin_of_write
 from rmq_spark.spark.exactly_once.manifest_commit import (
     check_first_batch,
     commit,
     create_commits_topic,
+    origin_of_checkpoint,
+    origin_of_write,
 )
 from rmq_spark.spark.exactly_once.staged_commit import (
     abort_staged,
@@ -137,7 +138,7 @@ class _TaskWriter:
         if self.encoder is not None:
             batches = self.encoder.encode_batches(batches, task.partition)
         if batch is not None:
-            from rmq_spark.spark.exactly_once.staging import stage_rows  # noqa: PLC0415  # brings pyarrow
+            from rmq_spark.spark.exactly_once.staged_commit import stage_rows  # noqa: PLC0415  # brings pyarrow
 
             rows = stage_rows(self.options, self.columns, task, batches, batch, batch_manifest_id)
         else:

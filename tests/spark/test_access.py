@@ -7,7 +7,7 @@ from logged_lines import lines_of
 from tls_parts import certificate
 
 from rmq_spark.client.transport.tls.settings import TlsSettings
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import read_options, write_options
 

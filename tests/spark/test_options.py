@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from rmq_spark.client.transport.remoting_client import Credentials
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import Selection, read_options, write_options
 from rmq_spark.spark.options.start_positions import (

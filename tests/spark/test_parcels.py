@@ -3,7 +3,7 @@ import pytest
 
 from rmq_spark.client.producer.topic_sender import queue_for_key
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.write.routing import RowRouter
+from rmq_spark.spark.write.rows import RowRouter
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]

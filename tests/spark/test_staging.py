@@ -82,7 +82,7 @@ def test_chunks_are_counted_up_and_rows_of_a_queue_stay_in_order(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, chunks
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, visibleTo="all")
-    monkeypatch.setattr("rmq_spark.spark.exactly_once.staging.CHUNK_BYTES", 1_000)
+    monkeypatch.setattr("rmq_spark.spark.exactly_once.staged_commit.CHUNK_BYTES", 1_000)
     sink.options["maxMessageBytes"] = "1500"
     rows = sink.write(0, sink.rows(40))
     assert [header.number for header, _ in chunks] == list(range(len(chunks)))
@@ -99,7 +99,7 @@ def test_a_broker_that_is_killed_while_a_task_stages_is_waited_for(monkeypatch, 
     with EmbeddedBroker(tmp_path / "killed", own_process=True) as broker:
         broker.create_topic("T", 2)
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", maxMessageBytes="1500")
-        monkeypatch.setattr("rmq_spark.spark.exactly_once.staging.CHUNK_BYTES", 1_000)
+        monkeypatch.setattr("rmq_spark.spark.exactly_once.staged_commit.CHUNK_BYTES", 1_000)
 
         def story(number):
             if number in {3, 8}:

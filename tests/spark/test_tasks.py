@@ -15,7 +15,7 @@ from rmq_spark.client.reading import readable_chunks
 from rmq_spark.client.reading.log_files import LogFiles
 from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, DataLoss
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
@@ -80,7 +80,7 @@ READS = """
 import sys
 import pyarrow as pa
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.chunk import COLUMNS

@@ -258,8 +258,7 @@ def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
         from rmq_spark.spark.bodies.json_bodies import JsonBodies  # noqa: PLC0415
 
         return JsonBodies(kind)
-    from rmq_spark.spark.schemas.avro_bodies import AvroBodies  # noqa: PLC0415
-    from rmq_spark.spark.schemas.avro_schema import avro_schema_of  # noqa: PLC0415
+    from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of  # noqa: PLC0415
 
     if body.avro_schema is not None:
         return AvroBodies(kind, json.loads(body.avro_schema))

@@ -92,8 +92,7 @@ class BodyEncoder:
         if is_json:
             write: Callable[[Any], bytes] = _encode_json
         else:
-            from rmq_spark.spark.schemas.avro_bodies import avro_encoder  # noqa: PLC0415  # the same
-            from rmq_spark.spark.schemas.avro_schema import avro_schema_of  # noqa: PLC0415  # for Avro only
+            from rmq_spark.spark.schemas.avro_schema import avro_encoder, avro_schema_of  # noqa: PLC0415  # for Avro only
 
             fields: Any = self._fields
             write = avro_encoder(

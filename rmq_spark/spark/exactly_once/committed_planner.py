@@ -34,8 +34,7 @@ from rmq_spark.spark.errors import (
 from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, commits_options
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, BatchPace, MicroBatchPlanner
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
-from rmq_spark.spark.plan.partition_planner import batch_ranges
+from rmq_spark.spark.plan.partition_planner import OffsetRange, batch_ranges
 from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset, with_renamed_broker
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.message_queue import MessageQueue

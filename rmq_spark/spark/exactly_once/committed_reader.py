@@ -23,8 +23,7 @@ from rmq_spark.client.manifest import CommittedSpan, add_crc
 from rmq_spark.spark.errors import describe_queue, report_losses
 from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
-from rmq_spark.spark.plan.partition_planner import CountedRange, group_ranges
+from rmq_spark.spark.plan.partition_planner import CountedRange, OffsetRange, group_ranges
 from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup
 from rmq_spark.spark.read.partition_reader import RecordObserver, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of

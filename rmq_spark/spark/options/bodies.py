@@ -59,8 +59,7 @@ def read_body(options: OptionReader) -> BodyOptions:
     avro_schema: str | None = None
     try:
         if kind is BodyFormat.AVRO and '"record"' in text:
-            from rmq_spark.spark.schemas.avro_bodies import check_avro_schema  # noqa: PLC0415  # brings pyarrow
-            from rmq_spark.spark.schemas.avro_schema import spark_schema_of  # noqa: PLC0415  # the same
+            from rmq_spark.spark.schemas.avro_schema import check_avro_schema, spark_schema_of  # noqa: PLC0415  # brings pyarrow
 
             schema, avro_schema = spark_schema_of(text), text
             check_avro_schema(text)

@@ -39,8 +39,13 @@ from rmq_spark.spark.errors import CheckpointError, OptionError, isolation_misma
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, selects
 from rmq_spark.spark.options.start_positions import LATEST
 from rmq_spark.spark.plan.latest_offsets import LatestOffsets
-from rmq_spark.spark.plan.offset_ranges import Backlog, OffsetRange, rows_within_bytes, share_rows
-from rmq_spark.spark.plan.partition_planner import PartitionPlanner
+from rmq_spark.spark.plan.partition_planner import (
+    Backlog,
+    OffsetRange,
+    PartitionPlanner,
+    rows_within_bytes,
+    share_rows,
+)
 from rmq_spark.spark.plan.position_resolver import PositionResolver
 from rmq_spark.spark.plan.queue_identity import QueueIdentity, StoreTimeLookup, bounds_of
 from rmq_spark.spark.plan.source_offset import SourceOffset

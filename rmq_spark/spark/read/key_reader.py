@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.client.admin.lookups import FOREVER_MS
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
-from rmq_spark.spark.brokers.addresses import BrokerAddresses
+from rmq_spark.spark.brokers.fan_out import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
-from rmq_spark.spark.brokers.addresses import BrokerAddresses, instance_for
-from rmq_spark.spark.brokers.fan_out import is_unknown_queue
+from rmq_spark.spark.brokers.fan_out import BrokerAddresses, instance_for, is_unknown_queue
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
 from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

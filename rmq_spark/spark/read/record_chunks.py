@@ -22,11 +22,11 @@ from rmq_spark.client.reading.readable_chunks import (
     without_rolled_back,
 )
 from rmq_spark.errors import RecordError
-from rmq_spark.spark.brokers.addresses import BrokerAddresses
+from rmq_spark.spark.brokers.fan_out import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, mark_of
 from rmq_spark.spark.errors import describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 

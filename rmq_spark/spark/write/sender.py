@@ -44,16 +44,22 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.producer.tables.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.routing import RoutedRows, RowRouter
-from rmq_spark.spark.write.rows import ROW, RowPreparer, TaskReport, WriteTask
-from rmq_spark.spark.write.spans import SpanCollector
+from rmq_spark.spark.write.rows import (
+    ROW,
+    RoutedRows,
+    RowPreparer,
+    RowRouter,
+    SpanCollector,
+    TaskReport,
+    WriteTask,
+)
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
