@@ -70,7 +70,6 @@ def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
 
 
 def _available_ends(queues: QueueClient) -> Mapping[MessageQueue, int]:
-    """Return the end offsets of the queues whose brokers answer at once."""
     with suppress(BrokersAway, BrokersGone, ClientError):
         return queues.ends(queues.discover(), required=())
     return {}
@@ -156,7 +155,6 @@ def _preflight_client(
 
 
 def _tls_hint(error: NoNameServer, access: BrokerAccess) -> str:
-    """Return a hint at the TLS options that may fix a connection error."""
     if any(isinstance(each, TlsFailed) for each in error.tries):
         return (
             " (options: tlsCaFile for the authority to trust, tlsServerName for a name, "

@@ -65,8 +65,6 @@ def stream_reader(raw_options: Mapping[str, str], schema: StructType) -> DataSou
 
 
 class _BaseStreamReader(DataSourceStreamReader):
-    """The methods that the stream readers of all Spark releases share."""
-
     def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
         self._raw_options = dict(raw_options)
         self._schema = schema
@@ -128,7 +126,6 @@ class _BaseStreamReader(DataSourceStreamReader):
             self._instance.shutdown()
 
     def _latest_offset(self, start: dict[str, Any], limits: BatchLimits) -> dict[str, Any]:
-        """Return the end of the next batch; ``start`` itself if there is nothing to read."""
         at = self._parse_offset(start)
         end = self._batches.latest_offset(at, limits)
         self._batches.commit_progress(at)  # Spark asks from where all that is written ends

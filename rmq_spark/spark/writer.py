@@ -107,8 +107,6 @@ class TaskCommitMessage(WriterCommitMessage):
 
 
 class _TaskWriter:
-    """The checked options and columns of a sink, and the sending that all writers share."""
-
     def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
         self.options: WriteOptions = write_options(raw_options)
         self.columns: Sequence[SinkColumn] = check_sink_columns(
@@ -298,8 +296,6 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class _BaseStreamWriter(DataSourceStreamWriter):
-    """The methods that the stream writers of all Spark releases share."""
-
     def __init__(
         self, raw_options: Mapping[str, str], schema: StructType, *, overwrite: bool = False
     ) -> None:
@@ -412,7 +408,6 @@ def to_record_batches(
 
 
 def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
-    """Refuse streams that cannot be written exactly once."""
     if overwrite:
         raise OptionError(
             "delivery",
@@ -437,7 +432,6 @@ def _check_not_delayed(sink_columns: Sequence[SinkColumn]) -> None:
 
 
 def _check_has_keys(sink_columns: Sequence[SinkColumn]) -> None:
-    """Refuse row ids by key if there are no keys."""
     if not any(column.name == KEYS for column in sink_columns):
         raise OptionError(
             "rowIds",
@@ -454,7 +448,6 @@ def _task_context() -> TaskContext:
 
 
 def _staged_reports(messages: Sequence[WriterCommitMessage | None]) -> list[StagedReport]:
-    """Return the reports of the tasks that staged rows."""
     sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
     return [message.rows.staged for message in sent if message.rows.staged is not None]
 

@@ -135,7 +135,6 @@ def message_types() -> dict[str, DataType]:
 
 
 def _body_fields(body: BodyOptions) -> list[StructField]:
-    """Return the columns of bodies according to the options alone."""
     from pyspark.sql.types import StringType, StructField  # noqa: PLC0415  # for those only who need it
 
     if body.format is BodyFormat.TEXT:
@@ -162,7 +161,6 @@ def _body_fields(body: BodyOptions) -> list[StructField]:
 
 
 def _body_field_faults(field: StructField, body: BodyOptions) -> list[str]:
-    """Return the faults of a body field in a user's schema."""
     from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
 
     from rmq_spark.spark.schemas.schema_text import schema_faults  # noqa: PLC0415  # brings pyspark

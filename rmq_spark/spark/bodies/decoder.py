@@ -65,7 +65,6 @@ class MissingFieldsWarning:
 
 
 def _field_names(bodies: pa.Array) -> Iterator[Collection[str]]:
-    """Yield the field names of each body that is an object."""
     for body in bodies.to_pylist():
         try:
             value: Any = json.loads(body)
@@ -76,7 +75,6 @@ def _field_names(bodies: pa.Array) -> Iterator[Collection[str]]:
 
 
 def _list_names(names: Collection[str]) -> str:
-    """Return the alphabetically first names."""
     shown = [excerpt(name) for name in sorted(names)[:_LISTED_MAX]]
     return ", ".join([*shown, *(["..."] if len(names) > _LISTED_MAX else [])])
 

@@ -102,7 +102,6 @@ class BodyEncoder:
 
 
 def _check_row(row: Any, encode: Callable[[Any], bytes], partition: int, number: int) -> None:
-    """Raise an error that names a row, if that row cannot be encoded."""
     try:
         value = row.as_py()
         if value is not None:

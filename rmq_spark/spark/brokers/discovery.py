@@ -23,7 +23,6 @@ _log = logging.getLogger(__name__)
 
 
 def _brokers_of(topic: str, routes: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the brokers of a topic, or of any topic."""
     found = routes.values() if topic == ANY else [routes.get(topic, frozenset())]
     return frozenset().union(*found)
 
@@ -206,7 +205,6 @@ class QueueDiscovery:
         )
 
     def _named_brokers(self, topic: str) -> dict[str, str]:
-        """Return the brokers that options name for a topic, each with the option."""
         named = dict.fromkeys(self._options.selection.assigned.get(topic, {}), "assign")
         for each in (self._options.starting, self._options.ending):
             if each is not None:
@@ -321,7 +319,6 @@ def _unlisted_assigned(selection: Selection, found: Iterable[MessageQueue]) -> l
 
 
 def _queue_not_found(queue: MessageQueue, routed: Iterable[str]) -> OptionError:
-    """Return the error for a queue that its known broker does not have."""
     where = "" if queue.broker_name in routed else f": it is on {', '.join(sorted(routed))}"
     return OptionError(
         "assign",

@@ -61,8 +61,6 @@ It waits for nobody: a broker that is not connected is one that is away."""
 
 
 class _HeldPull(NamedTuple):
-    """A pull at a queue's end that its broker may be holding."""
-
     queue_offset: int
     sent_at: float
     response: Future[PullResult]

@@ -257,7 +257,6 @@ def check_single_queue(queues: Iterable[MessageQueue]) -> None:
 def _select_effective(
     state: CommitState, manifests: Sequence[tuple[int, CommitManifest]]
 ) -> tuple[CommitState, list[tuple[int, CommitManifest]]]:
-    """Return the state after manifests, and the manifests that count."""
     behind, offsets = state.apply((at, manifest.id) for at, manifest in manifests)
     counting = frozenset(offsets)
     return behind, [(at, manifest) for at, manifest in manifests if at in counting]
@@ -289,7 +288,6 @@ def _split_state(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:
 def _renamed_spans(
     manifests: Iterable[CommitManifest], names: Mapping[str, str]
 ) -> list[CommittedSpan]:
-    """Return the spans that manifests name, with brokers by their present names."""
     return [
         span._replace(queue=with_renamed_broker(span.queue, names))
         for manifest in manifests

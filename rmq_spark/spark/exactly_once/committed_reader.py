@@ -139,8 +139,6 @@ def read_spans(
 
 
 class _SpanCheck(RecordObserver):
-    """Compares the records of a span with what its manifest states."""
-
     def __init__(self, span: CommittedSpan) -> None:
         self._span = span
         self._crc = 0

@@ -174,8 +174,6 @@ def stage_rows(
 
 
 class _TaskStaging:
-    """The staging of one task's rows."""
-
     def __init__(
         self,
         options: WriteOptions,
@@ -267,7 +265,6 @@ class _TaskStaging:
                 self._sums = RowSums()
 
     def _has_gap(self, last: CommittedBatch | None) -> bool:
-        """Return whether the sink has committed neither this batch nor the one before."""
         return last is None or last.batch_id + 1 < self._batch.batch_id
 
 
@@ -461,7 +458,6 @@ def _commit_batch(
     batch: BatchRequestHeader,
     reports: Sequence[StagedReport],
 ) -> CommittedBatch:
-    """Commit a batch; return where the rows are that count in it."""
     topic = str(reports[0].topic)
     producer = producer_of(options)
     where = f"it is not known whether {manifest_id} counts"

@@ -64,7 +64,6 @@ _COUNT: Final = Kind(partial(whole_number, least=1))
 
 
 def _one_of(*words: str) -> Kind:
-    """Return the kind of an option that is one of some words, by default the first."""
     return Kind(one_of(*words), words[0])
 
 

@@ -256,7 +256,6 @@ class PositionResolver:
         return found
 
     def _nearest_offset(self, option: str, queue: MessageQueue, offset: int) -> int:
-        """Refuse an offset that a queue does not have, or return the nearest one."""
         start, end = self.starts[queue], self._current_ends[queue]
         if self._options.fail_on_data_loss:
             raise OptionError(

@@ -112,7 +112,6 @@ def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredM
 def _query_messages(
     addresses: BrokerAddresses, address: str, lookup: KeyLookup
 ) -> dict[int, StoredMessage]:
-    """Return the messages of a lookup from the broker at an address."""
     found: dict[int, StoredMessage] = {}
     seen: set[int] = set()
     end_ms = lookup.end_ms

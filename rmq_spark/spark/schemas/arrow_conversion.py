@@ -176,7 +176,6 @@ def _cast_leaf(found: pa.Array, path: str, cast: Cast, kind: pa.DataType) -> pa.
 
 
 def _first_misfit(found: pa.Array, cast: Cast, kind: pa.DataType) -> Any:
-    """Return the first value that cannot be cast; there must be one."""
     while len(found) > 1:
         middle = len(found) // 2
         first = found.slice(0, middle)

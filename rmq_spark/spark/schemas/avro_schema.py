@@ -174,7 +174,6 @@ def _to_field(field: Any, path: str, seen: dict[str, Any]) -> sql.StructField:
 
 
 def _required_member(schema: Any, key: str, path: str) -> Any:
-    """Return a required member of a schema, or raise an error that says where it is missing."""
     where = path or "the record"
     if not isinstance(schema, dict):
         raise ValueError(f"{where} is {excerpt(schema)}, which is no Avro schema")  # noqa: TRY004  # of a text
@@ -215,7 +214,6 @@ def _decimal(precision: Any, scale: Any, path: str) -> sql.DecimalType:
 
 
 def _named_schema(name: Any, path: str, seen: dict[str, Any]) -> Any:
-    """Return the schema of a name that was defined before."""
     if name == "null":
         raise ValueError(f"{path} is null alone, which no column can be")
     schema = seen.get(name, seen.get(str(name).rpartition(".")[2], path))

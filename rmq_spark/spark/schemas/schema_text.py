@@ -175,8 +175,6 @@ def _duplicate_names(schema: sql.StructType, *, is_top: bool) -> list[str]:
 
 
 class _DdlParser:
-    """Parses one DDL text from left to right."""
-
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, bool]] = []  # each with whether it can only be a name
         at = 0

@@ -174,7 +174,6 @@ class RowPreparer:
         return bodies
 
     def _texts(self, name: str, column: pa.Array) -> pa.Array:
-        """Return the keys or tags, with None for empty ones."""
         texts = column.cast(pa.string())
         if not has_no_separator(PROPERTY_SEPARATOR, texts):
             self._reject(
@@ -201,7 +200,6 @@ class RowPreparer:
         return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR))
 
     def _ids_from_keys(self, keys: pa.Array) -> pa.Array:
-        """Return the rows' ids by their keys, which must be unique."""
         self._reject(
             pc.is_null(keys),
             columns.KEYS,
@@ -272,7 +270,6 @@ class RowPreparer:
         )
 
     def _check_lengths(self, found: Mapping[str, Any]) -> None:
-        """Check that the properties of each message fit their 16-bit length."""
         total = np.zeros(len(found[columns.BODY]), np.int64)
         for name in (columns.KEYS, columns.TAGS):
             if name in found:
@@ -318,7 +315,6 @@ def _none_if_empty(texts: pa.Array) -> pa.Array:
 
 
 def _without_blanks(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
-    """Return the lists without nulls and empty strings."""
     kept = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)).astype(
         bool
     )
@@ -329,7 +325,6 @@ def _without_blanks(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
 
 
 def _with_ids(maps: pa.MapArray | None, ids: pa.Array) -> pa.MapArray:
-    """Return each row's properties, with its id added as the last."""
     count = len(ids)
     names = pa.repeat(ROW_ID, count)
     if maps is None or not len(maps.keys):
@@ -526,7 +521,6 @@ class RowRouter:
 def _split_by_code(
     rows: pa.RecordBatch, codes: npt.NDArray[Any]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each code, in their order."""
     if not len(codes):
         return
     if (codes == codes[0]).all():

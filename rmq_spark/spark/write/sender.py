@@ -194,7 +194,6 @@ class SendRetries:
 
 
 def _last_error(error: RocketPollError) -> RocketPollError:
-    """Return the error of the last attempt."""
     return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
 
 

@@ -53,7 +53,6 @@ def decode_body_in_steps(
 
 
 def _read(hint: Any, value: Any, path: JsonPath) -> _Steps:
-    """Read a value of a type from a JSON value."""
     if _remaining_values(value, VALUES_PER_STEP) > 0:
         return reader_of(hint)(value, path)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -80,7 +79,6 @@ def _read(hint: Any, value: Any, path: JsonPath) -> _Steps:
 
 
 def _write(hint: Any, value: Any) -> _Steps:
-    """Convert a value of a type to one that `fastjson.dumps` writes."""
     origin, arguments = get_origin(hint), get_args(hint)
     is_scalar = origin is None and not _is_body(hint)
     if is_scalar or _remaining_values(value, VALUES_PER_STEP) > 0:
@@ -111,7 +109,6 @@ def _is_body(hint: Any) -> bool:  # which narrows no type
 
 
 def _write_object_map(hint: Any, value: Mapping[Any, Any]) -> _Steps:
-    """Write a map with objects as keys, whose values are small."""
     write, pairs, pieces = writer_of(hint), iter(value.items()), []
     while some := dict(islice(pairs, VALUES_PER_STEP)):
         pieces.append(fastjson.dump_pairs(write(some)))

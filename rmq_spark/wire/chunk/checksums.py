@@ -110,7 +110,6 @@ def _reject(
 
 
 def _encode_checksums(crcs: Crcs) -> npt.NDArray[np.void]:
-    """Return many checksums in the form of `encode_checksum`."""
     byte_by_byte = crcs.astype(">u4").view(np.uint8)
     return _HEX_PIECES[byte_by_byte].view(_CHECKSUM)
 
@@ -118,7 +117,6 @@ def _encode_checksums(crcs: Crcs) -> npt.NDArray[np.void]:
 def _write_at(
     data: bytearray | npt.NDArray[np.uint8], positions: Positions, values: npt.NDArray[np.void]
 ) -> None:
-    """Write values of one width at these positions."""
     width = values.dtype.itemsize
     cells = np.ndarray((max(len(data) - width + 1, 0),), values.dtype, data, strides=(1,))
     cells[positions] = values

@@ -114,7 +114,6 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
 
 
 def _stored_bodies(input_columns: InputColumns) -> pa.BinaryArray:
-    """Return the bodies as the commit log stores them."""
     bodies = input_columns.array("body")
     sys_flags = np.broadcast_to(
         np.asarray(input_columns.numbers("sysFlag"), np.int32), input_columns.rows
@@ -177,7 +176,6 @@ def _topics(input_columns: InputColumns) -> tuple[Any, Any, Any]:
 
 
 def _hosts(input_columns: InputColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Return address and port, and whether they are IPv6."""
     value = _NO_HOST if input_columns.get(name) is None else input_columns.get(name)
     texts = None if isinstance(value, str) else input_columns.array(name).dictionary_encode()
     distinct = [value] if texts is None else texts.dictionary.to_pylist()

@@ -216,7 +216,6 @@ def property_maps(buffer: pa.Buffer, starts: Positions, lengths: Positions) -> p
 
 
 def _last_of_each_name(rows: Positions, names: pa.StringArray) -> Positions:
-    """Return the last position of each name in each row, in order."""
     codes = names.dictionary_encode()
     count = max(len(codes.dictionary), 1)
     row_and_name = rows * count + codes.indices.to_numpy(zero_copy_only=False)

@@ -57,7 +57,6 @@ def encode_locations(physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> b
 
 
 def _run_starts(starts: Positions, lengths: Positions) -> Positions:
-    """Return the records that start a run, without the first."""
     return np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
 
 

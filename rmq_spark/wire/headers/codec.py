@@ -117,7 +117,6 @@ class HeaderCodec(Generic[HeaderType]):
             return self._encode_checked(header)
 
     def _encode_checked(self, header: HeaderType) -> dict[str, str]:
-        """Encode any header; errors name the field that is wrong."""
         ext_fields: dict[str, str] = {}
         fields = zip(self._fields, self._writers, header, strict=True)
         for (key, _, needed, default), write, value in fields:
