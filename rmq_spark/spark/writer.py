@@ -48,6 +48,7 @@ from rmq_spark.spark.exactly_once.staged_commit import (
     check_stageable,
     commit_staged,
     next_batch_header,
+    stage_rows,
 )
 from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import DELAY_LEVEL, KEYS, SinkColumn, check_sink_columns
@@ -92,18 +93,9 @@ _SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query 
 class TaskCommitMessage(WriterCommitMessage):
     """The report of one task: the rows that it sent, and where they are stored."""
 
-    task: WriteTask
-    attempt: int
     rows: TaskReport
     manifest_id: ManifestId | None = None
     """Exactly once, what the rows are part of."""
-
-    @property
-    def row_ids(self) -> tuple[str, str] | None:
-        """The ids by position of the first and the last row; None if there are no rows."""
-        if not self.rows.row_count:
-            return None
-        return self.task.row_id(0), self.task.row_id(self.rows.row_count - 1)
 
 
 class _TaskWriter:
@@ -112,8 +104,13 @@ class _TaskWriter:
         self.columns: Sequence[SinkColumn] = check_sink_columns(
             schema, has_topic=self.options.topic is not None, body=self.options.body
         )
-        if self.options.row_ids is RowIds.KEYS:
-            _check_has_keys(self.columns)
+        names = {column.name for column in self.columns}
+        if self.options.row_ids is RowIds.KEYS and KEYS not in names:
+            raise OptionError(
+                "rowIds",
+                f"ids are to be made of column {KEYS}, and there is none: add it, as by "
+                f'.withColumn("{KEYS}", ...), with a value that no other row of a batch has',
+            )
         self._checkpoint = next(
             (text for name, text in raw_options.items() if name.lower() == _CHECKPOINT_OPTION), None
         )
@@ -122,8 +119,12 @@ class _TaskWriter:
             from rmq_spark.spark.bodies.encoder import BodyEncoder  # noqa: PLC0415  # brings pyarrow
 
             self.encoder = BodyEncoder(schema, self.options.body)
-        if self.options.is_exactly_once:
-            _check_not_delayed(self.columns)
+        if self.options.is_exactly_once and DELAY_LEVEL in names:
+            # Brokers store delayed rows elsewhere first, so that their place is unknown.
+            raise OptionError(
+                "delivery",
+                f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
+            )
 
     def send(
         self,
@@ -136,13 +137,11 @@ class _TaskWriter:
         if self.encoder is not None:
             batches = self.encoder.encode_batches(batches, task.partition)
         if batch is not None:
-            from rmq_spark.spark.exactly_once.staged_commit import stage_rows  # noqa: PLC0415  # brings pyarrow
-
             rows = stage_rows(self.options, self.columns, task, batches, batch, batch_manifest_id)
         else:
             rows = send_rows(self.options, self.columns, task, batches)
         manifest_id = batch_manifest_id if self.options.is_exactly_once else None
-        return TaskCommitMessage(task, _task_context().attemptNumber(), rows, manifest_id)
+        return TaskCommitMessage(rows, manifest_id)
 
     def send_batch_write(
         self,
@@ -160,10 +159,7 @@ class _TaskWriter:
         """
         context, name = _task_context(), self.options.write_name
         task = WriteTask(write_id, 0, context.partitionId())
-        query_id, batch_id = (
-            context.getLocalProperty(_QUERY_ID),
-            context.getLocalProperty(_BATCH_ID),
-        )
+        query_id, batch_id = map(context.getLocalProperty, (_QUERY_ID, _BATCH_ID))
         part_of = ManifestId(None, write_id, 0)
         if batch is not None and self.options.transaction is not None:
             part_of = ManifestId(batch.owner, batch.sink, batch.batch_id)
@@ -189,10 +185,7 @@ class _TaskWriter:
     def send_stream_batch(self, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
         """Send a task's rows of a streaming batch."""
         context = _task_context()
-        query_id, batch_id = (
-            context.getLocalProperty(_QUERY_ID),
-            context.getLocalProperty(_BATCH_ID),
-        )
+        query_id, batch_id = map(context.getLocalProperty, (_QUERY_ID, _BATCH_ID))
         if query_id is None or batch_id is None:
             raise WriteError(
                 f"this release of Spark does not tell a task its {_QUERY_ID} and {_BATCH_ID}"
@@ -419,24 +412,6 @@ def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
             "delivery",
             "exactly once a query is known again by its checkpoint: name it in option "
             "checkpointLocation, also where spark.sql.streaming.checkpointLocation is set",
-        )
-
-
-def _check_not_delayed(sink_columns: Sequence[SinkColumn]) -> None:
-    """Refuse delayed rows: brokers store them elsewhere first, so that their place is unknown."""
-    if any(column.name == DELAY_LEVEL for column in sink_columns):
-        raise OptionError(
-            "delivery",
-            f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
-        )
-
-
-def _check_has_keys(sink_columns: Sequence[SinkColumn]) -> None:
-    if not any(column.name == KEYS for column in sink_columns):
-        raise OptionError(
-            "rowIds",
-            f"ids are to be made of column {KEYS}, and there is none: add it, as by "
-            f'.withColumn("{KEYS}", ...), with a value that no other row of a batch has',
         )
 
 

@@ -74,7 +74,9 @@ def test_a_body_that_is_no_record_is_a_bad_one(body, said):
 
 def test_a_value_that_no_column_of_the_type_holds_is_a_bad_one():
     schema = {"type": "record", "name": "any", "fields": [{"name": "id", "type": ["null", "int"]}]}
-    with pytest.raises(RecordFault, match=r"fits the columns .*70000 too large"):
+    with pytest.raises(
+        RecordFault, match=r"its id: needed a value .* int16 holds, found 70000 .*too large"
+    ):
         rows([body_of({"id": 70_000}, schema)], "id SMALLINT", "avro")
 
 

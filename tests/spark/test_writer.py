@@ -15,7 +15,7 @@ from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.rows import ROW_ID, TaskReport, WriteTask
+from rmq_spark.spark.write.rows import ROW_ID, TaskReport
 from rmq_spark.spark.writer import BatchWriter, TaskCommitMessage, to_record_batches
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -43,17 +43,13 @@ def test_rows_become_columns_of_the_kinds_that_they_have():
 
 
 SENT = TaskCommitMessage(
-    WriteTask("w", 0, 1),
-    0,
-    TaskReport(3, 50, 0, (CommittedSpan(MessageQueue("T", "a", 2), 7, 3, 0, 0),)),
+    TaskReport(3, 50, 0, (CommittedSpan(MessageQueue("T", "a", 2), 7, 3, 0, 0),))
 )
 
 
 def test_a_task_reports_which_rows_it_sent_and_where():
     again = pickle.loads(pickle.dumps(SENT))  # noqa: S301  # what Spark does
     assert again == SENT
-    assert again.row_ids == ("w:0:1:0", "w:0:1:2")
-    assert TaskCommitMessage(WriteTask("w", 0, 1), 0, TaskReport(0, 0, 0)).row_ids is None
 
 
 def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketpoll_topic, caplog):

@@ -271,8 +271,20 @@ class AvroBodies:
         try:
             return pa.array(records, self._kind)
         except (pa.ArrowException, *_DECODE_ERRORS) as error:
-            needed = "a record that fits the columns of bodySchema"
-            raise BodyFault("", needed, f"{excerpt(records[0])} ({error})") from error
+            raise _find_misfit(records[0], self._kind, error) from error
+
+
+def _find_misfit(record: Any, kind: pa.StructType, error: Exception) -> BodyFault:
+    """Return the fault of the first field that its column cannot hold; of the record if unknown."""
+    for field in kind if isinstance(record, dict) else ():
+        value = record.get(field.name)
+        try:
+            pa.array([value], field.type)
+        except (pa.ArrowException, *_DECODE_ERRORS) as misfit:
+            needed = f"a value that a column of type {field.type} holds"
+            return BodyFault(field.name, needed, f"{excerpt(value)} ({misfit})")
+    needed = "a record that fits the columns of bodySchema"
+    return BodyFault("", needed, f"{excerpt(record)} ({error})")
 
 
 def check_avro_schema(text: str) -> None:
