@@ -100,9 +100,8 @@ class RecordFault(SparkError):
     def __str__(self) -> str:
         return (
             f"the message at offset {self.queue_offset} of {describe_queue(self.queue)} cannot be "
-            "read: "
-            f"{self.problem}. Set option onBadRecord to null for a row without its body, or to "
-            "skip to leave it out"
+            f"read: {self.problem}. Set option onBadRecord to null for a row without its body, or "
+            "to skip to leave it out"
         )
 
 
@@ -145,9 +144,8 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
     def __str__(self) -> str:
         return (
             f"no name server knows broker {', '.join(self.broker_names)} any more; they know "
-            f"{', '.join(self.known_brokers)}. If it is down, start it, and then this query; if "
-            "it has "
-            f'another name now, say so in option brokerNames, as {{"{self.broker_names[0]}": '
+            f"{', '.join(self.known_brokers)}. If it is down, start it, and then this query; if it "
+            f'has another name now, say so in option brokerNames, as {{"{self.broker_names[0]}": '
             '"new name"}'
         )
 

@@ -92,8 +92,8 @@ def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
                 raise OptionError(
                     "isolation",
                     f"there is no topic {topic}: nothing was written with option delivery set to "
-                    "exactly_once yet. Write first, let a stream wait with option waitForTopic, "
-                    "or leave this out",
+                    "exactly_once yet. Write first, let a stream wait with option waitForTopic, or "
+                    "leave this out",
                 ) from None
             return {}
 

@@ -49,8 +49,8 @@ def source_schema(options: ReadOptions) -> str | StructType:
     if not of_body:
         raise OptionError(
             "bodySchema",
-            f"bodyFormat={options.body.format.value} needs what bodies hold: give it as "
-            '"id BIGINT, name STRING", or by .schema(...)',
+            f'bodyFormat={options.body.format.value} needs what bodies hold: give it as "id '
+            'BIGINT, name STRING", or by .schema(...)',
         )
     by_name: dict[str, StructField] = {
         name: StructField(name, message_types()[name])

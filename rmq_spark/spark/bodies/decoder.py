@@ -55,8 +55,8 @@ class MissingFieldsWarning:
             return
         self._is_done = True
         _log.warning(
-            "no field of bodySchema is in %d bodies of %s, whose columns are all null: "
-            "the schema has %s, and the bodies %s",
+            "no field of bodySchema is in %d bodies of %s, whose columns are all null: the schema "
+            "has %s, and the bodies %s",
             len(bodies),
             topic,
             _list_names(self._names),

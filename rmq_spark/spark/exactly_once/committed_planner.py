@@ -249,8 +249,7 @@ def check_single_queue(queues: Iterable[MessageQueue]) -> None:
             "isolation",
             f"topic {there[0].topic} has {len(there)} queues, from {describe_queue(there[0])} to "
             f"{describe_queue(there[-1])}: batches are in order in one only. Delete those that no "
-            "sink "
-            "writes to",
+            "sink writes to",
         )
 
 

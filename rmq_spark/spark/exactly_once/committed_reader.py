@@ -169,14 +169,14 @@ class _SpanCheck(RecordObserver):
         """A description of the loss, if the check has failed."""
         queue, first, count, *_ = self._span
         which = (
-            f"{describe_queue(queue)} has other messages at offsets {first} to "
-            f"{first + count - 1} than"
+            f"{describe_queue(queue)} has other messages at offsets {first} to {first + count - 1} "
+            "than"
         )
         if self._unreadable:
             return (
                 f"{which} those that were committed, or damaged ones: {self._unreadable} of them "
-                "cannot be read, and the others are not known to be those without; none of them "
-                "is read"
+                "cannot be read, and the others are not known to be those without; none of them is "
+                "read"
             )
         return (
             f"{which} those that were committed, or not all of them: some have expired, it was "

@@ -253,8 +253,8 @@ class CommitOrder:
             same, another = "a write of the same name", "writeName"
         raise WriteError(
             f"{batch} does not count: query {last.query_id} with {same} has committed batch "
-            f"{last.batch_id} to {self._queue.topic}, so that batches seem to begin again. "
-            "If the checkpoint was deleted, put it back. If both queries are to write, give each a "
+            f"{last.batch_id} to {self._queue.topic}, so that batches seem to begin again. If the "
+            "checkpoint was deleted, put it back. If both queries are to write, give each a "
             f"{another} of its own. To begin again on purpose, set another {another}: what was "
             "written stays, and what the query reads again counts again"
         )
@@ -325,8 +325,8 @@ def _manifest_sums(manifest: CommitManifest) -> tuple[int, int, int]:
 # ---- the commits topic, and the manifests in it
 
 _CREATE_HINT: Final = (
-    "make it with one queue on one broker, as with "
-    "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {0} -r 1 -w 1"
+    "make it with one queue on one broker, as with mqadmin updateTopic -n ADDRESS -b BROKER:PORT "
+    "-t {0} -r 1 -w 1"
 )
 _FIRST_PAUSE_SECONDS: Final = 0.001
 """The first pause for a manifest to be seen: RocketMQ shows what is stored some ms later."""
@@ -478,8 +478,8 @@ def _not_visible_error(
     if not has_commits_topic(options, manifest.topic):
         return WriteError(
             f"{manifest.id} does not count for isolation=committed: topic {queue.topic} was "
-            f"deleted behind its manifest; {_CREATE_HINT.format(queue.topic)}, and start the "
-            "query again"
+            f"deleted behind its manifest; {_CREATE_HINT.format(queue.topic)}, and start the query "
+            "again"
         )
     return WriteError(
         f"it is not known whether {manifest.id} counts: its manifest was stored at offset "

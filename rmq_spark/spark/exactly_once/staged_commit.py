@@ -288,10 +288,9 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
         raise WriteError(
             f"sink {sink} belongs to {_describe_owner(last.owner)}, which has committed batch "
             f"{last.batch_id}, and this is {_describe_owner(owner)}. If both are to write, set "
-            "option "
-            "sinkName to a name of its own. If the checkpoint was deleted, put it back. To begin "
-            "again on purpose, so that what the query reads again is written again, set a new "
-            f"sinkName or run {_forget_command(sink)}"
+            "option sinkName to a name of its own. If the checkpoint was deleted, put it back. To "
+            "begin again on purpose, so that what the query reads again is written again, set a "
+            f"new sinkName or run {_forget_command(sink)}"
         )
     if last.batch_id <= batch_id:
         return
@@ -302,11 +301,10 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
             "each of those that write at the same time. Nothing of this one is visible"
         )
     raise WriteError(
-        f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this "
-        "is batch "
-        f"{batch_id}: either another driver goes on with the checkpoint, then end this one; or the "
-        "checkpoint is an older copy, then put the newest back. To have rows written again on "
-        "purpose, set another checkpointLocation, and set another sinkName or run "
+        f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this is "
+        f"batch {batch_id}: either another driver goes on with the checkpoint, then end this one; "
+        "or the checkpoint is an older copy, then put the newest back. To have rows written again "
+        "on purpose, set another checkpointLocation, and set another sinkName or run "
         f"{_forget_command(sink)}"
     )
 

@@ -90,14 +90,14 @@ def _format_and_column(options: OptionReader) -> tuple[BodyFormat, str | None]:
             import_module("fastavro")
         except ImportError as error:
             raise SetUpError(
-                "bodyFormat=avro needs the module fastavro, here and where tasks run: "
-                'pip install "rocketpoll[avro]"'
+                "bodyFormat=avro needs the module fastavro, here and where tasks run: pip install "
+                '"rocketpoll[avro]"'
             ) from error
     column = options.text("bodyColumn")
     if column is not None and kind is BodyFormat.BINARY:
         raise OptionError(
             "bodyColumn",
-            "it is for bodyFormat json, avro and text, found binary: set bodyFormat, or leave "
-            "this out",
+            "it is for bodyFormat json, avro and text, found binary: set bodyFormat, or leave this "
+            "out",
         )
     return kind, None if column is None else column.strip()

@@ -121,7 +121,7 @@ def sink_name_of(
     if not _SINK_NAME.fullmatch(name.strip()) or len(whole) > _SINK_NAME_CHARS_MAX:
         raise OptionError(
             "sinkName",
-            f"needed are letters, digits and any of _ - ., with the namespace at most "
+            "needed are letters, digits and any of _ - ., with the namespace at most "
             f"{_SINK_NAME_CHARS_MAX} of them, found {name!r}",
         )
     return whole
@@ -291,8 +291,8 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
     if ending is not None and ending.common == OffsetPosition(EARLIEST):
         raise OptionError(
             ending.option,
-            "a read cannot end at the earliest offset: there would be nothing; give "
-            "latest, a time or offsets",
+            "a read cannot end at the earliest offset: there would be nothing; give latest, a time "
+            "or offsets",
         )
     selection = _selection(options, namespace)
     is_committed = options["isolation"] == "committed"
@@ -407,8 +407,8 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
             read = ", ".join(sorted(selection.topics))
             raise OptionError(
                 each.option,
-                f"it names {', '.join(strangers)}, but the topics read are {read}: "
-                f"correct it, or name it in option {selection.option}",
+                f"it names {', '.join(strangers)}, but the topics read are {read}: correct it, or "
+                f"name it in option {selection.option}",
             )
 
 
@@ -442,8 +442,8 @@ def _limits(options: OptionReader) -> BatchLimits:
     if rows is not None and rows_min is not None and rows_min > rows:
         raise OptionError(
             "minOffsetsPerTrigger",
-            f"it is above maxOffsetsPerTrigger ({rows_min} and {rows}): lower it, or "
-            "raise the other",
+            f"it is above maxOffsetsPerTrigger ({rows_min} and {rows}): lower it, or raise the "
+            "other",
         )
     if "maxTriggerDelay" in options.names and rows_min is None:
         raise OptionError(

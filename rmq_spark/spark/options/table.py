@@ -287,8 +287,8 @@ class OptionReader:
             if not uses & OPTIONS[known].uses:
                 raise OptionError(
                     known,
-                    f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}: "
-                    "leave it out",
+                    f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}: leave it "
+                    "out",
                 )
             right = OPTIONS[known].alias_of
             if right is None or not uses & OPTIONS[right].uses:

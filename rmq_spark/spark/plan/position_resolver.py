@@ -51,9 +51,8 @@ class LoadSnapshot(NamedTuple):
         A queue that is new, or whose broker did not answer at `load()`, ends where it ends now.
         """
         losses = [
-            f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at "
-            f"{end} now: its "
-            "messages are lost, or the topic was deleted and made again. Call load() again"
+            f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at {end} "
+            "now: its messages are lost, or the topic was deleted and made again. Call load() again"
             for queue, end in found.items()
             if end < self.ends.get(queue, 0)
         ]
@@ -128,8 +127,8 @@ class PositionResolver:
             more = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
             raise OptionError(
                 positions.option,
-                f"it does not say where {named}{more} are: name every queue, or the others by "
-                '"*": -2 (earliest) or -1 (latest)',
+                f'it does not say where {named}{more} are: name every queue, or the others by "*": '
+                "-2 (earliest) or -1 (latest)",
             )
         by_time = self._by_time(positions.option, wanted, is_start=is_start)
         by_group = self._by_group(positions.option, wanted)
@@ -261,8 +260,7 @@ class PositionResolver:
             raise OptionError(
                 option,
                 f"{describe_queue(queue)} has the offsets from {start} to {end}, not {offset}; "
-                "correct it, "
-                "or set failOnDataLoss to false to take the nearest",
+                "correct it, or set failOnDataLoss to false to take the nearest",
             )
         return end if offset > end else start
 

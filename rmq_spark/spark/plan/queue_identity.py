@@ -281,8 +281,7 @@ def bounds_of(
 def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQueue:
     return ReplacedQueue(
         f"{describe_queue(queue)} is not the one that was read: {how} it was read; the topic was "
-        "deleted "
-        "and made again, or its broker was put back from an older copy",
+        "deleted and made again, or its broker was put back from an older copy",
         since_ms,
     )
 
@@ -290,8 +289,7 @@ def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQue
 def _describe_missing(position: MessagePosition, stored_ms: int) -> str:
     return (
         f"{describe_queue(position.queue)} has no message at offset {position.queue_offset} any "
-        "more, and one of "
-        f"{stored_ms} ms was to be read there"
+        f"more, and one of {stored_ms} ms was to be read there"
     )
 
 

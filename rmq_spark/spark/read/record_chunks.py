@@ -145,9 +145,8 @@ def _check_identity(
             what = "is another"
         raise QueueRecreated(
             f"{describe_queue(offset_range.queue)} is not the one of which the batch was planned: "
-            "its message at "
-            f"offset {last.queue_offset} {what}, and was stored at {planned_ms} ms then; the topic "
-            "was deleted and made again"
+            f"its message at offset {last.queue_offset} {what}, and was stored at {planned_ms} ms "
+            "then; the topic was deleted and made again"
         )
 
 

@@ -279,9 +279,8 @@ class RowPreparer:
         if len(total) and total.max() > PROPERTIES_BYTES_SENT_MAX:
             row = int(total.argmax())
             problem = (
-                f"with keys and tags they take {total[row]} bytes, and "
-                f"{PROPERTIES_BYTES_SENT_MAX} is the most that RocketMQ leaves for them: put some "
-                "into the body"
+                f"with keys and tags they take {total[row]} bytes, and {PROPERTIES_BYTES_SENT_MAX} "
+                "is the most that RocketMQ leaves for them: put some into the body"
             )
             raise RowError(self._task.partition, self._first_row + row, columns.PROPERTIES, problem)
 
