@@ -166,6 +166,6 @@ OF_WRITES = [
     ),
     (
         {"bodySchema": "id BIGINT"},
-        ("bodySchema: it is of no use to the sink: leave it out"),
+        ("bodySchema: it has no meaning for the sink: leave it out"),
     ),
 ]

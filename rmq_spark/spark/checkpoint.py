@@ -74,8 +74,8 @@ class CheckpointFiles:
         for path in paths:
             if not path.is_file():  # to open a pipe would be to wait
                 raise CheckpointError(
-                    f"{path} is no file, and Spark makes only files there: take it away, and look "
-                    "what has put it there"
+                    f"{path} is not a file, and Spark creates only files there: remove it, and "
+                    "find out what created it"
                 )
         return {
             int(path.name): path.read_text(encoding="utf-8", errors="replace") for path in paths
@@ -132,7 +132,7 @@ def read_checkpoint(
     texts = files.offsets()
     if texts is None:
         raise CheckpointError(
-            f"{files.root} is no checkpoint of a query: it has no folder 'offsets'"
+            f"{files.root} is not the checkpoint of a query: it has no folder 'offsets'"
         )
     if not texts:
         raise CheckpointError(f"{files.root} holds no batch yet")
@@ -179,7 +179,7 @@ def starting_offsets(
     if source not in batch.offsets:
         ours = ", ".join(map(str, batch.offsets)) or "none"
         raise CheckpointError(
-            f"source {source} of batch {batch.batch_id} is none of rocketpoll's; these are: {ours}"
+            f"source {source} of batch {batch.batch_id} is not one of rocketpoll; these are: {ours}"
         )
     return json.dumps(batch.offsets[source].to_json()["offsets"])
 

@@ -149,7 +149,7 @@ def _preflight_client(
             topic_option, f"{error}{_topic_hint(instance, error.topic, namespace)}"
         ) from None
     except ClientError as error:
-        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from None
+        raise OptionError("namesrvAddr", f"a name server returned no routes: {error}") from None
     finally:
         instance.shutdown()
 

@@ -86,7 +86,7 @@ _DRIVER_CHARS: Final = 24
 _CALL_CHARS: Final = 16
 _PROCESS_ID: Final = uuid.uuid4().hex
 _CHECKPOINT_OPTION: Final = "checkpointlocation"
-_SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query goes on"
+_SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query continues"
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class _TaskWriter:
         query_id, batch_id = map(context.getLocalProperty, (_QUERY_ID, _BATCH_ID))
         if query_id is None or batch_id is None:
             raise WriteError(
-                f"this release of Spark does not tell a task its {_QUERY_ID} and {_BATCH_ID}"
+                f"this release of Spark does not give a task its {_QUERY_ID} and {_BATCH_ID}"
             )
         sink = self.options.sink_name
         if batch_id == "0":  # later, brokers that cannot be reached are waited for
@@ -281,7 +281,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Log that some tasks failed, and the rows that others sent (which stay) or staged."""
         self._task_writer.abort(messages)
         _log.warning(
-            "write %s was given up: %s%s",
+            "write %s was aborted: %s%s",
             self._write_id,
             _summarize(messages),
             "" if _staged_reports(messages) else "; what was sent stays",
@@ -316,11 +316,11 @@ class _BaseStreamWriter(DataSourceStreamWriter):
         """Log that a batch failed or was stopped; Spark retries it when the query continues."""
         self._task_writer.abort(messages)
         stays = (
-            "it is staged again when the query goes on"
+            "it is staged again when the query continues"
             if _staged_reports(messages)
             else _SENT_ROWS_STAY
         )
-        _log.warning("batch %d was given up: %s; %s", batchId, _summarize(messages), stays)
+        _log.warning("batch %d was aborted: %s; %s", batchId, _summarize(messages), stays)
 
 
 class StreamRowWriter(_BaseStreamWriter):
@@ -404,13 +404,13 @@ def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
     if overwrite:
         raise OptionError(
             "delivery",
-            "output mode complete sends all rows with each batch, so that none is there once: use "
-            "append, or foreachBatch with a write of what has changed",
+            "output mode complete sends all rows with each batch, so that none is written just "
+            "once: use append, or foreachBatch with a write of what has changed",
         )
     if not any(name.lower() == _CHECKPOINT_OPTION for name in raw_options):
         raise OptionError(
             "delivery",
-            "exactly once a query is known again by its checkpoint: name it in option "
+            "exactly once a query is recognized by its checkpoint: name it in option "
             "checkpointLocation, also where spark.sql.streaming.checkpointLocation is set",
         )
 
@@ -442,6 +442,6 @@ def _summarize(messages: Sequence[WriterCommitMessage | None]) -> str:
             place += ", or were committed before"
     return (
         f"{count} rows, {size} bytes, of {len(sent)} tasks {place}"
-        + (f", behind {retries} retries" if retries else "")
-        + (f", {unknown} tasks have not said what they sent" if unknown else "")
+        + (f", after {retries} retries" if retries else "")
+        + (f", {unknown} tasks have not reported what they sent" if unknown else "")
     )

@@ -271,7 +271,7 @@ class FrameReader:
                 "frame length",
                 at=0,
                 needed=f"4 to {self._frame_bytes_max - _LENGTH_WORD_BYTES}",
-                found=Verbatim(f"{length}: the other side speaks TLS, and this one does not")
+                found=Verbatim(f"{length}: the peer speaks TLS, and this side does not")
                 if is_tls
                 else length,
             )

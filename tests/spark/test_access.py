@@ -60,7 +60,7 @@ def test_a_client_without_checks_is_made_and_warns(caplog):
     [
         (
             {"tlsCaFile": CA},
-            "tlsCaFile: it means nothing without tls=true: give that, too, or leave this out",
+            "tlsCaFile: it has no effect without tls=true: set that, or leave this out",
         ),
         ({"tls": "false", "tlsVerify": "false"}, "tlsVerify: it means nothing without tls=true"),
         ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),

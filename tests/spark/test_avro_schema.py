@@ -61,7 +61,7 @@ def test_types_of_avro_are_columns(kind, found):
         ("{", "this is no JSON"),
         ('{"type": "string"}', "needed an Avro schema of a record"),
         (field(["int", "string"]), "x is a union of 2 types, and a column has one"),
-        (field("Other"), "x is 'Other', which is neither Avro's nor said before"),
+        (field("Other"), "x is 'Other', which is neither Avro's nor defined before"),
         (field("null"), "x is null alone, which no column can be"),
         (field(5), "x is 5, which is no Avro schema"),
         (field({"type": "enum", "name": "E"}), "x lacks 'symbols': "),

@@ -80,7 +80,7 @@ def test_what_contradicts_itself_is_refused_in_one_line(kind, schema, more, said
 
 def test_a_sink_takes_its_schema_from_its_columns():
     given = {"namesrvAddr": "localhost:9876", "bodyFormat": "json", "bodySchema": "id INT"}
-    with pytest.raises(OptionError, match="bodySchema: it is of no use to the sink"):
+    with pytest.raises(OptionError, match="bodySchema: it has no meaning for the sink"):
         write_options(given)
 
 

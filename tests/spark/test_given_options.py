@@ -32,8 +32,8 @@ def test_a_topic_to_write_to_is_another_option_than_one_to_read():
         ({"bootstrap.servers": "h:9092"}, READ, "that is Kafka's; here it is namesrvAddr"),
         ({"kafka.auto.offset.reset": "x"}, READ, "that is Kafka's; here it is startingOffsets"),
         ({"includeHeaders": "true"}, READ, "that is Kafka's; here it is columns"),
-        ({"rowIds": "true"}, READ, "it is of no use to the source"),
-        ({"columns": "body"}, frozenset([Use.SINK]), "it is of no use to the sink"),
+        ({"rowIds": "true"}, READ, "it has no meaning for the source"),
+        ({"columns": "body"}, frozenset([Use.SINK]), "it has no meaning for the sink"),
         ({"topic": "T", "subscribe": "T"}, READ, "it is given as topic, too: keep one"),
     ],
 )

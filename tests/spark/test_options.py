@@ -82,10 +82,10 @@ def test_a_name_that_is_no_option_is_refused_with_the_nearest(name, hint):
 
 
 def test_options_of_the_other_side_are_refused():
-    assert "option startingOffsets: it is of no use to the sink" in refused(
+    assert "option startingOffsets: it has no meaning for the sink" in refused(
         {**NEEDED, "startingOffsets": "earliest"}, write_options
     )
-    assert "option producerGroup: it is of no use to the source" in refused(
+    assert "option producerGroup: it has no meaning for the source" in refused(
         {**NEEDED, "producerGroup": "P"}
     )
 

@@ -70,7 +70,10 @@ def read(source, topic):
                     "it is namesrvAddr"
                 ),
             ),
-            ({"producerGroup": "G"}, "producerGroup: it is of no use to the source: leave it out"),
+            (
+                {"producerGroup": "G"},
+                "producerGroup: it has no meaning for the source: leave it out",
+            ),
             ({"columns": "body,Body"}, "columns: body is named twice: keep one"),
             (
                 {"namesrvAddr": "localhost"},
@@ -118,7 +121,7 @@ def read(source, topic):
             ),
             (
                 {"startingOffsets": "group"},
-                "startingOffsets: it says group: name the group in option consumerGroup",
+                "startingOffsets: group needs the name of a consumer group: set option",
             ),
             (
                 {"startingOffsets": "yesterday"},

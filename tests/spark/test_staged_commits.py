@@ -162,7 +162,7 @@ def test_an_abort_that_nobody_answers_is_only_logged(monkeypatch, made, tmp_path
     sink.writer().abort(sent, 0)
     assert "keeps what was staged until the next commit" in caplog.text
     body, staged = sent[0].rows.body_bytes, sent[0].rows.staged.staged_bytes
-    said = f"batch 0 was given up: 1 rows, {body} bytes, of 1 tasks were staged in {staged} bytes"
+    said = f"batch 0 was aborted: 1 rows, {body} bytes, of 1 tasks were staged in {staged} bytes"
     assert said in caplog.text
 
 

@@ -117,7 +117,7 @@ def _encode_json(row: Any) -> bytes:
 def _json_number(value: Any) -> Any:
     if isinstance(value, Decimal):
         return orjson.Fragment(format(value, "f"))
-    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _converter_of(kind: pa.DataType, *, is_json: bool) -> Converter | None:

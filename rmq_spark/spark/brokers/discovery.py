@@ -79,7 +79,7 @@ class QueueDiscovery:
         except (*CONNECTION_FAULTS, BrokerRefused) as error:
             if at is None:
                 raise
-            _log.warning("no name server says where the queues are now: %s", error)
+            _log.warning("refreshing the queues failed, continuing with those known: %s", error)
             return self._known
         self._discovered_at = self._clock()
         self._known = frozenset(found)

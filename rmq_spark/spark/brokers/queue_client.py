@@ -188,7 +188,7 @@ class QueueClient:
             clock,
             options.suspend_ms,
         )
-        self._commit_outages = OutageLog("takes no new offset of the group")
+        self._commit_outages = OutageLog("committing the group's offset of")
 
     def discover(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
         """Return all readable queues, refreshed when due, or at once if ``is_forced``."""
@@ -383,8 +383,7 @@ class QueueClient:
             if asked and not timer.sleep_or_expire():
                 for place in asked:
                     _log.warning(
-                        "the message at offset %d of %s cannot be read, and is taken for one that "
-                        "is not there",
+                        "the message at offset %d of %s cannot be read, and counts as missing",
                         *(place.queue_offset, describe_queue(place.queue)),
                     )
                 break

@@ -180,6 +180,6 @@ class _SpanCheck(RecordObserver):
             )
         return (
             f"{which} those that were committed, or not all of them: some have expired, it was "
-            "made again or put back from an older copy, or its broker has lost what was not "
+            "recreated or restored from an older copy, or its broker has lost what was not "
             "flushed; none of them is read"
         )

@@ -74,19 +74,18 @@ _log = logging.getLogger(__name__)
 _DUPLICATE_WRITE_ADVICE: Final = (
     "If this is the same write, run again, it counts already: leave it out, or have it write the "
     "same rows. If it is another write, set option writeName to a name of its own. Spark Connect, "
-    "and a thread of your own, do not tell a write of foreachBatch which batch it is part of: have "
-    "the number of the batch in its name"
+    "and a thread of your own, do not tell a write of foreachBatch which batch it is part of: put "
+    "the number of the batch into its name"
 )
 CONCURRENT_DRIVERS_ADVICE: Final = (
-    "Another driver goes on with this checkpoint, or with a copy of it: end one of the two, and "
-    "start the other one's program again. To have both write, give one a new checkpoint: what that "
-    "query reads again counts again. If the checkpoint was only moved, start the query once where "
-    "it was"
+    "Another driver uses this checkpoint, or a copy of it. Stop one of the two, and restart the "
+    "other. To let both write, give one a new checkpoint: what it reads again counts again. If the "
+    "checkpoint was only moved, run the query once from its old location"
 )
 _ROWS_CHANGED: Final = (
     "%s counts in %s with the rows that it had first, and has others now: these are in no batch. "
     "That is right if the query gives other rows whenever it runs a batch again. If not, an older "
-    "copy of its checkpoint was put back: put the latest back. With another checkpointLocation the "
+    "copy of its checkpoint was restored: restore the latest. With another checkpointLocation the "
     "query is another one, and what it reads again counts again"
 )
 _LATEST_MANIFESTS: Final = 8
@@ -219,8 +218,8 @@ class CommitOrder:
         if batch.batch_id < last:
             raise WriteError(
                 f"{batch} does not count: batch {last} of the query is in {self._queue.topic} "
-                "already. The checkpoint is an older copy, or another driver has gone on from it. "
-                "Put the latest checkpoint back. With another checkpointLocation the query is "
+                "already. The checkpoint is an older copy, or another driver has continued from "
+                "it. Restore the latest checkpoint. With another checkpointLocation the query is "
                 "another one, and what it reads again counts again"
             )
 
@@ -253,10 +252,10 @@ class CommitOrder:
             same, another = "a write of the same name", "writeName"
         raise WriteError(
             f"{batch} does not count: query {last.query_id} with {same} has committed batch "
-            f"{last.batch_id} to {self._queue.topic}, so that batches seem to begin again. If the "
-            "checkpoint was deleted, put it back. If both queries are to write, give each a "
-            f"{another} of its own. To begin again on purpose, set another {another}: what was "
-            "written stays, and what the query reads again counts again"
+            f"{last.batch_id} to {self._queue.topic}, so batch numbers start over. If the "
+            f"checkpoint was deleted, restore it. If both queries write, give each a {another} of "
+            f"its own. To start over on purpose, set another {another}: what was written stays, "
+            "and what the query reads again counts again"
         )
 
     def _find_manifests(
@@ -270,11 +269,13 @@ class CommitOrder:
                 if not self._retry_timer.sleep_or_expire(error):
                     raise WriteError(
                         f"it is not known whether {batch} counts: it cannot be seen in "
-                        f"{self._queue.topic} what was committed before: {error}; see that the "
+                        f"{self._queue.topic} what was committed before: {error}; check that the "
                         "broker runs, or raise option retryTimeoutMs"
                     ) from error
             except ClientError as error:
-                _log.info("nobody says what was committed before %s: %s", batch, error)
+                _log.info(
+                    "cannot look up what was committed before %s, continuing: %s", batch, error
+                )
                 return []
             else:
                 self._retry_timer.reset()
@@ -325,7 +326,7 @@ def _manifest_sums(manifest: CommitManifest) -> tuple[int, int, int]:
 # ---- the commits topic, and the manifests in it
 
 _CREATE_HINT: Final = (
-    "make it with one queue on one broker, as with mqadmin updateTopic -n ADDRESS -b BROKER:PORT "
+    "create it with one queue on one broker, as with mqadmin updateTopic -n ADDRESS -b BROKER:PORT "
     "-t {0} -r 1 -w 1"
 )
 _FIRST_PAUSE_SECONDS: Final = 0.001
@@ -382,8 +383,8 @@ def _create_topic(
         instance.api.admin.create_topic(instance.routes.master_address(name), config)
     except ClientError as error:
         raise WriteError(
-            f"topic {commits}, by whose messages batches count, is not there, and {name} does not "
-            f"make it: {error}; {_CREATE_HINT.format(commits)}"
+            f"topic {commits}, by whose messages batches count, does not exist, and {name} does "
+            f"not create it: {error}; {_CREATE_HINT.format(commits)}"
         ) from error
     for other in others:
         try:
@@ -394,8 +395,8 @@ def _create_topic(
     timer = _lookup_timer(options, commits)
     while not _find_commits_queues(instance, commits):
         if not timer.sleep_or_expire():
-            raise WriteError(f"topic {commits} was made on {name}, and no name server knows it")
-    _log.info("topic %s was made on %s", commits, name)
+            raise WriteError(f"topic {commits} was created on {name}, but no name server knows it")
+    _log.info("topic %s was created on %s", commits, name)
 
 
 def commit(
@@ -469,7 +470,7 @@ def _wait_until_visible(
             if not timer.sleep_or_expire():
                 raise _not_visible_error(options, manifest, queue, queue_offset)
     except ClientError as error:
-        _log.info("nobody says whether %s is seen yet: %s", manifest.id, error)
+        _log.info("cannot check whether %s is visible yet, continuing: %s", manifest.id, error)
 
 
 def _not_visible_error(
@@ -478,15 +479,15 @@ def _not_visible_error(
     if not has_commits_topic(options, manifest.topic):
         return WriteError(
             f"{manifest.id} does not count for isolation=committed: topic {queue.topic} was "
-            f"deleted behind its manifest; {_CREATE_HINT.format(queue.topic)}, and start the query "
-            "again"
+            f"deleted after its manifest was stored; {_CREATE_HINT.format(queue.topic)}, and start "
+            "the query again"
         )
     return WriteError(
         f"it is not known whether {manifest.id} counts: its manifest was stored at offset "
         f"{queue_offset} of topic {queue.topic}, and is not seen there. {queue.broker_name} has "
         "lost it, or is busy with batches of other sinks for longer than option retryTimeoutMs "
-        "says, or the topic was made again. A query that is started again, and a write of the same "
-        "name, counts once"
+        "says, or the topic was recreated. Restart the query, or repeat the write under its name: "
+        "it counts once"
     )
 
 
@@ -502,15 +503,15 @@ def _commits_queue(options: WriteOptions, commits: str) -> MessageQueue:
             queues = _find_commits_queues(instance, commits)
         except ClientError as error:
             if not timer.sleep_or_expire(error):
-                raise WriteError(f"topic {commits} cannot be looked for: {error}") from error
+                raise WriteError(f"topic {commits} cannot be looked up: {error}") from error
             continue
         if queues:
             timer.reset()
             return queues[0]
         if not timer.sleep_or_expire("no name server knows its queue"):
             raise WriteError(
-                f"no name server knows the queue of topic {commits}: see that its broker runs; if "
-                "the topic was deleted, or this query has not written exactly once before, "
+                f"no name server knows the queue of topic {commits}: check that its broker runs; "
+                "if the topic was deleted, or this query has not written exactly once before, "
                 f"{_CREATE_HINT.format(commits)}"
             )
 

@@ -114,9 +114,9 @@ def renamed_sink_error(
     committed_by, option, text = setting
     return WriteError(
         f"{manifest_id} counts in {topic} already, by {committed_by}; sink {options.sink_name} "
-        "knows nothing of it, and its rows would be seen twice. Start the query once more as it "
-        f'was, with .option("{option}", "{text}") and .trigger(availableNow=True): then its '
-        "checkpoint is behind that batch, and the option can be changed"
+        "does not know it, and its rows would be seen twice. Start the query once more as it was, "
+        f'with .option("{option}", "{text}") and .trigger(availableNow=True): then its checkpoint '
+        "is past that batch, and the option can be changed"
     )
 
 
@@ -135,8 +135,8 @@ STAGING_REMEDIES: Final = (
     (
         SystemBusy,
         (
-            "let it be smaller batches, as by maxOffsetsPerTrigger at the source, or raise the "
-            "broker's maxStagedBytes, or option retryTimeoutMs"
+            "make batches smaller, as by maxOffsetsPerTrigger at the source, or raise the broker's "
+            "maxStagedBytes, or option retryTimeoutMs"
         ),
     ),
     *(each for each in REMEDIES if each[0] is not SystemBusy),
@@ -288,24 +288,23 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
         raise WriteError(
             f"sink {sink} belongs to {_describe_owner(last.owner)}, which has committed batch "
             f"{last.batch_id}, and this is {_describe_owner(owner)}. If both are to write, set "
-            "option sinkName to a name of its own. If the checkpoint was deleted, put it back. To "
-            "begin again on purpose, so that what the query reads again is written again, set a "
-            f"new sinkName or run {_forget_command(sink)}"
+            "option sinkName to a name of its own. If the checkpoint was deleted, restore it. To "
+            "start over on purpose and write again what the query reads again, set a new sinkName "
+            f"or run {_forget_command(sink)}"
         )
     if last.batch_id <= batch_id:
         return
     if owner == BATCH_WRITES_OWNER:
         raise WriteError(
-            f"another batch write of sink {sink} was committed while this one was under way: of a "
-            "sink one is written at a time. Write it again, or set option sinkName, to a name for "
-            "each of those that write at the same time. Nothing of this one is visible"
+            f"another batch write of sink {sink} was committed in the meantime, and a sink takes "
+            "one write at a time. None of these rows is visible. Write them again, or set option "
+            "sinkName to a name for each of the concurrent writes"
         )
     raise WriteError(
         f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this is "
-        f"batch {batch_id}: either another driver goes on with the checkpoint, then end this one; "
-        "or the checkpoint is an older copy, then put the newest back. To have rows written again "
-        "on purpose, set another checkpointLocation, and set another sinkName or run "
-        f"{_forget_command(sink)}"
+        f"batch {batch_id}. If another driver uses the checkpoint, stop this one. If the "
+        "checkpoint is an older copy, restore the latest. To have rows written again on purpose, "
+        f"set another checkpointLocation, and set another sinkName or run {_forget_command(sink)}"
     )
 
 
@@ -330,8 +329,8 @@ def check_supports_staging(producer: Producer, broker_name: str) -> str:
     address = producer.instance.routes.master_address(broker_name)
     if Extension.STAGED_BATCHES not in producer.instance.api.agreement(address).extensions:
         raise WriteError(
-            f"broker {broker_name} at {address} knows no staged batches, as RocketMQ does not, nor "
-            f"do releases of rocketpoll before 0.2: {_MANIFESTS_ADVICE}"
+            f"broker {broker_name} at {address} does not support staged batches, as RocketMQ and "
+            f"rocketpoll before 0.2 do not: {_MANIFESTS_ADVICE}"
         )
     return address
 
@@ -479,8 +478,8 @@ def _commit_batch(
                 if last is not None:
                     check_order(batch, last)
             raise WriteError(
-                f"{manifest_id} does not count, and nobody sees a row of it: {error}. Run again, "
-                "it is staged again"
+                f"{manifest_id} does not count, and none of its rows is visible: {error}. Run it "
+                "again"
             ) from error
         except ClientError as error:
             retries.wait_or_raise(error, topic)
@@ -491,9 +490,9 @@ def _commit_batch(
         check_order(batch, last)
     if last is None or last.batch_id != batch.batch_id:
         raise WriteError(
-            f"{name} told tasks that {manifest_id} is committed, and knows nothing of it now: was "
-            "its store put back from an older copy? Nothing more of this batch was made visible; "
-            "run it again"
+            f"{name} reported {manifest_id} as committed, and does not know it now: its store may "
+            "have been restored from an older copy. No other rows of this batch are visible. Run "
+            "it again"
         )
     return last
 

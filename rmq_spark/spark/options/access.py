@@ -110,7 +110,7 @@ def _tls(options: OptionReader) -> TlsSettings | None:
         for name in _TLS_OPTIONS.values():
             if options.text(name) is not None:
                 raise OptionError(
-                    name, "it means nothing without tls=true: give that, too, or leave this out"
+                    name, "it has no effect without tls=true: set that, or leave this out"
                 )
         return None
     from rmq_spark.client.transport.tls.client import ssl_context  # noqa: PLC0415  # brings OpenSSL

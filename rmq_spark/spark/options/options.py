@@ -287,7 +287,9 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
     group = options.get("consumerGroup", partial(_group, namespace=namespace))
     for each in (starting, ending):
         if each is not None and each.uses_group and group is None:
-            raise OptionError(each.option, "it says group: name the group in option consumerGroup")
+            raise OptionError(
+                each.option, "group needs the name of a consumer group: set option consumerGroup"
+            )
     if ending is not None and ending.common == OffsetPosition(EARLIEST):
         raise OptionError(
             ending.option,

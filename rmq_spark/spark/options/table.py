@@ -197,7 +197,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _STREAM, "how often new queues and topics are looked for", Kind(whole_number, 5_000)
     ),
     "availableNow": Option(
-        _STREAM, "ends at what is there at the start: Trigger.AvailableNow on Spark 4.0, 4.1", _OFF
+        _STREAM,
+        "ends at what is available at the start: Trigger.AvailableNow on Spark 4.0, 4.1",
+        _OFF,
     ),
     # how rows are written
     "producerGroup": Option(_SINK, "the group in whose name is sent"),
@@ -287,8 +289,8 @@ class OptionReader:
             if not uses & OPTIONS[known].uses:
                 raise OptionError(
                     known,
-                    f"it is of no use to the {'sink' if Use.SINK in uses else 'source'}: leave it "
-                    "out",
+                    f"it has no meaning for the {'sink' if Use.SINK in uses else 'source'}: leave "
+                    "it out",
                 )
             right = OPTIONS[known].alias_of
             if right is None or not uses & OPTIONS[right].uses:

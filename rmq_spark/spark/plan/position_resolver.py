@@ -52,7 +52,7 @@ class LoadSnapshot(NamedTuple):
         """
         losses = [
             f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at {end} "
-            "now: its messages are lost, or the topic was deleted and made again. Call load() again"
+            "now: its messages are lost, or the topic was deleted and recreated. Call load() again"
             for queue, end in found.items()
             if end < self.ends.get(queue, 0)
         ]
@@ -241,7 +241,7 @@ class PositionResolver:
             return {}
         group = self._options.consumer_group
         if group is None:
-            raise OptionError("consumerGroup", f"{option} says group: name it")
+            raise OptionError("consumerGroup", f"{option} is group, which needs its name: set it")
         found: dict[MessageQueue, int] = {}
         for queue, offset in self._queues.committed_offsets(otherwise, group).items():
             if offset is None:
@@ -271,6 +271,6 @@ def _check_awaited_topic(positions: Positions, topic: str) -> None:
         if isinstance(each, OffsetPosition) and each.offset > 0:
             raise OptionError(
                 positions.option,
-                f"topic {topic} is not there yet, and is read from its first message on: needed 0, "
+                f"topic {topic} does not exist yet, and is read from its first message: needed 0, "
                 f"earliest or latest for it, found {each.offset}",
             )

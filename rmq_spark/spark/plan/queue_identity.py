@@ -109,7 +109,7 @@ class QueueIdentity:
             if go_on[queue] == bounds[queue].next_offset:
                 where = "none was stored after those that were read"
             elif since[queue] == _FROM_THE_FIRST_MS:
-                where = "nothing tells which were read, as its clock had been ahead: all are read"
+                where = "which were read is unknown, because its clock was ahead: all are read"
             elif since[queue] == positions[queue].stored_ms:
                 where = f"those stored then or later begin at offset {go_on[queue]}: all are read"
             found[queue] = Discontinuity(
@@ -281,7 +281,7 @@ def bounds_of(
 def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQueue:
     return ReplacedQueue(
         f"{describe_queue(queue)} is not the one that was read: {how} it was read; the topic was "
-        "deleted and made again, or its broker was put back from an older copy",
+        "deleted and recreated, or its broker was restored from an older copy",
         since_ms,
     )
 

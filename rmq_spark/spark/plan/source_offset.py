@@ -46,8 +46,8 @@ _NEWER_VERSION: Final = (
     "run it with the release that has written it, or a newer one"
 )
 _FOREIGN_OFFSET: Final = (
-    "the checkpoint's offset is none of rocketpoll's ({why}): {found}. Give the query its own "
-    "checkpointLocation, or start anew with another"
+    "the checkpoint's offset is not one of rocketpoll ({why}): {found}. Give the query its own "
+    "checkpointLocation, or start again with another"
 )
 
 

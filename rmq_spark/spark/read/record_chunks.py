@@ -146,7 +146,7 @@ def _check_identity(
         raise QueueRecreated(
             f"{describe_queue(offset_range.queue)} is not the one of which the batch was planned: "
             f"its message at offset {last.queue_offset} {what}, and was stored at {planned_ms} ms "
-            "then; the topic was deleted and made again"
+            "then; the topic was deleted and recreated"
         )
 
 

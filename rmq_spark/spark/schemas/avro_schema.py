@@ -178,7 +178,7 @@ def _required_member(schema: Any, key: str, path: str) -> Any:
     if not isinstance(schema, dict):
         raise ValueError(f"{where} is {excerpt(schema)}, which is no Avro schema")  # noqa: TRY004  # of a text
     if key not in schema:
-        raise ValueError(f"{where} lacks {key!r}: {excerpt(schema)}")
+        raise ValueError(f"{where} has no {key!r}: {excerpt(schema)}")
     return schema[key]
 
 
@@ -218,7 +218,7 @@ def _named_schema(name: Any, path: str, seen: dict[str, Any]) -> Any:
         raise ValueError(f"{path} is null alone, which no column can be")
     schema = seen.get(name, seen.get(str(name).rpartition(".")[2], path))
     if schema is path:
-        raise ValueError(f"{path} is {name!r}, which is neither Avro's nor said before")
+        raise ValueError(f"{path} is {name!r}, which is neither Avro's nor defined before")
     if schema is None:
         raise ValueError(f"{path} is {name} within itself, which no column can be")
     return schema
@@ -263,7 +263,7 @@ class AvroBodies:
         except _DECODE_ERRORS as error:
             raise BodyFault("", "Avro of the schema", f"{excerpt(body)} ({error!r})") from error
         if stream.tell() != len(body):
-            left = f"{len(body) - stream.tell()} bytes behind it"
+            left = f"{len(body) - stream.tell()} bytes after it"
             raise BodyFault("", "one Avro record of the schema", left)
         return found
 
@@ -303,7 +303,8 @@ def _import_fastavro() -> Any:
         import fastavro  # noqa: PLC0415  # an extra: for those only who have Avro
     except ImportError as error:
         raise SetUpError(
-            f'the Python of tasks, {sys.executable}, lacks fastavro: pip install "rocketpoll[avro]"'
+            f"the Python of tasks, {sys.executable}, has no fastavro: pip install "
+            '"rocketpoll[avro]"'
         ) from error
     return fastavro
 

@@ -169,7 +169,7 @@ class RowPreparer:
             pc.greater(lengths, self._body_bytes_max),
             columns.BODY,
             f"it has over {self._body_bytes_max} bytes: shorten or split it; where the broker's "
-            "maxMessageSize is higher, say so in option maxMessageBytes",
+            "maxMessageSize is higher, set option maxMessageBytes",
         )
         return bodies
 
@@ -179,8 +179,7 @@ class RowPreparer:
             self._reject(
                 pc.match_substring(texts, PROPERTY_SEPARATOR),
                 name,
-                "it has the character \\x02, which RocketMQ keeps apart properties with: replace "
-                "it",
+                "it has the character \\x02, which separates properties in RocketMQ: replace it",
             )
         return _none_if_empty(texts)
 
@@ -191,9 +190,7 @@ class RowPreparer:
         is_bad = pc.match_substring(keys, KEY_SEPARATOR)
         if pc.any(is_bad).as_py():
             row = pc.list_parent_indices(lists)[pc.index(is_bad, True).as_py()].as_py()
-            problem = (
-                "a key in the array has a space, which is what keys are kept apart with: replace it"
-            )
+            problem = "a key in the array has a space, which separates keys: replace it"
             raise RowError(self._task.partition, self._first_row + row, columns.KEYS, problem)
         if pc.any(pc.or_kleene(pc.is_null(keys), pc.equal(pc.binary_length(keys), 0))).as_py():
             lists = _without_blanks(lists, keys)
@@ -244,8 +241,7 @@ class RowPreparer:
                 self._reject_property(
                     pc.equal(names, name),
                     offsets,
-                    f"name {name} means something to RocketMQ: use column {column_name}, or leave "
-                    "it out",
+                    f"RocketMQ reserves the name {name}: use column {column_name}, or leave it out",
                 )
         separated = pc.or_(
             pc.match_substring(names, NAME_VALUE_SEPARATOR),
@@ -253,7 +249,7 @@ class RowPreparer:
         )
         separated = pc.or_kleene(separated, pc.match_substring(values, PROPERTY_SEPARATOR))
         problem = (
-            "a name or a value has a character \\x01 or \\x02, which RocketMQ keeps them apart with"
+            "a name or a value has a character \\x01 or \\x02, which separate them in RocketMQ"
         )
         self._reject_property(separated, offsets, f"{problem}: replace it")
         has_none = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=True)
@@ -513,7 +509,7 @@ class RowRouter:
             "chosen"
         )
         if meant:
-            problem = f"{which} is on several brokers: say in column brokerName which one is meant"
+            problem = f"{which} is on several brokers: name one of them in column brokerName"
         raise RowError(self._partition, row, columns.QUEUE_ID, problem)
 
 

@@ -87,7 +87,7 @@ REMEDIES: Final[Remedies] = (
     ),
     (
         (NoPermission, TopicNotUsable),
-        "let the topic be written (perm 6), or the user of option accessKey write to it",
+        "make the topic writable (perm 6), or let the user of option accessKey write to it",
     ),
     (TopicNotFound, _CREATE_TOPIC),
     (RouteNotFound, _CREATE_TOPIC),
@@ -95,8 +95,8 @@ REMEDIES: Final[Remedies] = (
     (
         TRANSIENT_ERRORS,
         (
-            "see that brokers and name servers of option namesrvAddr run, or raise option "
-            "retryTimeoutMs"
+            "check that the brokers and the name servers of option namesrvAddr run, or raise "
+            "option retryTimeoutMs"
         ),
     ),
 )

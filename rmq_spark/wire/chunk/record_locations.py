@@ -76,7 +76,7 @@ def decode_located(data: Buffer) -> LocatedRecords:
         raise RecordError("placed records", at=0, needed="the number of runs", found=view)
     (count,) = _COUNT.unpack_from(view)
     if not 0 <= count <= len(view) // _RUN.itemsize:
-        raise RecordError("placed records", at=0, needed="as many runs as it says", found=count)
+        raise RecordError("placed records", at=0, needed="as many runs as it states", found=count)
     sizes_at = _COUNT.size + count * _RUN.itemsize
     told, records = decode_sized_chunk(view[sizes_at:])
     sizes = np.asarray(told, np.int32)
