@@ -17,7 +17,7 @@ OF_READS = [
         (
             "bodySchema: needed a type that bodies can have (string, boolean, tinyint, "
             "smallint, int, bigint, float, double, decimal(p,s), date, timestamp, "
-            "timestamp_ntz, binary, struct<...>, array<...> and map<string,...>) behind "
+            "timestamp_ntz, binary, struct<...>, array<...> and map<string,...>) after "
             "'id', found 'BIGINTS': 'id BIGINTS'"
         ),
     ),

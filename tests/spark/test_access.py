@@ -62,7 +62,7 @@ def test_a_client_without_checks_is_made_and_warns(caplog):
             {"tlsCaFile": CA},
             "tlsCaFile: it has no effect without tls=true: set that, or leave this out",
         ),
-        ({"tls": "false", "tlsVerify": "false"}, "tlsVerify: it means nothing without tls=true"),
+        ({"tls": "false", "tlsVerify": "false"}, "tlsVerify: it has no effect without tls=true"),
         ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),
         ({"tls": "true", "tlsVerify": "no"}, "tlsVerify: needed true or false, found 'no'"),
         (

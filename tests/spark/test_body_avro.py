@@ -58,7 +58,7 @@ def test_a_schema_of_sparks_is_that_of_fields_that_can_be_null():
         (b"\x02", "needed Avro of the schema"),
         (
             body_of(VALUE, ORDER) + b"x",
-            "needed one Avro record of the schema, found 1 bytes behind",
+            "needed one Avro record of the schema, found 1 bytes after",
         ),
         (b"\x00\x08\x00\x00", "needed Avro of the schema"),
     ],

@@ -49,7 +49,7 @@ def test_they_travel_to_tasks():
             "avro",
             '{"type": "record", "name": "A"}',
             {},
-            "option bodySchema: the record lacks 'fields'",
+            "option bodySchema: the record has no 'fields'",
         ),
         (
             "avro",

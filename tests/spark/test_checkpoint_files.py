@@ -56,7 +56,7 @@ def test_one_of_another_file_system_is_read_by_a_session(spark, checkpoint):
     assert read_checkpoint(location, spark) == read_checkpoint(checkpoint)
     assert starting_offsets(location, spark=spark) == starting_offsets(checkpoint)
     with pytest.raises(
-        CheckpointError, match=r"viewfs://away/queries/none is no checkpoint of a query"
+        CheckpointError, match=r"viewfs://away/queries/none is not the checkpoint of a query"
     ):
         read_checkpoint("viewfs://away/queries/none", spark)
     with pytest.raises(CheckpointError, match=r"nowhere://x/offsets cannot be read: .*nowhere"):

@@ -220,7 +220,7 @@ def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
     ("code", "remedy", "tries"),
     [
         (13, "set option maxMessageBytes to the broker's maxMessageSize", 1),
-        (16, "let the topic be written (perm 6)", 3),
+        (16, "make the topic writable (perm 6)", 3),
         (17, "create the topic, as with mqadmin updateTopic", 3),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_broker_that_cannot_be_reached_is_waited_for_as_long_as_is_said():
         write(options, {"body": ["a"]})
     problem = refused(options, {"body": ["b"]}, clock=clock)
     assert 1 < clock.now - Clock().now < 4
-    assert "see that brokers and name servers of option namesrvAddr run" in problem
+    assert "check that the brokers and the name servers of option namesrvAddr run" in problem
 
 
 def test_a_topic_that_nobody_makes_is_an_error_at_once():
@@ -296,7 +296,7 @@ def test_bodies_over_four_megabytes_go_where_the_broker_takes_them():
         broker.create_topic("T")
         body = "x" * (5 * 1024 * 1024)
         with pytest.raises(
-            RowError, match="where the broker's maxMessageSize is higher, say so in option"
+            RowError, match="where the broker's maxMessageSize is higher, set option"
         ):
             write(options_of(broker.address), {"body": [body]})
         write(options_of(broker.address, maxMessageBytes="8m"), {"body": [body]})

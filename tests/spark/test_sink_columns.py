@@ -59,7 +59,7 @@ def test_what_the_source_gives_can_be_written_again():
             "column value is Kafka's, here it is body: .withColumnRenamed('value', 'body')",
         ),
         ("body string, queueId int, shardingKey string", "both choose the queue: drop one of them"),
-        ("body string, brokerName string", "drop it, or add queueId"),
+        ("body string, brokerName string", "needs column queueId"),
     ],
 )
 def test_what_cannot_be_written_is_refused_with_what_to_do(ddl, problem):

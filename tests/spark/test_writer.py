@@ -61,10 +61,10 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     writer.commit([SENT, SENT])
     assert "6 rows, 100 bytes, of 2 tasks are in 1 queues" in caplog.text
     writer.commit([SENT, replace(SENT, rows=SENT.rows._replace(retries=3))])
-    assert "of 2 tasks are in 1 queues, behind 3 retries" in caplog.text
+    assert "of 2 tasks are in 1 queues, after 3 retries" in caplog.text
     writer.abort([SENT, None])
     assert (
-        "was given up: 3 rows, 50 bytes, of 1 tasks are in 1 queues, 1 tasks have not said what"
+        "was aborted: 3 rows, 50 bytes, of 1 tasks are in 1 queues, 1 tasks have not reported what"
         in caplog.text
     )
     assert "what was sent stays" in caplog.text
@@ -72,7 +72,7 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     writer.commit([SENT], 8)
     writer.abort([None], 9)
     assert "batch 8: 3 rows" in caplog.text
-    assert "batch 9 was given up" in caplog.text
+    assert "batch 9 was aborted" in caplog.text
 
 
 def test_a_writer_needs_columns_that_fit_and_a_task_to_write_in(
