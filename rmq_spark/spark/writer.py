@@ -93,6 +93,7 @@ _SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query 
 class TaskCommitMessage(WriterCommitMessage):
     """The report of one task: the rows that it sent, and where they are stored."""
 
+    task: WriteTask
     rows: TaskReport
     manifest_id: ManifestId | None = None
     """Exactly once, what the rows are part of."""
@@ -141,7 +142,7 @@ class _TaskWriter:
         else:
             rows = send_rows(self.options, self.columns, task, batches)
         manifest_id = batch_manifest_id if self.options.is_exactly_once else None
-        return TaskCommitMessage(rows, manifest_id)
+        return TaskCommitMessage(task, rows, manifest_id)
 
     def send_batch_write(
         self,

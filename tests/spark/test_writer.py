@@ -43,7 +43,8 @@ def test_rows_become_columns_of_the_kinds_that_they_have():
 
 
 SENT = TaskCommitMessage(
-    TaskReport(3, 50, 0, (CommittedSpan(MessageQueue("T", "a", 2), 7, 3, 0, 0),))
+    WriteTask("w", 0, 1),
+    TaskReport(3, 50, 0, (CommittedSpan(MessageQueue("T", "a", 2), 7, 3, 0, 0),)),
 )
 
 
