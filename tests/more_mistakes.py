@@ -17,7 +17,7 @@ OF_READS = [
         (
             "bodySchema: needed a type that bodies can have (string, boolean, tinyint, "
             "smallint, int, bigint, float, double, decimal(p,s), date, timestamp, "
-            "timestamp_ntz, binary, struct<...>, array<...> and map<string,...>) behind "
+            "timestamp_ntz, binary, struct<...>, array<...> and map<string,...>) after "
             "'id', found 'BIGINTS': 'id BIGINTS'"
         ),
     ),
@@ -166,6 +166,6 @@ OF_WRITES = [
     ),
     (
         {"bodySchema": "id BIGINT"},
-        ("bodySchema: it is of no use to the sink: leave it out"),
+        ("bodySchema: it has no meaning for the sink: leave it out"),
     ),
 ]

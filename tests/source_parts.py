@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pyspark.sql import types
 
 from rmq_spark.client.message import Message
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.plan.micro_batch_planner import MicroBatchPlanner

@@ -25,7 +25,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.read_bounds import ReadRange
 from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.errors import BodyError
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rocketpoll import (

@@ -36,13 +36,12 @@ from rmq_spark.spark.bodies.decoder import MissingFieldsWarning
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.options.start_positions import parse_positions
 from rmq_spark.spark.plan.source_offset import SourceOffset
-from rmq_spark.spark.schemas.avro_bodies import avro_encoder
-from rmq_spark.spark.schemas.avro_schema import avro_schema_of
-from rmq_spark.spark.schemas.columns import check_columns, duplicate_column_faults
+from rmq_spark.spark.schemas.avro_schema import avro_encoder, avro_schema_of
+from rmq_spark.spark.schemas.columns import check_columns, duplicates
 from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
 from rmq_spark.wire.bodies import fastjson
-from rmq_spark.wire.bodies.body_codec import decode_body
+from rmq_spark.wire.bodies.body_codec import decode_body, unknown_members
 from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
@@ -50,7 +49,6 @@ from rmq_spark.wire.bodies.configs import (
 )
 from rmq_spark.wire.bodies.incremental_codec import decode_body_in_steps
 from rmq_spark.wire.bodies.stats import ConsumeStats
-from rmq_spark.wire.bodies.unknown_members import unknown_members
 from rmq_spark.wire.chunk import RecordChunk, chunk_columns
 from rmq_spark.wire.compression import uncompress_body
 from rmq_spark.wire.flags import MessageSysFlag
@@ -605,7 +603,7 @@ TEXTS = {
     "columns of a schema": (
         lambda n: parse_schema(", ".join(f"a{at} INT" for at in range(n)) + ", a0 INT"),
         4_000,
-        duplicate_column_faults,
+        lambda schema: duplicates(schema.fieldNames()),
     ),
     "fields of a schema": (
         lambda n: ", ".join(f"a{at} INT" for at in range(n)) + ", a0 INT",

@@ -18,8 +18,8 @@ from rmq_spark.client.consumer.rebalance.rebalance_service import (
 )
 from rmq_spark.client.errors import RequestTimeout
 from rmq_spark.client.instance.routes import Routes
-from rmq_spark.spark.brokers.addresses import instance_for
 from rmq_spark.spark.brokers.discovery import QueueDiscovery
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rocketpoll.broker.metrics.exposition import Exposition, GaugeFamily, MetricSample

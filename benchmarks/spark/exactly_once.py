@@ -27,10 +27,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.spark.process_tree import tree_cpu_seconds
-from rmq_spark.client.manifest import CommittedSpan, ManifestId
+from rmq_spark.client.manifest import ManifestId
 from rmq_spark.spark.exactly_once.manifest_commit import commit, create_commits_topic
-from rmq_spark.spark.exactly_once.staged_commit import commit_staged
-from rmq_spark.spark.exactly_once.staging import stage_rows
+from rmq_spark.spark.exactly_once.staged_commit import commit_staged, stage_rows
 from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
 from rmq_spark.spark.write.rows import WriteTask
@@ -154,7 +153,7 @@ def _committed(broker: EmbeddedBroker, count: int) -> dict[str, list[Took]]:
             if options.sink_name is None:
                 spans = send_rows(options, columns, task, [rows]).spans
                 began = Took.now()
-                commit(anew, named, [each for each in spans if isinstance(each, CommittedSpan)])
+                commit(anew, named, spans)
             else:
                 staged = stage_rows(options, columns, task, [rows], batch, named).staged
                 began = Took.now()

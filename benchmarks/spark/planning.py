@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner

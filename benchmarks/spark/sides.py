@@ -27,7 +27,7 @@ from benchmarks.spark.jars import bring_jars
 from benchmarks.spark.process_tree import tree_cpu_seconds
 from benchmarks.spark.tasks import schema_of
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import DEFAULT_COLUMNS
 from rocketpoll import Admin, EmbeddedBroker, Producer

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from benchmarks.spark.process_tree import embedded_broker, process_cpu_seconds
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.wire.chunk import COLUMNS

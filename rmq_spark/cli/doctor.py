@@ -27,7 +27,7 @@ from rmq_spark.cli.shell.output import write_text
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, find_java, has_pyspark, java_fault
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
 from rmq_spark.errors import RocketPollError, format_count
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import read_options, write_options

@@ -15,32 +15,26 @@ from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError, describe_queue
 from rmq_spark.spark.exactly_once.committed_planner import ManifestReader, plan_batch_read
-from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans
+from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_task, task_partitions
 from rmq_spark.spark.options.options import ReadOptions, commits_options, read_options
 from rmq_spark.spark.options.start_positions import EARLIEST, LATEST, OffsetPosition
 from rmq_spark.spark.options.table import Use
-from rmq_spark.spark.plan.offset_ranges import OffsetRange, divide_ranges
-from rmq_spark.spark.plan.partition_planner import align_to_messages, group_ranges, last_position
+from rmq_spark.spark.plan.partition_planner import (
+    OffsetRange,
+    align_to_messages,
+    divide_ranges,
+    last_position,
+)
 from rmq_spark.spark.plan.position_resolver import LoadSnapshot, PositionResolver
 from rmq_spark.spark.preflight import check_filter
-from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups, read_key_lookup
-from rmq_spark.spark.read.partition_reader import read_range
-from rmq_spark.spark.schemas.columns import arrow_schema_of
+from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class BatchInputPartition(InputPartition):
-    """The input partition of one task of a batch read: the ranges that it reads, in order."""
-
-    def __init__(self, ranges: Sequence[OffsetRange | KeyLookup | SpanGroup]) -> None:
-        super().__init__(ranges)
-        self.ranges = ranges
 
 
 class BatchReader(DataSourceReader):
@@ -68,50 +62,32 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._snapshot = snapshot
 
-    def partitions(self) -> list[InputPartition]:  # a list: Spark refuses other sequences
+    def partitions(self) -> list[InputPartition]:
         """Return the tasks of the read."""
         instance = instance_for(self._options.access)
         try:
             found = self._plan_ranges(instance)
         finally:
             instance.shutdown()
-        return [
-            BatchInputPartition(pieces)
-            for pieces in group_ranges(found, self._options.partitions_max)
-        ]
+        return task_partitions(found, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; if there are no tasks, Spark passes a partition of its own."""
-        if not isinstance(partition, BatchInputPartition):
-            return
-        schema = arrow_schema_of(self._schema)
-        for piece in partition.ranges:
-            if isinstance(piece, KeyLookup):
-                yield from read_key_lookup(self._options, schema, piece)
-            elif isinstance(piece, SpanGroup):
-                yield from read_spans(self._options, schema, piece)
-            else:
-                yield from read_range(self._options, schema, piece)
+        return read_task(self._options, self._schema, partition)
 
     def _plan_ranges(
         self, instance: ClientInstance
     ) -> Sequence[OffsetRange | KeyLookup | SpanGroup]:
         if self._options.is_committed:
-            return _plan_committed(self._options, instance, self._snapshot)
+            by_commits = commits_options(self._options)
+            queues = QueueClient(by_commits, instance)
+            places = _plan_queue_ranges(by_commits, queues, self._snapshot)
+            return plan_batch_read(self._options, ManifestReader(by_commits, queues), places)
         queues = QueueClient(self._options, instance)
         check_filter(self._options, instance, queues)
         if self._options.key is not None:
             return plan_key_lookups(self._options, queues)
         return _plan_queue_ranges(self._options, queues, self._snapshot)
-
-
-def _plan_committed(
-    options: ReadOptions, instance: ClientInstance, snapshot: LoadSnapshot | None
-) -> list[SpanGroup]:
-    by_commits = commits_options(options)
-    queues = QueueClient(by_commits, instance)
-    places = _plan_queue_ranges(by_commits, queues, snapshot)
-    return plan_batch_read(options, ManifestReader(by_commits, queues), places)
 
 
 def _plan_queue_ranges(

@@ -34,96 +34,73 @@ _PATH_NOT_FOUND: Final = "PATH_NOT_FOUND"
 _FILE_URL: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
 
 
-class LocalCheckpointFiles:
-    """A checkpoint in a local directory."""
+class CheckpointFiles:
+    """The files of a checkpoint: in a local directory, or in one that a Spark session reads."""
 
-    def __init__(self, location: str | Path) -> None:
-        """Take a path, or a ``file:`` URL, whose path is literal as in Hadoop."""
-        place = _FILE_URL.fullmatch(str(location))
-        self.root = Path(location) if place is None else Path(place[1])
-
-    def offsets(self) -> Mapping[int, str] | None:
-        """Return the text of each batch, or None if the directory is not a checkpoint.
+    def __init__(self, location: str | Path, spark: SparkSession | None = None) -> None:
+        """Take a path or a URL, of which that of a ``file:`` URL is literal as in Hadoop.
 
         Raises:
-            CheckpointError: Something with the name of a batch is not a file.
+            CheckpointError: The files are not on this machine, and there is no session to read
+                them.
         """
-        folder = self.root / _OFFSETS
-        if not folder.is_dir():
+        self.root, self._spark = str(location).rstrip("/"), spark
+        if spark is not None:
+            return
+        scheme = urlparse(str(location)).scheme
+        if scheme and scheme != "file":
+            raise CheckpointError(
+                f"{location} is not a local directory: give a Spark session that can read it, as "
+                "spark=spark"
+            )
+        place = _FILE_URL.fullmatch(str(location))
+        self.root = str(Path(location) if place is None else Path(place[1]))
+
+    def offsets(self) -> Mapping[int, str] | None:
+        """Return the text of each batch, or None if the directory is not a checkpoint."""
+        return self._texts(_OFFSETS)
+
+    def committed(self) -> frozenset[int]:
+        """Return the ids of the batches that were committed."""
+        return frozenset(self._texts(_COMMITS) or ())
+
+    def _texts(self, folder: str) -> Mapping[int, str] | None:
+        if self._spark is not None:
+            return _read_by_spark(self._spark, f"{self.root}/{folder}")
+        directory = Path(self.root) / folder
+        if not directory.is_dir():
             return None
-        paths = [path for path in folder.iterdir() if _is_batch_file(path.name)]
+        paths = [path for path in directory.iterdir() if _is_batch_file(path.name)]
         for path in paths:
             if not path.is_file():  # to open a pipe would be to wait
                 raise CheckpointError(
-                    f"{path} is no file, and Spark makes only files there: take it away, and look "
-                    "what has put it there"
+                    f"{path} is not a file, and Spark creates only files there: remove it, and "
+                    "find out what created it"
                 )
         return {
             int(path.name): path.read_text(encoding="utf-8", errors="replace") for path in paths
         }
 
-    def committed(self) -> frozenset[int]:
-        """Return the ids of the batches that were committed."""
-        folder = self.root / _COMMITS
-        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        return frozenset(int(name) for name in names if _is_batch_file(name))
 
+def _read_by_spark(spark: SparkSession, folder: str) -> Mapping[int, str] | None:
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # who has a session has these
+    from pyspark.errors import PySparkException  # noqa: PLC0415
 
-class SparkCheckpointFiles:
-    """A checkpoint in a directory that a Spark session reads, with the session's settings."""
-
-    def __init__(self, location: str, spark: SparkSession) -> None:
-        self.root = location.rstrip("/")
-        self._spark = spark
-
-    def offsets(self) -> Mapping[int, str] | None:
-        """Return the text of each batch, or None if the directory is not a checkpoint."""
-        return self._read_texts(_OFFSETS)
-
-    def committed(self) -> frozenset[int]:
-        """Return the ids of the batches that were committed."""
-        return frozenset(self._read_texts(_COMMITS) or ())
-
-    def _read_texts(self, folder: str) -> Mapping[int, str] | None:
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # who has a session has these
-        from pyspark.errors import PySparkException  # noqa: PLC0415
-
-        try:
-            files = self._spark.read.text(f"{self.root}/{folder}", wholetext=True)
-            rows = files.select("value", "_metadata.file_name").collect()
-        except PySparkException as error:
-            if error.getCondition() == _PATH_NOT_FOUND:
-                return None
-            raise CheckpointError(f"{self.root}/{folder} cannot be read: {error}") from error
-        except (
-            Py4JJavaError
-        ) as error:  # what Spark has no error of its own for, as an unknown file system
-            why = error.java_exception.toString()
-            raise CheckpointError(f"{self.root}/{folder} cannot be read: {why}") from error
-        return {int(row.file_name): row.value for row in rows if _is_batch_file(row.file_name)}
+    try:
+        files = spark.read.text(folder, wholetext=True)
+        rows = files.select("value", "_metadata.file_name").collect()
+    except PySparkException as error:
+        if error.getCondition() == _PATH_NOT_FOUND:
+            return None
+        raise CheckpointError(f"{folder} cannot be read: {error}") from error
+    except Py4JJavaError as error:  # of what Spark has no error of its own for
+        why = error.java_exception.toString()
+        raise CheckpointError(f"{folder} cannot be read: {why}") from error
+    return {int(row.file_name): row.value for row in rows if _is_batch_file(row.file_name)}
 
 
 def _is_batch_file(name: str) -> bool:
     return name.isascii() and name.isdigit()
-
-
-def checkpoint_files(
-    location: str | Path, spark: SparkSession | None
-) -> LocalCheckpointFiles | SparkCheckpointFiles:
-    """Return the files of a checkpoint.
-
-    Raises:
-        CheckpointError: The files are not on this machine, and there is no session to read them.
-    """
-    if spark is not None:
-        return SparkCheckpointFiles(str(location), spark)
-    scheme = urlparse(str(location)).scheme
-    if scheme and scheme != "file":
-        raise CheckpointError(
-            f"{location} is not a local directory: give a Spark session that can read it, as "
-            "spark=spark"
-        )
-    return LocalCheckpointFiles(location)
 
 
 _NO_OFFSET = "-"
@@ -151,11 +128,11 @@ def read_checkpoint(
     Raises:
         CheckpointError: The directory does not exist, is no checkpoint, or a batch cannot be read.
     """
-    files = checkpoint_files(location, spark)
+    files = CheckpointFiles(location, spark)
     texts = files.offsets()
     if texts is None:
         raise CheckpointError(
-            f"{files.root} is no checkpoint of a query: it has no folder 'offsets'"
+            f"{files.root} is not the checkpoint of a query: it has no folder 'offsets'"
         )
     if not texts:
         raise CheckpointError(f"{files.root} holds no batch yet")
@@ -202,7 +179,7 @@ def starting_offsets(
     if source not in batch.offsets:
         ours = ", ".join(map(str, batch.offsets)) or "none"
         raise CheckpointError(
-            f"source {source} of batch {batch.batch_id} is none of rocketpoll's; these are: {ours}"
+            f"source {source} of batch {batch.batch_id} is not one of rocketpoll; these are: {ours}"
         )
     return json.dumps(batch.offsets[source].to_json()["offsets"])
 

@@ -40,7 +40,7 @@ class RocketPollDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Refuse unknown option names; readers and writers refuse options that are not for them."""
-        from rmq_spark.spark.options.parser import check_names  # noqa: PLC0415  # see the module
+        from rmq_spark.spark.options.table import check_names  # noqa: PLC0415  # see the module
 
         super().__init__(options)
         check_names(options)

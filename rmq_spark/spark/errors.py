@@ -11,7 +11,8 @@
     BrokersAway        brokers did not answer before the retry timeout
     BrokersGone        no name server knows the brokers any more
 
-All of them can be pickled, because Python workers send them to the driver.
+All of them can be pickled, because Python workers send them to the driver. They end a query or a
+write, whatever raises them: docstrings of functions list other errors only.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class DataLoss(SparkError):
 
     def __str__(self) -> str:
         return (
-            f"{'; '.join(self.losses)}. Set option failOnDataLoss to false to go on with what "
-            "there is, or start anew with another checkpoint"
+            f"{'; '.join(self.losses)}. Set option failOnDataLoss to false to continue with what "
+            "is left, or start again with another checkpoint"
         )
 
 
@@ -99,9 +100,8 @@ class RecordFault(SparkError):
     def __str__(self) -> str:
         return (
             f"the message at offset {self.queue_offset} of {describe_queue(self.queue)} cannot be "
-            "read: "
-            f"{self.problem}. Set option onBadRecord to null for a row without its body, or to "
-            "skip to leave it out"
+            f"read: {self.problem}. Set option onBadRecord to null for a row without its body, or "
+            "to skip to leave it out"
         )
 
 
@@ -122,8 +122,8 @@ class BrokersAway(SparkError, page="troubleshooting.md#nobody-answers"):
         name, timeout_ms, fault = self.args
         return (
             f"broker {name} has not answered for {timeout_ms} ms (option retryTimeoutMs): {fault}. "
-            "See that it runs and can be reached from here; a stream goes on without brokers that "
-            "are away with option onBrokerAway set to skip"
+            "Check that it runs and can be reached from here, or set option onBrokerAway to skip "
+            "to let a stream continue without brokers that are away"
         )
 
 
@@ -144,10 +144,8 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
     def __str__(self) -> str:
         return (
             f"no name server knows broker {', '.join(self.broker_names)} any more; they know "
-            f"{', '.join(self.known_brokers)}. If it is down, start it, and then this query; if "
-            "it has "
-            f'another name now, say so in option brokerNames, as {{"{self.broker_names[0]}": '
-            '"new name"}'
+            f"{', '.join(self.known_brokers)}. If it is down, start it, and then this query. If it "
+            f'has a new name, set option brokerNames, as {{"{self.broker_names[0]}": "new name"}}'
         )
 
 
@@ -171,12 +169,8 @@ def describe_lost_offsets(queue: MessageQueue, start: int, end: int) -> str:
 
 
 def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:
-    """Fail the query because of lost messages, or log them and continue.
-
-    Raises:
-        DataLoss: ``losses`` is not empty, and losses are failures.
-    """
+    """Fail the query because of lost messages, or log them and continue."""
     if losses and is_failure:
         raise DataLoss(losses)
     for loss in losses:
-        _log.warning("messages are gone, and are passed over: %s", loss)
+        _log.warning("messages are lost, continuing without them: %s", loss)

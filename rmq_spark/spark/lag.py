@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmq_spark.client.admin.lag import messages_behind
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.spark.options.options import read_options

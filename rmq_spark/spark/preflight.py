@@ -22,7 +22,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.errors import nearest_name
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError
@@ -44,9 +44,6 @@ def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
     """Check with the brokers what would otherwise fail the query when it starts.
 
     Returns the snapshot of the moment of loading. Brokers that do not answer are not waited for.
-
-    Raises:
-        OptionError: An option contradicts what the brokers report.
     """
     now_ms = time.time_ns() // 1_000_000
     options = replace(options, access=replace(options.access, retry_timeout_ms=0))
@@ -73,7 +70,6 @@ def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
 
 
 def _available_ends(queues: QueueClient) -> Mapping[MessageQueue, int]:
-    """Return the end offsets of the queues whose brokers answer at once."""
     with suppress(BrokersAway, BrokersGone, ClientError):
         return queues.ends(queues.discover(), required=())
     return {}
@@ -96,8 +92,8 @@ def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
                 raise OptionError(
                     "isolation",
                     f"there is no topic {topic}: nothing was written with option delivery set to "
-                    "exactly_once yet. Write first, let a stream wait with option waitForTopic, "
-                    "or leave this out",
+                    "exactly_once yet. Write first, let a stream wait with option waitForTopic, or "
+                    "leave this out",
                 ) from None
             return {}
 
@@ -106,9 +102,6 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: QueueCl
     """Have every reachable broker check the filter condition.
 
     An unreachable broker is checked by the query when it reads.
-
-    Raises:
-        OptionError: A broker cannot parse the condition, or does not filter by conditions.
     """
     if not options.is_sql:
         return
@@ -156,13 +149,12 @@ def _preflight_client(
             topic_option, f"{error}{_topic_hint(instance, error.topic, namespace)}"
         ) from None
     except ClientError as error:
-        raise OptionError("namesrvAddr", f"a name server does not give routes: {error}") from None
+        raise OptionError("namesrvAddr", f"a name server returned no routes: {error}") from None
     finally:
         instance.shutdown()
 
 
 def _tls_hint(error: NoNameServer, access: BrokerAccess) -> str:
-    """Return a hint at the TLS options that may fix a connection error."""
     if any(isinstance(each, TlsFailed) for each in error.tries):
         return (
             " (options: tlsCaFile for the authority to trust, tlsServerName for a name, "

@@ -24,19 +24,15 @@ from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner
-from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans
+from rmq_spark.spark.exactly_once.committed_reader import read_task, task_partitions
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, read_options
 from rmq_spark.spark.options.table import Use
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
-from rmq_spark.spark.plan.partition_planner import group_ranges
 from rmq_spark.spark.plan.source_offset import SourceOffset, with_sizes
 from rmq_spark.spark.preflight import check_filter
-from rmq_spark.spark.read.partition_reader import read_range
-from rmq_spark.spark.schemas.columns import arrow_schema_of
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -59,14 +55,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class StreamInputPartition(InputPartition):
-    """The input partition of one task of a streaming read: the ranges that it reads, in order."""
-
-    def __init__(self, ranges: Sequence[OffsetRange | SpanGroup]) -> None:
-        super().__init__(ranges)
-        self.ranges = ranges
-
-
 def stream_reader(raw_options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """Return the reader for this release of Spark."""
     return (
@@ -76,33 +64,13 @@ def stream_reader(raw_options: Mapping[str, str], schema: StructType) -> DataSou
     )
 
 
-class _PlannerState:
-    """The live part of a reader, created by the first call that needs it."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        check_schema(schema, options)
-        self.options = options
-        self.instance: ClientInstance = instance_for(options.access)
-        self.batches: MicroBatchPlanner | CommittedBatchPlanner
-        if options.is_committed:
-            self.batches = CommittedBatchPlanner(options, self._create_queue_client, time.monotonic)
-            return
-        queues = self._create_queue_client(options)
-        check_filter(options, self.instance, queues)
-        self.batches = MicroBatchPlanner(options, queues, time.monotonic)
-
-    def _create_queue_client(self, options: ReadOptions) -> QueueClient:
-        return QueueClient(options, self.instance)
-
-
 class _BaseStreamReader(DataSourceStreamReader):
-    """The methods that the stream readers of all Spark releases share."""
-
     def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
         self._raw_options = dict(raw_options)
         self._schema = schema
         self._parsed: ReadOptions | None = None
-        self._made: _PlannerState | None = None
+        self._instance: ClientInstance | None = None
+        self._planner: MicroBatchPlanner | None = None
 
     @property
     def _options(self) -> ReadOptions:
@@ -113,57 +81,54 @@ class _BaseStreamReader(DataSourceStreamReader):
         return self._parsed
 
     @property
-    def _planner(self) -> _PlannerState:
-        if self._made is None:
-            self._made = self._create_planner()
-        return self._made
+    def _batches(self) -> MicroBatchPlanner:
+        """The planner, which is created by the first call that needs it."""
+        if self._planner is None:
+            self._planner = self._create_planner()
+        return self._planner
 
-    def _create_planner(self) -> _PlannerState:
-        return _PlannerState(self._options, self._schema)
+    def _create_planner(self) -> MicroBatchPlanner:
+        options = self._options
+        check_schema(self._schema, options)
+        instance = self._instance = instance_for(options.access)
+        if options.is_committed:
+            return CommittedBatchPlanner(
+                options, lambda given: QueueClient(given, instance), time.monotonic
+            )
+        queues = QueueClient(options, instance)
+        check_filter(options, instance, queues)
+        return MicroBatchPlanner(options, queues, time.monotonic)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for tasks: no connections, and the options as parsed on the driver."""
-        return {**self.__dict__, "_parsed": self._options, "_made": None}
+        return {**self.__dict__, "_parsed": self._options, "_instance": None, "_planner": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the offset at which a new query starts."""
-        return self._planner.batches.initial_offset().to_json()
+        return self._batches.initial_offset().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch."""
-        found: Sequence[OffsetRange | SpanGroup] = self._planner.batches.plan_ranges(
-            self._parse_offset(start), self._parse_offset(end)
-        )
-        return [
-            StreamInputPartition(pieces)
-            for pieces in group_ranges(found, self._options.partitions_max)
-        ]
+        found = self._batches.plan_ranges(self._parse_offset(start), self._parse_offset(end))
+        return task_partitions(found, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        if not isinstance(partition, StreamInputPartition):
-            return
-        schema = arrow_schema_of(self._schema)
-        for piece in partition.ranges:
-            if isinstance(piece, SpanGroup):
-                yield from read_spans(self._options, schema, piece)
-            else:
-                yield from read_range(self._options, schema, piece)
+        return read_task(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Note that a batch has been written by the sink."""
-        self._planner.batches.end_batch(self._parse_offset(end))
+        self._batches.end_batch(self._parse_offset(end))
 
     def stop(self) -> None:
         """Shut down the client when the query ends."""
-        if self._made is not None:
-            self._made.instance.shutdown()
+        if self._instance is not None:
+            self._instance.shutdown()
 
     def _latest_offset(self, start: dict[str, Any], limits: BatchLimits) -> dict[str, Any]:
-        """Return the end of the next batch; ``start`` itself if there is nothing to read."""
         at = self._parse_offset(start)
-        end = self._planner.batches.latest_offset(at, limits)
-        self._planner.batches.commit_progress(at)  # Spark asks from where all that is written ends
+        end = self._batches.latest_offset(at, limits)
+        self._batches.commit_progress(at)  # Spark asks from where all that is written ends
         return start if end == at else end.to_json()
 
     def _parse_offset(self, document: dict[str, Any]) -> SourceOffset:
@@ -182,10 +147,10 @@ class Spark40StreamReader(_BaseStreamReader):
         super().__init__(raw_options, schema)
         self._last_offset: dict[str, Any] | None = None
 
-    def _create_planner(self) -> _PlannerState:
+    def _create_planner(self) -> MicroBatchPlanner:
         planner = super()._create_planner()
-        if planner.options.available_now:
-            planner.batches.prepare_available_now()
+        if self._options.available_now:
+            planner.prepare_available_now()
         return planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -197,7 +162,7 @@ class Spark40StreamReader(_BaseStreamReader):
         """Return the end of the next batch, starting at the end of the last one."""
         if self._last_offset is None:
             self._last_offset = super().initialOffset()
-        options = self._planner.options
+        options = self._options
         return self._latest_offset(
             self._last_offset, NO_LIMITS if options.available_now else options.limits
         )
@@ -214,9 +179,9 @@ if HAS_LIMITS:
     class Spark42StreamReader(_BaseStreamReader, SupportsTriggerAvailableNow):
         """The stream reader for Spark 4.2 and later, which announces the end of AvailableNow."""
 
-        def _create_planner(self) -> _PlannerState:
+        def _create_planner(self) -> MicroBatchPlanner:
             planner = super()._create_planner()
-            if planner.options.available_now:
+            if self._options.available_now:
                 _log.warning(
                     "option availableNow is for Spark 4.0 and 4.1 and does nothing here: leave it "
                     "out, and use .trigger(availableNow=True) for a query that is to end"
@@ -225,7 +190,7 @@ if HAS_LIMITS:
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
             """Return one of our limits, as Spark takes one; `latestOffset` applies the others."""
-            limits = self._planner.options.limits
+            limits = self._options.limits
             if limits.rows_max is not None:
                 return ReadMaxRows(limits.rows_max)
             if limits.bytes_max is not None:
@@ -236,11 +201,11 @@ if HAS_LIMITS:
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
             """Fix the end of the query: messages that arrive from now on do not count."""
-            self._planner.batches.prepare_available_now()
+            self._batches.prepare_available_now()
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
             """Return the end of the next batch after ``start``, within the limit."""
-            limits = self._planner.options.limits
+            limits = self._options.limits
             if isinstance(limit, ReadAllAvailable):
                 limits = NO_LIMITS
             elif isinstance(limit, ReadMaxRows):
@@ -251,7 +216,7 @@ if HAS_LIMITS:
 
         def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
             """Return the ends of the queues, for ``latestOffset`` of the progress."""
-            batches = self._planner.batches
+            batches = self._batches
             return (
                 None
                 if batches.newest is None

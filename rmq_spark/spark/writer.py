@@ -34,19 +34,21 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmq_spark.client.manifest import CommittedSpan, ManifestId
+from rmq_spark.client.manifest import ManifestId
 from rmq_spark.spark.errors import OptionError, WriteError
-from rmq_spark.spark.exactly_once.commit_order import origin_of_checkpoint, origin_of_write
 from rmq_spark.spark.exactly_once.manifest_commit import (
     check_first_batch,
     commit,
     create_commits_topic,
+    origin_of_checkpoint,
+    origin_of_write,
 )
 from rmq_spark.spark.exactly_once.staged_commit import (
     abort_staged,
     check_stageable,
     commit_staged,
     next_batch_header,
+    stage_rows,
 )
 from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import DELAY_LEVEL, KEYS, SinkColumn, check_sink_columns
@@ -84,7 +86,7 @@ _DRIVER_CHARS: Final = 24
 _CALL_CHARS: Final = 16
 _PROCESS_ID: Final = uuid.uuid4().hex
 _CHECKPOINT_OPTION: Final = "checkpointlocation"
-_SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query goes on"
+_SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query continues"
 
 
 @dataclass(frozen=True)
@@ -92,29 +94,24 @@ class TaskCommitMessage(WriterCommitMessage):
     """The report of one task: the rows that it sent, and where they are stored."""
 
     task: WriteTask
-    attempt: int
     rows: TaskReport
     manifest_id: ManifestId | None = None
     """Exactly once, what the rows are part of."""
 
-    @property
-    def row_ids(self) -> tuple[str, str] | None:
-        """The ids by position of the first and the last row; None if there are no rows."""
-        if not self.rows.row_count:
-            return None
-        return self.task.row_id(0), self.task.row_id(self.rows.row_count - 1)
-
 
 class _TaskWriter:
-    """The checked options and columns of a sink, and the sending that all writers share."""
-
     def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
         self.options: WriteOptions = write_options(raw_options)
         self.columns: Sequence[SinkColumn] = check_sink_columns(
             schema, has_topic=self.options.topic is not None, body=self.options.body
         )
-        if self.options.row_ids is RowIds.KEYS:
-            _check_has_keys(self.columns)
+        names = {column.name for column in self.columns}
+        if self.options.row_ids is RowIds.KEYS and KEYS not in names:
+            raise OptionError(
+                "rowIds",
+                f"ids are to be made of column {KEYS}, and there is none: add it, as by "
+                f'.withColumn("{KEYS}", ...), with a value that no other row of a batch has',
+            )
         self._checkpoint = next(
             (text for name, text in raw_options.items() if name.lower() == _CHECKPOINT_OPTION), None
         )
@@ -123,8 +120,12 @@ class _TaskWriter:
             from rmq_spark.spark.bodies.encoder import BodyEncoder  # noqa: PLC0415  # brings pyarrow
 
             self.encoder = BodyEncoder(schema, self.options.body)
-        if self.options.is_exactly_once:
-            _check_not_delayed(self.columns)
+        if self.options.is_exactly_once and DELAY_LEVEL in names:
+            # Brokers store delayed rows elsewhere first, so that their place is unknown.
+            raise OptionError(
+                "delivery",
+                f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
+            )
 
     def send(
         self,
@@ -137,13 +138,11 @@ class _TaskWriter:
         if self.encoder is not None:
             batches = self.encoder.encode_batches(batches, task.partition)
         if batch is not None:
-            from rmq_spark.spark.exactly_once.staging import stage_rows  # noqa: PLC0415  # brings pyarrow
-
             rows = stage_rows(self.options, self.columns, task, batches, batch, batch_manifest_id)
         else:
             rows = send_rows(self.options, self.columns, task, batches)
         manifest_id = batch_manifest_id if self.options.is_exactly_once else None
-        return TaskCommitMessage(task, _task_context().attemptNumber(), rows, manifest_id)
+        return TaskCommitMessage(task, rows, manifest_id)
 
     def send_batch_write(
         self,
@@ -161,10 +160,7 @@ class _TaskWriter:
         """
         context, name = _task_context(), self.options.write_name
         task = WriteTask(write_id, 0, context.partitionId())
-        query_id, batch_id = (
-            context.getLocalProperty(_QUERY_ID),
-            context.getLocalProperty(_BATCH_ID),
-        )
+        query_id, batch_id = map(context.getLocalProperty, (_QUERY_ID, _BATCH_ID))
         part_of = ManifestId(None, write_id, 0)
         if batch is not None and self.options.transaction is not None:
             part_of = ManifestId(batch.owner, batch.sink, batch.batch_id)
@@ -190,13 +186,10 @@ class _TaskWriter:
     def send_stream_batch(self, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
         """Send a task's rows of a streaming batch."""
         context = _task_context()
-        query_id, batch_id = (
-            context.getLocalProperty(_QUERY_ID),
-            context.getLocalProperty(_BATCH_ID),
-        )
+        query_id, batch_id = map(context.getLocalProperty, (_QUERY_ID, _BATCH_ID))
         if query_id is None or batch_id is None:
             raise WriteError(
-                f"this release of Spark does not tell a task its {_QUERY_ID} and {_BATCH_ID}"
+                f"this release of Spark does not give a task its {_QUERY_ID} and {_BATCH_ID}"
             )
         sink = self.options.sink_name
         if batch_id == "0":  # later, brokers that cannot be reached are waited for
@@ -225,17 +218,12 @@ class _TaskWriter:
             raise WriteError(
                 f"what tasks report is not of one batch: {ids}, {_summarize(messages)}"
             )
-        spans = [
-            span
-            for message in sent
-            for span in message.rows.spans
-            if isinstance(span, CommittedSpan)
-        ]
+        spans = [span for message in sent for span in message.rows.spans]
         for manifest_id in filter(None, ids):
+            origin = self._origin_of(manifest_id)
             if self.options.sink_name is None:
-                commit(self.options, manifest_id, spans, origin=self._origin_of(manifest_id))
+                commit(self.options, manifest_id, spans, origin=origin)
             else:
-                origin = self._origin_of(manifest_id)
                 commit_staged(self.options, manifest_id, _staged_reports(messages), origin=origin)
 
     def _check_first_batch(self, manifest_id: ManifestId) -> None:
@@ -294,7 +282,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Log that some tasks failed, and the rows that others sent (which stay) or staged."""
         self._task_writer.abort(messages)
         _log.warning(
-            "write %s was given up: %s%s",
+            "write %s was aborted: %s%s",
             self._write_id,
             _summarize(messages),
             "" if _staged_reports(messages) else "; what was sent stays",
@@ -302,8 +290,6 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class _BaseStreamWriter(DataSourceStreamWriter):
-    """The methods that the stream writers of all Spark releases share."""
-
     def __init__(
         self, raw_options: Mapping[str, str], schema: StructType, *, overwrite: bool = False
     ) -> None:
@@ -331,11 +317,11 @@ class _BaseStreamWriter(DataSourceStreamWriter):
         """Log that a batch failed or was stopped; Spark retries it when the query continues."""
         self._task_writer.abort(messages)
         stays = (
-            "it is staged again when the query goes on"
+            "it is staged again when the query continues"
             if _staged_reports(messages)
             else _SENT_ROWS_STAY
         )
-        _log.warning("batch %d was given up: %s; %s", batchId, _summarize(messages), stays)
+        _log.warning("batch %d was aborted: %s; %s", batchId, _summarize(messages), stays)
 
 
 class StreamRowWriter(_BaseStreamWriter):
@@ -416,37 +402,17 @@ def to_record_batches(
 
 
 def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
-    """Refuse streams that cannot be written exactly once."""
     if overwrite:
         raise OptionError(
             "delivery",
-            "output mode complete sends all rows with each batch, so that none is there once: use "
-            "append, or foreachBatch with a write of what has changed",
+            "output mode complete sends all rows with each batch, so that none is written just "
+            "once: use append, or foreachBatch with a write of what has changed",
         )
     if not any(name.lower() == _CHECKPOINT_OPTION for name in raw_options):
         raise OptionError(
             "delivery",
-            "exactly once a query is known again by its checkpoint: name it in option "
+            "exactly once a query is recognized by its checkpoint: name it in option "
             "checkpointLocation, also where spark.sql.streaming.checkpointLocation is set",
-        )
-
-
-def _check_not_delayed(sink_columns: Sequence[SinkColumn]) -> None:
-    """Refuse delayed rows: brokers store them elsewhere first, so that their place is unknown."""
-    if any(column.name == DELAY_LEVEL for column in sink_columns):
-        raise OptionError(
-            "delivery",
-            f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
-        )
-
-
-def _check_has_keys(sink_columns: Sequence[SinkColumn]) -> None:
-    """Refuse row ids by key if there are no keys."""
-    if not any(column.name == KEYS for column in sink_columns):
-        raise OptionError(
-            "rowIds",
-            f"ids are to be made of column {KEYS}, and there is none: add it, as by "
-            f'.withColumn("{KEYS}", ...), with a value that no other row of a batch has',
         )
 
 
@@ -458,7 +424,6 @@ def _task_context() -> TaskContext:
 
 
 def _staged_reports(messages: Sequence[WriterCommitMessage | None]) -> list[StagedReport]:
-    """Return the reports of the tasks that staged rows."""
     sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
     return [message.rows.staged for message in sent if message.rows.staged is not None]
 
@@ -478,6 +443,6 @@ def _summarize(messages: Sequence[WriterCommitMessage | None]) -> str:
             place += ", or were committed before"
     return (
         f"{count} rows, {size} bytes, of {len(sent)} tasks {place}"
-        + (f", behind {retries} retries" if retries else "")
-        + (f", {unknown} tasks have not said what they sent" if unknown else "")
+        + (f", after {retries} retries" if retries else "")
+        + (f", {unknown} tasks have not reported what they sent" if unknown else "")
     )

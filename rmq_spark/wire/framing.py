@@ -264,7 +264,6 @@ class FrameReader:
         return len(self._partial) == self._partial_frame_bytes
 
     def _frame_bytes(self, length: int, word: int) -> int:
-        """Return the size of the whole frame, or raise if its length is invalid."""
         frame_bytes = length + _LENGTH_WORD_BYTES
         if not PREFIX_BYTES <= frame_bytes <= self._frame_bytes_max:
             is_tls = length >> 16 in _TLS_RECORDS
@@ -272,7 +271,7 @@ class FrameReader:
                 "frame length",
                 at=0,
                 needed=f"4 to {self._frame_bytes_max - _LENGTH_WORD_BYTES}",
-                found=Verbatim(f"{length}: the other side speaks TLS, and this one does not")
+                found=Verbatim(f"{length}: the peer speaks TLS, and this side does not")
                 if is_tls
                 else length,
             )

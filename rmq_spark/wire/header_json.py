@@ -71,12 +71,7 @@ def decode_header(data: Buffer) -> Header:
     try:
         fields = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise HeaderError(
-            "JSON header",
-            at=error.pos,
-            needed="JSON",
-            found=bytes(data[error.pos : error.pos + 40]),
-        ) from error
+        raise _fault(error.pos, "JSON", bytes(data[error.pos : error.pos + 40])) from error
     try:
         return _strict_header(fields)
     except (AttributeError, KeyError, TypeError, ValueError, struct.error):
@@ -106,7 +101,7 @@ def _strict_header(fields: Any) -> Header:
 
 def _lenient_header(fields: Any) -> Header:
     if type(fields) is not dict:
-        raise HeaderError("JSON header", at=0, needed="an object", found=fields)
+        raise _fault(0, "an object", fields)
     if not fields.keys() <= _NAMES.keys():
         fields = {
             known: value
@@ -125,13 +120,17 @@ def _lenient_header(fields: Any) -> Header:
     return Header(code, language, version, opaque, flag, remark, _ext_fields(get("extFields")))
 
 
+def _fault(at: int | str, needed: str, found: object) -> HeaderError:
+    return HeaderError("JSON header", at=at, needed=needed, found=found)
+
+
 def _int(name: str, value: Any, default: int | None) -> Any:
     if type(value) is int:
         return value
     try:
         number = int_from_json(value)
     except ValueError:
-        raise HeaderError("JSON header", at=name, needed="an integer", found=value) from None
+        raise _fault(name, "an integer", value) from None
     return default if number is None else number
 
 
@@ -150,7 +149,7 @@ def _ext_fields(fields: object) -> Mapping[str, str]:
     if not fields or fields == "null":
         return NO_EXT_FIELDS
     if type(fields) is not dict:
-        raise HeaderError("JSON header", at="extFields", needed="an object", found=fields)
+        raise _fault("extFields", "an object", fields)
     check_ext_count(len(fields))
     if is_text(fields.values()):
         return fields
@@ -164,7 +163,7 @@ def _text(field: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise HeaderError("JSON header", at=field, needed="text", found=value)
+    raise _fault(field, "text", value)
 
 
 class JsonResponseTemplate:

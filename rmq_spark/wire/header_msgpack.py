@@ -29,6 +29,10 @@ except ImportError:
 HAS_MSGPACK = msgpack is not None
 
 
+def _fault(at: int | str, needed: str, found: object) -> HeaderError:
+    return HeaderError("MessagePack header", at=at, needed=needed, found=found)
+
+
 def encode_header(header: Header) -> bytes:
     """Return the header as MessagePack."""
     check_writable("MessagePack header", header)
@@ -44,42 +48,30 @@ def encode_header(header: Header) -> bytes:
 def decode_header(data: Buffer) -> Header:
     """Decode a header from a MessagePack array."""
     if not HAS_MSGPACK:
-        raise HeaderError("MessagePack header", at=0, needed="pip install msgpack", found=data)
+        raise _fault(0, "pip install msgpack", data)
     try:
         # The limits leave nothing but numbers, text, nil and one map to come out of this.
         array = msgpack.unpackb(
             data, max_array_len=7, max_map_len=EXT_FIELDS_MAX, max_bin_len=0, max_ext_len=0
         )
     except msgpack.ExtraData as error:
-        raise HeaderError(
-            "MessagePack header",
-            at=len(data) - len(error.extra),
-            needed="the end",
-            found=error.extra,
-        ) from error
+        raise _fault(len(data) - len(error.extra), "the end", error.extra) from error
     except UnicodeDecodeError as error:
-        raise HeaderError(
-            "MessagePack header", at="a text", needed="UTF-8", found=error.object
-        ) from error
+        raise _fault("a text", "UTF-8", error.object) from error
     except (ValueError, msgpack.UnpackException) as error:
         # Where it went wrong, msgpack does not say; what, it says in words.
-        raise HeaderError(
-            "MessagePack header",
-            at=0,
-            needed="an array of seven",
-            found=Verbatim(str(error) or type(error).__name__),
+        raise _fault(
+            0, "an array of seven", Verbatim(str(error) or type(error).__name__)
         ) from error
     if type(array) is not list or len(array) != 7:
-        raise HeaderError("MessagePack header", at=0, needed="an array of seven", found=array)
+        raise _fault(0, "an array of seven", array)
     code, language, version, opaque, flag, remark, ext_fields = array
     check_ints(code, version, opaque, flag)
     if remark is not None and type(remark) is not str:
-        raise HeaderError("MessagePack header", at="remark", needed="text or nil", found=remark)
+        raise _fault("remark", "text or nil", remark)
     if type(language) is not int:
-        raise HeaderError("MessagePack header", at="language", needed="a number", found=language)
+        raise _fault("language", "a number", language)
     if type(ext_fields) is not dict or not is_text(ext_fields.values()) or b"" in ext_fields:
-        raise HeaderError(
-            "MessagePack header", at="extFields", needed="a map of text to text", found=ext_fields
-        )
+        raise _fault("extFields", "a map of text to text", ext_fields)
     language = LANGUAGES.get(language, LanguageCode.OTHER)
     return Header(code, language, version, opaque, flag, remark, ext_fields)

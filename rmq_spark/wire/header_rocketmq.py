@@ -56,18 +56,15 @@ def decode_header(data: Buffer) -> Header:
         code, language, version, opaque, flag, remark_length = _FIXED.unpack_from(data)
         ext_length_at += remark_length
     if not _FIXED.size <= ext_length_at <= end - _LENGTH.size:
-        raise HeaderError(
-            "binary header",
-            at=min(end, _FIXED.size - _LENGTH.size),
-            needed="a fixed part, a remark and a length of the ext fields",
-            found=f"{end} bytes, {ext_length_at - _FIXED.size} of remark",
+        raise _fault(
+            min(end, _FIXED.size - _LENGTH.size),
+            "a fixed part, a remark and a length of the ext fields",
+            f"{end} bytes, {ext_length_at - _FIXED.size} of remark",
         )
     ext_at = ext_length_at + _LENGTH.size
     (ext_length,) = _LENGTH.unpack_from(data, ext_length_at)
     if ext_length != end - ext_at:
-        raise HeaderError(
-            "binary header", at=ext_length_at, needed=f"ext length {end - ext_at}", found=ext_length
-        )
+        raise _fault(ext_length_at, f"ext length {end - ext_at}", ext_length)
     remark = _text(data, _FIXED.size, ext_length_at) if remark_length else None
     return Header(
         code,
@@ -78,6 +75,10 @@ def decode_header(data: Buffer) -> Header:
         remark,
         _decode_fields(bytes(data[ext_at:]), ext_at) if ext_length else NO_EXT_FIELDS,
     )
+
+
+def _fault(at: int, needed: str, found: object) -> HeaderError:
+    return HeaderError("binary header", at=at, needed=needed, found=found)
 
 
 @lru_cache(maxsize=1024)  # keys are field names: the same few, in every frame
@@ -101,11 +102,8 @@ def _decode_fields(data: bytes, data_at: int) -> Mapping[str, str]:
         if value_at <= end:
             next_at = value_at + int.from_bytes(data[value_length_at:value_at], "big")
         if next_at > end:
-            raise HeaderError(
-                "binary header",
-                at=data_at + at,
-                needed="a key and a value within the ext fields",
-                found=data[at : at + 40],
+            raise _fault(
+                data_at + at, "a key and a value within the ext fields", data[at : at + 40]
             )
         if ascii_text is not None:
             fields[ascii_text[at + 2 : value_length_at]] = ascii_text[value_at:next_at]
@@ -122,9 +120,4 @@ def _text(data: Buffer, start: int, end: int, data_at: int = 0) -> str:
     try:
         return str(data[start:end], "utf-8")
     except UnicodeDecodeError as error:
-        raise HeaderError(
-            "binary header",
-            at=data_at + start + error.start,
-            needed="UTF-8",
-            found=bytes(data[start:end]),
-        ) from error
+        raise _fault(data_at + start + error.start, "UTF-8", bytes(data[start:end])) from error

@@ -56,15 +56,16 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
     """Return the request body that carries these messages."""
     pieces: list[bytes] = []
     for number, message in enumerate(messages):
+        at = f"message {number}"
         try:
             properties = message.properties_text.encode()
         except UnicodeEncodeError as error:
-            raise _message_error(number, "properties in UTF-8", message.properties_text) from error
+            raise _batch_error(at, "properties in UTF-8", message.properties_text) from error
         if len(properties) > PROPERTIES_BYTES_MAX:
             needed = f"at most {PROPERTIES_BYTES_MAX} bytes of properties"
-            raise _message_error(number, needed, len(properties))
+            raise _batch_error(at, needed, len(properties))
         if not -(1 << 31) <= message.flag < 1 << 31:
-            raise _message_error(number, "a 32-bit flag", message.flag)
+            raise _batch_error(at, "a 32-bit flag", message.flag)
         size = ENTRY_BYTES_MIN + len(message.body) + len(properties)
         pieces += (
             _HEAD.pack(size, 0, 0, message.flag, len(message.body)),
@@ -183,9 +184,5 @@ def decode_batch(data: Buffer) -> list[BatchedMessage]:
     ]
 
 
-def _batch_error(position: int, needed: str, found: object) -> BodyError:
-    return BodyError("message batch", at=position, needed=needed, found=found)
-
-
-def _message_error(number: int, needed: str, found: object) -> BodyError:
-    return BodyError("message batch", at=f"message {number}", needed=needed, found=found)
+def _batch_error(at: int | str, needed: str, found: object) -> BodyError:
+    return BodyError("message batch", at=at, needed=needed, found=found)

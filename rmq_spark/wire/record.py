@@ -162,12 +162,7 @@ def _decode(data: Buffer, position: int, size: int, *, check_crc: bool) -> Store
         layout.RECORD_BYTES_MIN + born_host_bytes + store_host_bytes - 2 * layout.HOST_V4_BYTES
     )
     if size < size_min:
-        raise RecordError(
-            "stored message",
-            at=position,
-            needed=f"totalSize {size_min} with these hosts",
-            found=size,
-        )
+        raise _fault(position, f"totalSize {size_min} with these hosts", size)
     try:
         at = position + layout.HEAD_BYTES
         born_host = decode_host(bytes(data[at : at + born_host_bytes]))
@@ -185,17 +180,11 @@ def _decode(data: Buffer, position: int, size: int, *, check_crc: bool) -> Store
             data, at + layout.PROPERTIES_LENGTH_BYTES, length, end, "propertiesLength"
         )
     except struct.error as error:
-        raise RecordError(
-            "stored message", at=position, needed="a whole record", found=f"{size} bytes"
-        ) from error
+        raise _fault(position, "a whole record", f"{size} bytes") from error
     if at != end:
-        raise RecordError(
-            "stored message", at=position, needed=f"totalSize {at - position}", found=size
-        )
+        raise _fault(position, f"totalSize {at - position}", size)
     if check_crc and body_crc != body_crc_of(body):
-        raise RecordError(
-            "stored message", at=position, needed=f"body CRC {body_crc_of(body)}", found=body_crc
-        )
+        raise _fault(position, f"body CRC {body_crc_of(body)}", body_crc)
     return StoredMessage(
         topic=topic.decode("utf-8", "replace"),
         body=body,
@@ -232,27 +221,12 @@ def record_size(data: Buffer, position: int) -> int:
     """Return the size in bytes of the record at ``position``, or raise RecordError."""
     available = len(data) - position
     if available < layout.RECORD_BYTES_MIN:
-        raise RecordError(
-            "stored message",
-            at=position,
-            needed=f"at least {layout.RECORD_BYTES_MIN} bytes",
-            found=f"{available} bytes",
-        )
+        raise _fault(position, f"at least {layout.RECORD_BYTES_MIN} bytes", f"{available} bytes")
     size, magic = _BLANK.unpack_from(data, position)
     if magic not in _TOPIC_LENGTH:
-        raise RecordError(
-            "stored message",
-            at=position + 4,
-            needed="a record's magic",
-            found=hex(magic % (1 << 32)),
-        )
+        raise _fault(position + 4, "a record's magic", hex(magic % (1 << 32)))
     if not layout.RECORD_BYTES_MIN <= size <= available:
-        raise RecordError(
-            "stored message",
-            at=position,
-            needed=f"totalSize {layout.RECORD_BYTES_MIN} to {available}",
-            found=size,
-        )
+        raise _fault(position, f"totalSize {layout.RECORD_BYTES_MIN} to {available}", size)
     return int(size)
 
 
@@ -269,11 +243,13 @@ def decode_blank(data: Buffer, position: int = 0) -> int | None:
     return int(size) if magic == layout.MAGIC_BLANK and size >= _BLANK.size else None
 
 
+def _fault(at: int | str, needed: str, found: object) -> RecordError:
+    return RecordError("stored message", at=at, needed=needed, found=found)
+
+
 def _read_part(data: Buffer, start: int, length: int, end: int, name: str) -> tuple[bytes, int]:
     if not 0 <= length <= end - start:
-        raise RecordError(
-            "stored message", at=start, needed=f"{name} 0 to {max(end - start, 0)}", found=length
-        )
+        raise _fault(start, f"{name} 0 to {max(end - start, 0)}", length)
     return bytes(data[start : start + length]), start + length
 
 
@@ -281,7 +257,7 @@ def _utf8(name: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise RecordError("stored message", at=name, needed="text in UTF-8", found=text) from error
+        raise _fault(name, "text in UTF-8", text) from error
 
 
 def _number_error(numbers: tuple[object, ...]) -> RecordError:
@@ -293,7 +269,7 @@ def _number_error(numbers: tuple[object, ...]) -> RecordError:
         for bits in [8 * struct.calcsize(f">{kind}")]
         if not isinstance(number, int) or not -(1 << bits - 1) <= number < 1 << bits - 1
     )
-    return RecordError("stored message", at=name, needed=f"an integer of {bits} bits", found=number)
+    return _fault(name, f"an integer of {bits} bits", number)
 
 
 def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) -> None:
@@ -302,36 +278,22 @@ def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) ->
         _STORE_V6 if message.store_host.is_v6 else 0
     )
     if message.sys_flag & (_BORN_V6 | _STORE_V6) != hosts_flag:
-        raise RecordError(
-            "stored message",
-            at="sysFlag",
-            needed=f"the IPv6 bits of the hosts, {hosts_flag:#x}",
-            found=hex(message.sys_flag),
+        raise _fault(
+            "sysFlag", f"the IPv6 bits of the hosts, {hosts_flag:#x}", hex(message.sys_flag)
         )
     if message.magic not in _TOPIC_LENGTH:
-        raise RecordError(
-            "stored message", at="magic", needed="MAGIC_V1 or MAGIC_V2", found=message.magic
-        )
+        raise _fault("magic", "MAGIC_V1 or MAGIC_V2", message.magic)
     if message.magic == layout.MAGIC_V1 and len(topic) > layout.TOPIC_BYTES_MAX_V1:
-        raise RecordError(
-            "stored message",
-            at="topic",
-            needed=f"at most {layout.TOPIC_BYTES_MAX_V1} bytes, or MAGIC_V2",
-            found=f"{len(topic)} bytes",
+        raise _fault(
+            "topic",
+            f"at most {layout.TOPIC_BYTES_MAX_V1} bytes, or MAGIC_V2",
+            f"{len(topic)} bytes",
         )
     if len(topic) > layout.TOPIC_BYTES_MAX_V2:
-        raise RecordError(
-            "stored message",
-            at="topic",
-            needed=f"at most {layout.TOPIC_BYTES_MAX_V2} bytes",
-            found=f"{len(topic)} bytes",
-        )
+        raise _fault("topic", f"at most {layout.TOPIC_BYTES_MAX_V2} bytes", f"{len(topic)} bytes")
     if len(properties) > PROPERTIES_BYTES_MAX:
-        raise RecordError(
-            "stored message",
-            at="properties",
-            needed=f"at most {PROPERTIES_BYTES_MAX} bytes",
-            found=f"{len(properties)} bytes",
+        raise _fault(
+            "properties", f"at most {PROPERTIES_BYTES_MAX} bytes", f"{len(properties)} bytes"
         )
 
 

@@ -69,7 +69,6 @@ def struct_format(*parts: tuple[tuple[str, str], ...]) -> str:
 
 
 def _bytes_before(name: str) -> int:
-    """Return the position, within a record, of a field of its head."""
     names = [field for field, _ in HEAD]
     return struct.calcsize(struct_format(HEAD[: names.index(name)]))
 

@@ -28,7 +28,7 @@ def sign(
     """Return the signature of a request; ``excluded`` names fields that the peer omits too."""
     signed = sorted(
         (name for name in ext_fields if name != SIGNATURE and name not in excluded),
-        key=_java_order,
+        key=lambda name: name.encode("utf-16-be", "surrogatepass"),  # as Java sorts strings
     )
     mac = hmac.new(_utf8(secret_key, "the secret key"), digestmod="sha1")
     for name in signed:
@@ -64,7 +64,3 @@ def _utf8(text: str, name: str) -> bytes:
         raise HeaderError(
             "signature", at=name, needed="text that UTF-8 holds", found=Verbatim("a lone surrogate")
         ) from error
-
-
-def _java_order(name: str) -> bytes:
-    return name.encode("utf-16-be", "surrogatepass")

@@ -55,7 +55,7 @@ def test_it_prints_a_start_and_nothing_else(checkpoint, capsys, more, at):
 
 def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, capsys):
     assert main(["checkpoint", str(tmp_path)]) == 1
-    assert "is no checkpoint of a query" in capsys.readouterr().err
+    assert "is not the checkpoint of a query" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", [[], ["--start"], ["--lag"]])
@@ -66,7 +66,7 @@ def test_what_is_no_file_among_its_batches_is_named_and_not_waited_for(
     path = Path(checkpoint, "offsets", "12")
     make(path)
     assert main(["checkpoint", checkpoint, *how]) == 1
-    assert f"{path} is no file" in capsys.readouterr().err
+    assert f"{path} is not a file" in capsys.readouterr().err
 
 
 def test_files_that_are_no_batches_are_passed_over(checkpoint, capsys):

@@ -14,7 +14,7 @@ from rmq_spark.cli.main import main
 from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.errors import BodyTooLarge
 from rmq_spark.spark.errors import RecordFault
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from random import Random
 from types import NoneType
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args
 
 import java_vectors
 import pytest
@@ -19,6 +19,7 @@ from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode, Serial
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.headers import HeaderCodec, Int32, Int64
+from rmq_spark.wire.headers.codec import fields_of
 from rmq_spark.wire.headers.table import HEADERS
 
 pytestmark = pytest.mark.interop
@@ -242,8 +243,8 @@ def header_classes(version: str) -> dict[tuple[int, bool], str]:
 
 def filled(header_type: Any) -> Any:
     """A header with a value in every field, none of them a default, 0 or false."""
-    hints = get_type_hints(header_type, include_extras=True)
-    return header_type(**{name: header_value(name, hints[name]) for name in header_type._fields})
+    hints = fields_of(header_type).items()
+    return header_type(**{name: header_value(name, hint) for name, (_, hint) in hints})
 
 
 def least(header_type: Any) -> Any:

@@ -7,7 +7,7 @@ from logged_lines import lines_of
 from tls_parts import certificate
 
 from rmq_spark.client.transport.tls.settings import TlsSettings
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import read_options, write_options
 
@@ -60,9 +60,9 @@ def test_a_client_without_checks_is_made_and_warns(caplog):
     [
         (
             {"tlsCaFile": CA},
-            "tlsCaFile: it means nothing without tls=true: give that, too, or leave this out",
+            "tlsCaFile: it has no effect without tls=true: set that, or leave this out",
         ),
-        ({"tls": "false", "tlsVerify": "false"}, "tlsVerify: it means nothing without tls=true"),
+        ({"tls": "false", "tlsVerify": "false"}, "tlsVerify: it has no effect without tls=true"),
         ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),
         ({"tls": "true", "tlsVerify": "no"}, "tlsVerify: needed true or false, found 'no'"),
         (

@@ -61,17 +61,17 @@ def test_types_of_avro_are_columns(kind, found):
         ("{", "this is no JSON"),
         ('{"type": "string"}', "needed an Avro schema of a record"),
         (field(["int", "string"]), "x is a union of 2 types, and a column has one"),
-        (field("Other"), "x is 'Other', which is neither Avro's nor said before"),
+        (field("Other"), "x is 'Other', which is neither Avro's nor defined before"),
         (field("null"), "x is null alone, which no column can be"),
         (field(5), "x is 5, which is no Avro schema"),
-        (field({"type": "enum", "name": "E"}), "x lacks 'symbols': "),
-        (field({"type": "fixed", "name": "F"}), "x lacks 'size': "),
+        (field({"type": "enum", "name": "E"}), "x has no 'symbols': "),
+        (field({"type": "fixed", "name": "F"}), "x has no 'size': "),
         (field({"type": "fixed", "name": "F", "size": -1}), "x: needed a size in bytes, found -1"),
         (
             field({"type": "fixed", "name": "F", "size": "8"}),
             "x: needed a size in bytes, found '8'",
         ),
-        (field({"type": "bytes", "logicalType": "decimal"}), "x lacks 'precision': "),
+        (field({"type": "bytes", "logicalType": "decimal"}), "x has no 'precision': "),
         (
             field({"type": "bytes", "logicalType": "decimal", "precision": 50}),
             "x has 50 digits, and a column 38",
@@ -86,7 +86,7 @@ def test_types_of_avro_are_columns(kind, found):
         ),
         (
             field({"type": "record", "name": "B", "fields": [{"type": "int"}]}),
-            "a field of x lacks 'name': ",
+            "a field of x has no 'name': ",
         ),
         (
             field({"type": "record", "name": "B", "fields": {"y": "int"}}),
@@ -96,7 +96,7 @@ def test_types_of_avro_are_columns(kind, found):
         ('{"type": "array", "items": ' * 5_000 + '"int"' + "}" * 5_000, "this is nested too deep"),
         (field("A"), "x is A within itself"),
         (field({"type": "int", "logicalType": "time-millis"}), "x is a time-millis"),
-        (field({"type": "array"}), "x lacks 'items': "),
+        (field({"type": "array"}), "x has no 'items': "),
     ],
 )
 def test_what_no_column_can_be_is_refused(text, said):

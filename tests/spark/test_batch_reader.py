@@ -73,7 +73,7 @@ def test_a_later_action_does_not_read_a_topic_that_was_made_again(
     rocketpoll_broker.create_topic(rocketpoll_topic, 1)
     send(rocketpoll_broker, rocketpoll_topic, 0, *"ABCDEFG")
     for piece in pieces:
-        with pytest.raises(DataLoss, match="the topic was deleted and made again"):
+        with pytest.raises(DataLoss, match="the topic was deleted and recreated"):
             list(found.read(piece))
 
 

@@ -58,7 +58,7 @@ def test_a_schema_of_sparks_is_that_of_fields_that_can_be_null():
         (b"\x02", "needed Avro of the schema"),
         (
             body_of(VALUE, ORDER) + b"x",
-            "needed one Avro record of the schema, found 1 bytes behind",
+            "needed one Avro record of the schema, found 1 bytes after",
         ),
         (b"\x00\x08\x00\x00", "needed Avro of the schema"),
     ],
@@ -74,7 +74,9 @@ def test_a_body_that_is_no_record_is_a_bad_one(body, said):
 
 def test_a_value_that_no_column_of_the_type_holds_is_a_bad_one():
     schema = {"type": "record", "name": "any", "fields": [{"name": "id", "type": ["null", "int"]}]}
-    with pytest.raises(RecordFault, match=r"fits the columns .*70000 too large"):
+    with pytest.raises(
+        RecordFault, match=r"its id: needed a value .* int16 holds, found 70000 .*too large"
+    ):
         rows([body_of({"id": 70_000}, schema)], "id SMALLINT", "avro")
 
 

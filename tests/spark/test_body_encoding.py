@@ -15,8 +15,7 @@ from rmq_spark.spark.bodies.encoder import BodyEncoder
 from rmq_spark.spark.bodies.json_bodies import JsonBodies
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options.sink_columns import check_sink_columns
-from rmq_spark.spark.schemas.avro_bodies import AvroBodies
-from rmq_spark.spark.schemas.avro_schema import avro_schema_of
+from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.spark.schemas.schema_text import parse_schema
 from rmq_spark.spark.writer import to_record_batches

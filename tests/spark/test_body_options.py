@@ -7,8 +7,9 @@ import pytest
 from body_rows import options_of
 
 from rmq_spark.spark.errors import OptionError, SetUpError
-from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyFormat
+from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import read_options, write_options
+from rmq_spark.spark.options.values import BodyFormat
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 
@@ -48,7 +49,7 @@ def test_they_travel_to_tasks():
             "avro",
             '{"type": "record", "name": "A"}',
             {},
-            "option bodySchema: the record lacks 'fields'",
+            "option bodySchema: the record has no 'fields'",
         ),
         (
             "avro",
@@ -79,7 +80,7 @@ def test_what_contradicts_itself_is_refused_in_one_line(kind, schema, more, said
 
 def test_a_sink_takes_its_schema_from_its_columns():
     given = {"namesrvAddr": "localhost:9876", "bodyFormat": "json", "bodySchema": "id INT"}
-    with pytest.raises(OptionError, match="bodySchema: it is of no use to the sink"):
+    with pytest.raises(OptionError, match="bodySchema: it has no meaning for the sink"):
         write_options(given)
 
 

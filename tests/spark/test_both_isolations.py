@@ -16,7 +16,7 @@ from spark_engine import Engine, assert_read
 
 from rmq_spark.client.manifest import commits_topic_name
 from rmq_spark.client.message import Message
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import DataLoss
 from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner

@@ -55,6 +55,6 @@ def test_a_sink_needs_brokers_that_have_its_topic_or_would_make_it(rocketpoll_br
         broker.create_topic("T")
         check_writable(write_options({"namesrvAddr": broker.address, "topic": "T"}))
         with pytest.raises(
-            OptionError, match="option topic: no route to topic U: there is none, and no broker"
+            OptionError, match="option topic: no route to topic U: it does not exist, and no broker"
         ):
             check_writable(write_options({"namesrvAddr": broker.address, "topic": "U"}))

@@ -60,7 +60,8 @@ def test_sources_that_have_names_are_known_by_them(checkpoint):
     assert starting_offsets(checkpoint, source="orders") == '{"T": {"b": {"0": 10}}}'
     assert starting_offsets(checkpoint) == '{"T": {"b": {"0": 10}}}'
     with pytest.raises(
-        CheckpointError, match=r"(?m)source rate of batch 1 is none of rocketpoll's; .*: orders, 0$"
+        CheckpointError,
+        match=r"(?m)source rate of batch 1 is not one of rocketpoll; .*: orders, 0$",
     ):
         starting_offsets(checkpoint, source="rate")
 
@@ -76,7 +77,7 @@ def test_a_batch_becomes_a_start(checkpoint, form):
     ("more", "said"),
     [
         ({"batch_id": 7}, "has the batches 0 to 2, not 7"),
-        ({"source": 1}, "source 1 of batch 1 is none .* these are: 0"),
+        ({"source": 1}, "source 1 of batch 1 is not one .* these are: 0"),
     ],
 )
 def test_what_is_not_there_is_said(checkpoint, more, said):
@@ -101,7 +102,7 @@ def test_a_damaged_batch_is_named(checkpoint, text, said):
 
 
 def test_other_places_are_refused(tmp_path, checkpoint):
-    with pytest.raises(CheckpointError, match="is no checkpoint of a query"):
+    with pytest.raises(CheckpointError, match="is not the checkpoint of a query"):
         read_checkpoint(tmp_path / "commits")
     with pytest.raises(CheckpointError, match="is not a local directory: give a Spark session"):
         read_checkpoint("s3a://bucket/checkpoint")

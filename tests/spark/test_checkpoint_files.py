@@ -5,13 +5,7 @@ import shutil
 
 import pytest
 
-from rmq_spark.spark.checkpoint import (
-    LocalCheckpointFiles,
-    SparkCheckpointFiles,
-    checkpoint_files,
-    read_checkpoint,
-    starting_offsets,
-)
+from rmq_spark.spark.checkpoint import CheckpointFiles, read_checkpoint, starting_offsets
 from rmq_spark.spark.errors import CheckpointError
 
 pytestmark = pytest.mark.deep
@@ -36,10 +30,9 @@ def checkpoint(tmp_path):
 
 def test_those_of_this_machine_need_no_session(checkpoint):
     for location in (checkpoint, str(checkpoint), checkpoint.as_uri()):
-        files = checkpoint_files(location, None)
-        assert isinstance(files, LocalCheckpointFiles)
+        files = CheckpointFiles(location)
         assert (sorted(files.offsets()), files.committed()) == ([0, 1, 2], {0, 1})
-    assert checkpoint_files(checkpoint / "offsets", None).offsets() is None
+    assert CheckpointFiles(checkpoint / "offsets").offsets() is None
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a b", "a#b", "a?b", "ü"])
@@ -47,14 +40,13 @@ def test_a_path_behind_the_scheme_file_is_literal_as_hadoop_has_it(tmp_path, che
     place = tmp_path / "checkpoints" / name
     shutil.copytree(checkpoint, place, ignore=lambda *_: ["checkpoints"])
     for scheme in ("file:", "file://", "file://localhost"):
-        files = checkpoint_files(f"{scheme}{place}", None)
+        files = CheckpointFiles(f"{scheme}{place}")
         assert files.committed() == {0, 1}
 
 
-def test_others_do(spark):
-    assert isinstance(checkpoint_files("hdfs:///queries/totals", spark), SparkCheckpointFiles)
+def test_others_do():
     with pytest.raises(CheckpointError, match="is not a local directory: give a Spark session"):
-        checkpoint_files("hdfs:///queries/totals", None)
+        CheckpointFiles("hdfs:///queries/totals")
 
 
 def test_one_of_another_file_system_is_read_by_a_session(spark, checkpoint):
@@ -64,7 +56,7 @@ def test_one_of_another_file_system_is_read_by_a_session(spark, checkpoint):
     assert read_checkpoint(location, spark) == read_checkpoint(checkpoint)
     assert starting_offsets(location, spark=spark) == starting_offsets(checkpoint)
     with pytest.raises(
-        CheckpointError, match=r"viewfs://away/queries/none is no checkpoint of a query"
+        CheckpointError, match=r"viewfs://away/queries/none is not the checkpoint of a query"
     ):
         read_checkpoint("viewfs://away/queries/none", spark)
     with pytest.raises(CheckpointError, match=r"nowhere://x/offsets cannot be read: .*nowhere"):

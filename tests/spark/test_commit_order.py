@@ -38,7 +38,7 @@ def test_a_batch_behind_one_that_counts_is_refused_as_readers_would_pass_it_over
     with pytest.raises(WriteError, match="batch 1 of query query does not count") as why:
         sink.commit(1, sent)
     assert f"batch 3 of the query is in {commits_topic_name(rocketpoll_topic)}" in str(why.value)
-    assert "Put the latest checkpoint back" in str(why.value)
+    assert "Restore the latest checkpoint" in str(why.value)
     assert len(commits()) == before
     sink.write(3, sink.rows(1))
     sink.write(4, sink.rows(1))
@@ -69,7 +69,7 @@ def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused
     with pytest.raises(WriteError, match="batch 1 of query query does not count") as why:
         again.commit(1, sent)
     assert "is in" in str(why.value)
-    assert "with other rows. Another driver goes on with this checkpoint, or with a copy of it" in (
+    assert "with other rows. Another driver uses this checkpoint, or a copy of it" in (
         str(why.value)
     )
     copy.write(2, copy.rows(1))
@@ -103,7 +103,9 @@ def test_a_copy_is_noticed_however_many_writes_a_batch_has(
             sink.write_batch(batch, sink.rows(1))
     for name in (names[0], names[-1]):
         one.options["writeName"] = f"{name}-1"
-        with pytest.raises(WriteError, match=r"with other rows\. Another driver goes on"):
+        with pytest.raises(
+            WriteError, match=r"with other rows\. Another driver uses this checkpoint"
+        ):
             one.write_batch(1, one.rows(2))
 
 
@@ -184,7 +186,7 @@ def test_a_copy_is_noticed_whatever_job_groups_its_program_sets(
     write_of = names_of_writes(monkeypatch, rocketpoll_broker, rocketpoll_topic, None)
     write_of("w-0", "driver-1", 0, "batch 0").write_batch(0, [["0"]])
     write_of("w-1", "driver-2", 0, "batch 1").write_batch(1, [["1-of-2"]])
-    with pytest.raises(WriteError, match="start the other one's program again"):
+    with pytest.raises(WriteError, match="restart the other"):
         write_of("w-1", "driver-1", 1, "batch 1").write_batch(1, [["1-of-1"]])
     write_of("w-1", "driver-3", 0, "batch 1").write_batch(1, [["1-of-3"]])
     write_of("w-2", "driver-3", 1, "batch 2").write_batch(2, [["2"]])
@@ -245,10 +247,10 @@ def test_a_query_whose_checkpoint_was_deleted_is_refused_before_it_sends_a_row(
 ):
     for batch in range(3):
         sink.write(batch, sink.rows(1))
-    with pytest.raises(WriteError, match="If the checkpoint was deleted, put it back") as why:
+    with pytest.raises(WriteError, match="If the checkpoint was deleted, restore it") as why:
         anew.send(0, anew.rows(2))
     assert "query query with the same checkpointLocation has committed batch 2" in str(why.value)
-    assert "If both queries are to write, give each a checkpointLocation" in str(why.value)
+    assert "If both queries write, give each a checkpointLocation" in str(why.value)
     assert len(rocketpoll_broker.messages(rocketpoll_topic)) == len(commits()) == 3
 
 

@@ -122,7 +122,7 @@ def test_the_last_batch_of_a_sink_outlives_its_rows_restarts_and_a_lost_checkpoi
         anew = CommittingSink(
             monkeypatch, broker, "T", "another", visibleTo="all", retryTimeoutMs="300"
         )
-        with pytest.raises(WriteError, match="If the checkpoint was deleted, put it back"):
+        with pytest.raises(WriteError, match="If the checkpoint was deleted, restore it"):
             anew.send(0, anew.rows(1))
         life.days(1)
         assert life.whole == [2]
@@ -138,7 +138,7 @@ def test_what_a_dead_run_has_staged_goes_after_a_day_also_behind_a_restart(monke
         assert list(staging.rglob("*-*"))
         broker.clock.advance(timedelta(hours=2))
         assert list(staging.rglob("*-*")) == []
-        with pytest.raises(WriteError, match=r"nobody sees a row of it.*it is staged again"):
+        with pytest.raises(WriteError, match=r"none of its rows is visible.*Run it again"):
             sink.commit(0, dead)
         rows = sink.write(0, sink.rows(ROWS))
         assert sorted(message.text for message in broker.messages("T")) == sorted(rows)

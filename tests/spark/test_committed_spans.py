@@ -17,7 +17,7 @@ from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans, read_spans
 from rmq_spark.spark.read import record_chunks
-from rmq_spark.spark.write.spans import SpanCollector
+from rmq_spark.spark.write.rows import SpanCollector
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll import EmbeddedBroker
 
@@ -38,9 +38,9 @@ def test_spans_that_adjoin_are_joined_while_they_are_small(monkeypatch):
     assert [span[1:3] + span[4:] for span in at_once] == [(7, 3, 6)]
     assert named((7, ["a"]), (8, ["bb", "ccc"])) == at_once
     assert len(named((7, ["a"]), (9, ["bb"]))) == 2
-    monkeypatch.setattr("rmq_spark.spark.write.spans.SPAN_ROWS_MAX", 2)
+    monkeypatch.setattr("rmq_spark.spark.write.rows.SPAN_ROWS_MAX", 2)
     assert len(named((7, ["a"]), (8, ["bb", "ccc"]))) == 2
-    monkeypatch.setattr("rmq_spark.spark.write.spans.SPAN_BYTES_MAX", 4)
+    monkeypatch.setattr("rmq_spark.spark.write.rows.SPAN_BYTES_MAX", 4)
     assert len(named((7, ["aaa"]), (8, ["bb"]))) == 2
 
 
@@ -111,7 +111,7 @@ def test_rows_that_are_not_those_that_were_committed_are_a_loss(
     caplog.set_level(logging.WARNING, "rmq_spark")
     lenient = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss="false")
     assert offsets(lenient, other(span), span) == [0, 1, 2]
-    assert "are passed over: queue 0 of" in caplog.text
+    assert "continuing without them: queue 0 of" in caplog.text
 
 
 def test_bodies_are_decoded_only_when_they_are_those_that_were_committed(

@@ -59,7 +59,7 @@ def test_a_broker_that_lets_nobody_make_the_commits_topic_is_named_with_the_line
 
     with monkeypatch.context() as patch:
         patch.setattr(AdminApi, "create_topic", refuse)
-        with pytest.raises(WriteError, match=r"by whose .* does not make it: .*operators") as why:
+        with pytest.raises(WriteError, match=r"by whose .* does not create it: .*operators") as why:
             sink.send(0, sink.rows(1))
     assert f"-t {commits_topic_name(rocketpoll_topic)} -r 1 -w 1" in str(why.value)
     assert len(rocketpoll_broker.messages(rocketpoll_topic)) == 0

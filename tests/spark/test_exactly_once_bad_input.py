@@ -37,7 +37,7 @@ def test_a_staged_chunk_that_is_not_what_was_staged_is_named_and_nobody_sees_a_r
 ):
     error = room.refusal(into=spoiling(room, spoil), **ALL)
     assert "batch 0 of query" in error
-    assert "does not count, and nobody sees a row of it" in error
+    assert "does not count, and none of its rows is visible" in error
     assert said in error
     assert room.seen() == []
     room.copy(**ALL)
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_was_deleted_is_named_and_nothing_is_there_twice(room,
     room.copy(**way)
     shutil.rmtree(room.checkpoint)
     error = room.refusal(**way)
-    assert "If the checkpoint was deleted, put it back" in error
+    assert "If the checkpoint was deleted, restore it" in error
     assert room.seen() == room.counting() == BODIES
 
 
@@ -141,7 +141,7 @@ def test_a_broker_without_extensions_is_refused_for_all_and_serves_readers_of_ma
     monkeypatch.setattr(ExtensionsProcessor, "extensions", extensions)
     room.broker.restart()
     error = room.refusal(**ALL)
-    assert "knows no staged batches" in error
+    assert "does not support staged batches" in error
     assert "leave out visibleTo" in error
     assert room.seen() == []
     shutil.rmtree(room.checkpoint)
@@ -206,7 +206,7 @@ def test_what_has_no_room_among_what_is_staged_is_named_and_nobody_sees_a_row(sp
         room.send("in", *BODIES)
         error = room.refusal(**ALL, retryTimeoutMs="300")
         assert "(maxStagedBytes)" in error
-        assert "let it be smaller batches" in error
+        assert "make batches smaller" in error
         assert room.seen() == []
 
 

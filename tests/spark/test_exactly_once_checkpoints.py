@@ -23,7 +23,7 @@ def sent_and_copied(room, bodies, **options):
 
 @pytest.mark.parametrize(
     ("way", "remedy"),
-    [(ONCE, "Put the latest checkpoint back"), (ALL, "then put the newest back")],
+    [(ONCE, "Restore the latest checkpoint"), (ALL, "restore the latest")],
     ids=["manifests", "staged"],
 )
 def test_an_older_copy_of_the_checkpoint_is_named_and_no_row_counts_twice(room, way, remedy):
@@ -49,7 +49,7 @@ def test_two_copies_of_a_checkpoint_that_go_on_are_told_and_no_row_is_lost(room,
     sent_and_copied(room, ["6"], **way)
     room.send("in", "7")
     error = room.refusal(**way, checkpointLocation=str(copy))
-    assert "with other rows. Another driver goes on with this checkpoint, or with a copy" in error
+    assert "with other rows. Another driver uses this checkpoint, or a copy" in error
     room.copy(**way)
     room.send("in", "8")
     error = room.refusal(**way, checkpointLocation=str(copy))

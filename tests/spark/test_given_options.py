@@ -3,8 +3,7 @@
 import pytest
 
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options.parser import OptionReader, check_names
-from rmq_spark.spark.options.table import Use
+from rmq_spark.spark.options.table import OptionReader, Use, check_names
 
 READ = frozenset([Use.STREAM, Use.BATCH])
 
@@ -33,8 +32,8 @@ def test_a_topic_to_write_to_is_another_option_than_one_to_read():
         ({"bootstrap.servers": "h:9092"}, READ, "that is Kafka's; here it is namesrvAddr"),
         ({"kafka.auto.offset.reset": "x"}, READ, "that is Kafka's; here it is startingOffsets"),
         ({"includeHeaders": "true"}, READ, "that is Kafka's; here it is columns"),
-        ({"rowIds": "true"}, READ, "it is of no use to the source"),
-        ({"columns": "body"}, frozenset([Use.SINK]), "it is of no use to the sink"),
+        ({"rowIds": "true"}, READ, "it has no meaning for the source"),
+        ({"columns": "body"}, frozenset([Use.SINK]), "it has no meaning for the sink"),
         ({"topic": "T", "subscribe": "T"}, READ, "it is given as topic, too: keep one"),
     ],
 )
@@ -55,6 +54,6 @@ def test_two_of_which_one_is_to_be_kept_and_a_number():
         OptionError, match="option tags: it cannot be given together with sql: keep one"
     ):
         given.exclusive("tags", "sql")
-    assert given.number("minPartitions") == 5
+    assert given["minPartitions"] == 5
     assert given.get("minPartitions", lambda name, text: (name, text)) == ("minPartitions", "5")
     assert given.get("columns", None, "all") == "all"

@@ -209,7 +209,7 @@ def test_or_it_is_read_from_its_beginning_with_a_warning(
         with caplog.at_level(logging.WARNING):
             end = batches.latest_offset(again(made_again), NO_LIMITS)
         assert spans(batches.plan_ranges(made_again, end)) == [(0, 0, count)]
-        assert "messages are gone, and are passed over: queue 0" in caplog.text
+        assert "messages are lost, continuing without them: queue 0" in caplog.text
 
 
 def test_the_end_that_was_given_is_that_of_a_topic_that_was_made_again_as_well(

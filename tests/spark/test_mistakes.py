@@ -89,10 +89,10 @@ _READ = [
             "(namesrvAddr 'localhost:9876', topic 'orders')"
         ),
     ),
-    ({"producerGroup": "P"}, "producerGroup: it is of no use to the source: leave it out"),
-    ({"rowIds": "true"}, "rowIds: it is of no use to the source: leave it out"),
-    ({"writeName": "x"}, "writeName: it is of no use to the source: leave it out"),
-    ({"maxMessageBytes": "4m"}, "maxMessageBytes: it is of no use to the source: leave it out"),
+    ({"producerGroup": "P"}, "producerGroup: it has no meaning for the source: leave it out"),
+    ({"rowIds": "true"}, "rowIds: it has no meaning for the source: leave it out"),
+    ({"writeName": "x"}, "writeName: it has no meaning for the source: leave it out"),
+    ({"maxMessageBytes": "4m"}, "maxMessageBytes: it has no meaning for the source: leave it out"),
     (
         {"namesrvAddr": None},
         (
@@ -141,7 +141,7 @@ _READ = [
     ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),
     (
         {"tlsCaFile": "/ca.pem"},
-        "tlsCaFile: it means nothing without tls=true: give that, too, or leave this out",
+        "tlsCaFile: it has no effect without tls=true: set that, or leave this out",
     ),
     (
         {"tls": "true", "tlsCaFile": "/no/such.pem"},
@@ -152,7 +152,7 @@ _READ = [
     ),
     (
         {"tlsVerify": "false"},
-        "tlsVerify: it means nothing without tls=true: give that, too, or leave this out",
+        "tlsVerify: it has no effect without tls=true: set that, or leave this out",
     ),
     (
         {"requestTimeoutMs": "3s"},
@@ -281,7 +281,7 @@ _READ = [
     ),
     (
         {"startingOffsets": "group"},
-        "startingOffsets: it says group: name the group in option consumerGroup",
+        "startingOffsets: group needs the name of a consumer group: set option consumerGroup",
     ),
     (
         {"startingOffsets": "{}"},
@@ -495,7 +495,7 @@ _READ = [
     ({"consumerGroup": ""}, "consumerGroup: it is empty: leave it out, or give it a value"),
     (
         {"suspendTimeoutMs": "9999"},
-        "suspendTimeoutMs: needed at most 1500, so that a query stops in time, found 9999",
+        "suspendTimeoutMs: needed a whole number from 0 to 1500, found '9999'",
     ),
     (
         {"discoveryIntervalMs": "5s"},
@@ -505,7 +505,10 @@ _READ = [
 ]
 
 _WRITE = [
-    ({"startingOffsets": "earliest"}, "startingOffsets: it is of no use to the sink: leave it out"),
+    (
+        {"startingOffsets": "earliest"},
+        "startingOffsets: it has no meaning for the sink: leave it out",
+    ),
     ({"topc": "T"}, "topc: there is no such option; did you mean topic?"),
     (
         {"topic": "no pe"},
@@ -524,7 +527,7 @@ _WRITE = [
         {"maxMessageBytes": "four"},
         "maxMessageBytes: needed a size above 0 as 1000000, 64k, 8m or 1g, found 'four'",
     ),
-    ({"rowIds": "yes"}, "rowIds: needed true, false or keys, found 'yes'"),
+    ({"rowIds": "yes"}, "rowIds: needed false, true or keys, found 'yes'"),
     (
         {"writeName": "a:b"},
         (

@@ -3,16 +3,15 @@ import pickle
 import pytest
 
 from rmq_spark.client.transport.remoting_client import Credentials
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import Selection, read_options, write_options
-from rmq_spark.spark.options.parser import check_names
 from rmq_spark.spark.options.start_positions import (
     OffsetPosition,
     RelativeTimePosition,
     TimePosition,
 )
-from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.options.table import OPTIONS, Use, check_names
 from rmq_spark.spark.options.values import RowIds
 
 NEEDED = {"namesrvAddr": "localhost:9876", "topic": "orders"}
@@ -83,10 +82,10 @@ def test_a_name_that_is_no_option_is_refused_with_the_nearest(name, hint):
 
 
 def test_options_of_the_other_side_are_refused():
-    assert "option startingOffsets: it is of no use to the sink" in refused(
+    assert "option startingOffsets: it has no meaning for the sink" in refused(
         {**NEEDED, "startingOffsets": "earliest"}, write_options
     )
-    assert "option producerGroup: it is of no use to the source" in refused(
+    assert "option producerGroup: it has no meaning for the source" in refused(
         {**NEEDED, "producerGroup": "P"}
     )
 

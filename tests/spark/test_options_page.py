@@ -12,12 +12,11 @@ import pytest
 from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.spark.options.options import (
     DEFAULT_GROUP,
-    SUSPEND_MS_MAX,
     read_options,
     write_options,
 )
 from rmq_spark.spark.options.start_positions import parse_position, parse_positions
-from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.options.table import OPTIONS, SUSPEND_MS_MAX, Use
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.spark.schemas.columns import DDL_TYPES, DEFAULT_COLUMNS
 

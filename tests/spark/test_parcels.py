@@ -3,7 +3,7 @@ import pytest
 
 from rmq_spark.client.producer.topic_sender import queue_for_key
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.write.routing import RowRouter
+from rmq_spark.spark.write.rows import RowRouter
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
@@ -95,7 +95,7 @@ def test_a_queue_must_be_there_and_be_only_one():
         in problem
     )
     assert "there is no queue 1 on b" in refused(queueId=[1], brokerName=["b"])
-    assert "queue 0 is on several brokers: say in column brokerName which one is meant" in refused(
+    assert "queue 0 is on several brokers: name one of them in column brokerName" in refused(
         queueId=[0]
     )
 

@@ -5,7 +5,7 @@ from source_parts import options_for, queue_of, send
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of
 from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks

@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.spark.plan.offset_ranges import (
+from rmq_spark.spark.plan.partition_planner import (
     Backlog,
     OffsetRange,
     divide_ranges,

@@ -47,7 +47,7 @@ def test_a_batch_that_all_see_is_refused_under_another_name_until_it_is_behind(
     renamed = made("run-1", visibleTo="all", sinkName=new)
     for number in range(last + 1):  # also from an older copy of its checkpoint
         error = refused(renamed, number, rows[number])
-        assert f"by sink {old}; sink {new} knows nothing of it" in error
+        assert f"by sink {old}; sink {new} does not know it" in error
         assert f'as it was, with .option("sinkName", "{old}")' in error
     made("run-2", visibleTo="all", sinkName=old).write(last, rows[last])  # as the error says
     there += renamed.write(last + 1, renamed.rows(2))

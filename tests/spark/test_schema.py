@@ -1,15 +1,20 @@
 import pytest
 from source_parts import schema_of
 
+from rmq_spark.spark.bodies.columns import check_schema
 from rmq_spark.spark.errors import OptionError, SchemaError
+from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.schemas.columns import (
     DDL_TYPES,
     DEFAULT_COLUMNS,
     check_columns,
-    columns_of,
     ddl_of,
 )
 from rmq_spark.wire.chunk import COLUMNS
+
+
+def check(schema):
+    check_schema(schema, read_options({"namesrvAddr": "h:1", "topic": "T"}))
 
 
 def test_each_column_can_be_built():
@@ -35,16 +40,16 @@ def test_columns_that_there_are_not_or_twice_are_refused(names, said):
 
 
 def test_a_users_schema_is_a_choice_of_columns():
-    assert columns_of(schema_of("body binary, topic string")) == ("body", "topic")
+    check(schema_of("body binary, topic string"))
     with pytest.raises(
         SchemaError, match="there is no column value; column body is binary, not string"
     ):
-        columns_of(schema_of("value string, body string, topic string"))
+        check(schema_of("value string, body string, topic string"))
 
 
 def test_a_column_that_is_named_twice_is_refused():
     with pytest.raises(SchemaError, match="does not fit: it names body twice"):
-        columns_of(schema_of("body binary, topic string, body binary"))
+        check(schema_of("body binary, topic string, body binary"))
 
 
 def test_a_column_that_is_never_to_be_null_is_refused():
@@ -52,4 +57,4 @@ def test_a_column_that_is_never_to_be_null_is_refused():
     schema = schema_of("body binary, tags string")
     schema["tags"].nullable = False
     with pytest.raises(SchemaError, match="column tags can be null: give it without NOT NULL"):
-        columns_of(schema)
+        check(schema)

@@ -8,9 +8,9 @@ from source_parts import Clock
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_sender import SentSpan
 from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options.options import write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
@@ -96,7 +96,7 @@ def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
         body for b in batches for body in b["body"]
     ]
     assert ids_of(messages) == sorted(TASK.row_id(row) for row in range(20))
-    assert found.spans == (SentSpan(messages[0].queue, 0, 20),)
+    assert found.spans == (CommittedSpan(messages[0].queue, 0, 20, 0, 0),)
 
 
 def test_rows_with_a_key_wait_for_name_servers_as_others_do(
@@ -220,7 +220,7 @@ def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
     ("code", "remedy", "tries"),
     [
         (13, "set option maxMessageBytes to the broker's maxMessageSize", 1),
-        (16, "let the topic be written (perm 6)", 3),
+        (16, "make the topic writable (perm 6)", 3),
         (17, "create the topic, as with mqadmin updateTopic", 3),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_broker_that_cannot_be_reached_is_waited_for_as_long_as_is_said():
         write(options, {"body": ["a"]})
     problem = refused(options, {"body": ["b"]}, clock=clock)
     assert 1 < clock.now - Clock().now < 4
-    assert "see that brokers and name servers of option namesrvAddr run" in problem
+    assert "check that the brokers and the name servers of option namesrvAddr run" in problem
 
 
 def test_a_topic_that_nobody_makes_is_an_error_at_once():
@@ -296,7 +296,7 @@ def test_bodies_over_four_megabytes_go_where_the_broker_takes_them():
         broker.create_topic("T")
         body = "x" * (5 * 1024 * 1024)
         with pytest.raises(
-            RowError, match="where the broker's maxMessageSize is higher, say so in option"
+            RowError, match="where the broker's maxMessageSize is higher, set option"
         ):
             write(options_of(broker.address), {"body": [body]})
         write(options_of(broker.address, maxMessageBytes="8m"), {"body": [body]})

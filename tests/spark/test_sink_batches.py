@@ -183,7 +183,7 @@ def test_mistakes_are_found_on_the_driver(sink):
     ):
         sink.write(rows, namesrvAddr="127.0.0.1:1")
     with pytest.raises(
-        AnalysisException, match="option startingOffsets: it is of no use to the sink"
+        AnalysisException, match="option startingOffsets: it has no meaning for the sink"
     ):
         sink.write(rows, startingOffsets="earliest")
     assert sink.messages(0) == []

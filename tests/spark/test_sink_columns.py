@@ -50,7 +50,7 @@ def test_what_the_source_gives_can_be_written_again():
         ),
         ("body string, keys int", "column keys is int, not string or array<string>: cast it"),
         ("body string, delayLevel double", "column delayLevel is double, not int or smallint"),
-        ("body string, BODY string", "column body is there twice: keep one"),
+        ("body string, BODY string", "column body occurs twice: keep one"),
         ("body string, tag string", "there is no column tag (is it tags?): rename it, or drop it"),
         ("body string, city string", "there is no column city, only body, topic, keys"),
         ("body string, city string", ".drop('city'), or put it into column properties"),
@@ -59,7 +59,7 @@ def test_what_the_source_gives_can_be_written_again():
             "column value is Kafka's, here it is body: .withColumnRenamed('value', 'body')",
         ),
         ("body string, queueId int, shardingKey string", "both choose the queue: drop one of them"),
-        ("body string, brokerName string", "drop it, or add queueId"),
+        ("body string, brokerName string", "needs column queueId"),
     ],
 )
 def test_what_cannot_be_written_is_refused_with_what_to_do(ddl, problem):

@@ -38,7 +38,7 @@ def test_a_checkpoint_that_was_deleted_is_noticed(sink):
     shutil.rmtree(sink.checkpoint("sink"))
     with pytest.raises((PySparkException, StreamingQueryException)) as raised:
         sink.copy(rows, **ONCE)
-    assert "If the checkpoint was deleted, put it back" in complaint(raised)
+    assert "If the checkpoint was deleted, restore it" in complaint(raised)
     assert "with the same checkpointLocation has committed batch 0" in complaint(raised)
     assert counting(sink) == ["a", "b"]
     sink.copy(rows, **ONCE, checkpointLocation=str(sink.checkpoint("another")))

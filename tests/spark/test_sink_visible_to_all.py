@@ -44,7 +44,7 @@ def test_a_checkpoint_that_was_deleted_is_noticed(sink):
     others = {**ALL, "checkpointLocation": str(sink.checkpoint("other"))}
     with pytest.raises((PySparkException, StreamingQueryException)) as raised:
         sink.copy(rows, **others)
-    assert "If the checkpoint was deleted, put it back" in complaint(raised)
+    assert "If the checkpoint was deleted, restore it" in complaint(raised)
     assert plain(sink, 2) == ["a", "b"]
     sink.copy(rows, **others, sinkName="another")
     assert plain(sink, 4) == ["a", "a", "b", "b"]

@@ -70,7 +70,10 @@ def read(source, topic):
                     "it is namesrvAddr"
                 ),
             ),
-            ({"producerGroup": "G"}, "producerGroup: it is of no use to the source: leave it out"),
+            (
+                {"producerGroup": "G"},
+                "producerGroup: it has no meaning for the source: leave it out",
+            ),
             ({"columns": "body,Body"}, "columns: body is named twice: keep one"),
             (
                 {"namesrvAddr": "localhost"},
@@ -114,11 +117,11 @@ def read(source, topic):
             ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
             (
                 {"suspendTimeoutMs": "9999"},
-                "suspendTimeoutMs: needed at most 1500, so that a query stops in time, found 9999",
+                "suspendTimeoutMs: needed a whole number from 0 to 1500, found '9999'",
             ),
             (
                 {"startingOffsets": "group"},
-                "startingOffsets: it says group: name the group in option consumerGroup",
+                "startingOffsets: group needs the name of a consumer group: set option",
             ),
             (
                 {"startingOffsets": "yesterday"},

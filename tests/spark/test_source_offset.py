@@ -99,5 +99,5 @@ def test_a_newer_version_is_refused_and_says_what_to_run():
     ],
 )
 def test_what_is_not_ours_is_refused(document):
-    with pytest.raises(CheckpointError, match="none of rocketpoll's"):
+    with pytest.raises(CheckpointError, match="not one of rocketpoll"):
         SourceOffset.from_json(document)

@@ -87,7 +87,7 @@ def test_a_stream_that_runs_and_its_tasks_need_the_files_no_more(source, tls):
             {"tlsServerName": "brokers.example"},
             "Connect to a name that it has, or set one as server name",
         ),
-        ({"tls": "false"}, "option tlsCaFile: it means nothing without tls=true"),
+        ({"tls": "false"}, "option tlsCaFile: it has no effect without tls=true"),
     ],
 )
 def test_what_is_wrong_is_said_at_load(source, tls, given, said):

@@ -162,7 +162,7 @@ def test_an_abort_that_nobody_answers_is_only_logged(monkeypatch, made, tmp_path
     sink.writer().abort(sent, 0)
     assert "keeps what was staged until the next commit" in caplog.text
     body, staged = sent[0].rows.body_bytes, sent[0].rows.staged.staged_bytes
-    said = f"batch 0 was given up: 1 rows, {body} bytes, of 1 tasks were staged in {staged} bytes"
+    said = f"batch 0 was aborted: 1 rows, {body} bytes, of 1 tasks were staged in {staged} bytes"
     assert said in caplog.text
 
 
@@ -201,7 +201,7 @@ def test_a_broker_that_has_forgotten_a_commit_shows_no_part_of_it(monkeypatch, s
     sink.write(0, rows)
     again = sink.send(0, rows)
     monkeypatch.setattr(StagingApi, "last_batch", lambda *_: None)
-    with pytest.raises(WriteError, match=r"told tasks that batch 0 .* knows nothing of it now"):
+    with pytest.raises(WriteError, match=r"reported batch 0 .* does not know it now"):
         sink.commit(0, again)
     assert len(seen()) == 4
 
@@ -241,7 +241,9 @@ def test_writes_of_one_sink_that_overlap_are_refused_before_anything_of_them_is_
     early, late = sink.writer(), sink.writer()
     sent = sink.attempt(0, 0, ["early"], early)
     late.commit([sink.attempt(0, 0, ["late"], late)])
-    with pytest.raises(WriteError, match=r"another batch write of sink .* was committed while"):
+    with pytest.raises(
+        WriteError, match=r"another batch write of sink .* was committed in the meantime"
+    ):
         early.commit([sent])
     assert seen() == ["late"]
     sink.options["sinkName"] = "mine"
@@ -334,7 +336,7 @@ def test_a_batch_that_is_repeated_with_other_rows_goes_on_also_where_it_was_move
     again.write(0, again.rows(4))
     [told] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert told.startswith("batch 0 of query query counts in sink ")
-    assert "an older copy of its checkpoint was put back" in told
+    assert "an older copy of its checkpoint was restored" in told
     moved.write(0, [rows[1], rows[0]])
     moved.write(1, moved.rows(1))
     assert len(seen()) == 4

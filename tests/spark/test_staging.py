@@ -82,7 +82,7 @@ def test_chunks_are_counted_up_and_rows_of_a_queue_stay_in_order(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, chunks
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, visibleTo="all")
-    monkeypatch.setattr("rmq_spark.spark.exactly_once.staging.CHUNK_BYTES", 1_000)
+    monkeypatch.setattr("rmq_spark.spark.exactly_once.staged_commit.CHUNK_BYTES", 1_000)
     sink.options["maxMessageBytes"] = "1500"
     rows = sink.write(0, sink.rows(40))
     assert [header.number for header, _ in chunks] == list(range(len(chunks)))
@@ -99,7 +99,7 @@ def test_a_broker_that_is_killed_while_a_task_stages_is_waited_for(monkeypatch, 
     with EmbeddedBroker(tmp_path / "killed", own_process=True) as broker:
         broker.create_topic("T", 2)
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", maxMessageBytes="1500")
-        monkeypatch.setattr("rmq_spark.spark.exactly_once.staging.CHUNK_BYTES", 1_000)
+        monkeypatch.setattr("rmq_spark.spark.exactly_once.staged_commit.CHUNK_BYTES", 1_000)
 
         def story(number):
             if number in {3, 8}:
@@ -175,7 +175,7 @@ def test_a_sink_of_another_query_is_refused_with_what_may_have_happened(sink, se
     for told in (
         "belongs to query query, which has committed batch 1, and this is query query-with-a-new",
         "set option sinkName to a name of its own",
-        "If the checkpoint was deleted, put it back",
+        "If the checkpoint was deleted, restore it",
     ):
         assert told in str(raised.value)
     sink.options["sinkName"] = "another"
@@ -229,7 +229,9 @@ def test_a_broker_that_knows_no_staged_batches_is_refused_at_the_start(monkeypat
     with FakeCluster(a=lambda _: 0) as cluster:
         room = type("Broker", (), {"address": cluster.address})
         sink = CommittingSink(monkeypatch, room, "T", query, visibleTo="all")
-        with pytest.raises(OptionError, match=r"broker a at .* knows no staged batches") as raised:
+        with pytest.raises(
+            OptionError, match=r"broker a at .* does not support staged batches"
+        ) as raised:
             sink.write_batch(0, sink.rows(1)) if query is None else sink.send(0, sink.rows(1))
     assert "leave out visibleTo" in str(raised.value)
 
@@ -248,6 +250,6 @@ def test_what_has_no_room_among_what_is_staged_says_what_can_be_done(monkeypatch
     with EmbeddedBroker(tmp_path / "small", maxStagedBytes=2_000) as broker:
         broker.create_topic("T", 1)
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="100")
-        with pytest.raises(WriteError, match=r"\(maxStagedBytes\).*; let it be smaller batches"):
+        with pytest.raises(WriteError, match=r"\(maxStagedBytes\).*; make batches smaller"):
             sink.send(0, sink.rows(100))
         sink.write(0, sink.rows(2))

@@ -161,7 +161,7 @@ def test_a_topic_that_is_waited_for_may_have_a_position(rocketpoll_broker, posit
 
 
 def test_an_offset_of_a_topic_that_is_waited_for_is_refused(rocketpoll_broker):
-    said = "topic never-made is not there yet, .* needed 0, earliest or latest for it, found 7"
+    said = "topic never-made does not exist yet, .* needed 0, earliest or latest for it, found 7"
     for text in (
         '{"never-made": {"broker-a": {"*": -1, "0": 7}}}',
         '{"*": 7, "never-made": {"0": 7}}',

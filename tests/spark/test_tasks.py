@@ -15,7 +15,7 @@ from rmq_spark.client.reading import readable_chunks
 from rmq_spark.client.reading.log_files import LogFiles
 from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, DataLoss
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
@@ -80,7 +80,7 @@ READS = """
 import sys
 import pyarrow as pa
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.schemas.columns import BROKER_NAME, DEFAULT_COLUMNS
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.chunk import COLUMNS
@@ -220,7 +220,7 @@ def test_what_a_queue_does_not_hold_is_a_loss(rocketpoll_broker, rocketpoll_topi
             bodies(options, rocketpoll_topic, 1, 9)
     else:
         assert bodies(options, rocketpoll_topic, 1, 9) == [b"b", b"c"]
-        assert "messages are gone, and are passed over: queue 0" in caplog.text
+        assert "messages are lost, continuing without them: queue 0" in caplog.text
 
 
 def test_tasks_say_once_that_a_broker_is_away_and_once_that_it_is_back(caplog):

@@ -11,7 +11,7 @@ from committing_sinks import CommittingSink
 from pyspark.sql import Row
 from source_parts import schema_of
 
-from rmq_spark.client.producer.tables.arrow_sender import SentSpan
+from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.options.sink_columns import SinkColumn
@@ -43,15 +43,14 @@ def test_rows_become_columns_of_the_kinds_that_they_have():
 
 
 SENT = TaskCommitMessage(
-    WriteTask("w", 0, 1), 0, TaskReport(3, 50, 0, (SentSpan(MessageQueue("T", "a", 2), 7, 3),))
+    WriteTask("w", 0, 1),
+    TaskReport(3, 50, 0, (CommittedSpan(MessageQueue("T", "a", 2), 7, 3, 0, 0),)),
 )
 
 
 def test_a_task_reports_which_rows_it_sent_and_where():
     again = pickle.loads(pickle.dumps(SENT))  # noqa: S301  # what Spark does
     assert again == SENT
-    assert again.row_ids == ("w:0:1:0", "w:0:1:2")
-    assert TaskCommitMessage(WriteTask("w", 0, 1), 0, TaskReport(0, 0, 0)).row_ids is None
 
 
 def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketpoll_topic, caplog):
@@ -63,10 +62,10 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     writer.commit([SENT, SENT])
     assert "6 rows, 100 bytes, of 2 tasks are in 1 queues" in caplog.text
     writer.commit([SENT, replace(SENT, rows=SENT.rows._replace(retries=3))])
-    assert "of 2 tasks are in 1 queues, behind 3 retries" in caplog.text
+    assert "of 2 tasks are in 1 queues, after 3 retries" in caplog.text
     writer.abort([SENT, None])
     assert (
-        "was given up: 3 rows, 50 bytes, of 1 tasks are in 1 queues, 1 tasks have not said what"
+        "was aborted: 3 rows, 50 bytes, of 1 tasks are in 1 queues, 1 tasks have not reported what"
         in caplog.text
     )
     assert "what was sent stays" in caplog.text
@@ -74,7 +73,7 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     writer.commit([SENT], 8)
     writer.abort([None], 9)
     assert "batch 8: 3 rows" in caplog.text
-    assert "batch 9 was given up" in caplog.text
+    assert "batch 9 was aborted" in caplog.text
 
 
 def test_a_writer_needs_columns_that_fit_and_a_task_to_write_in(

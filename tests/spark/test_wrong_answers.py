@@ -14,7 +14,7 @@ from spark_engine import send as send_some
 from wrong_answers import LIES, PLACE_LIES, WrongBroker, WrongNames
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.chunk import record_locations

@@ -62,7 +62,7 @@ class Scene:
         topic, broker, number = queue
         self.ledger.takes_away(broker=broker)
         self.model.logged(
-            f"messages are gone, and are passed over: queue {number} of {topic} on {broker} is "
+            f"messages are lost, continuing without them: queue {number} of {topic} on {broker} is "
             "not the one that was read: all are read"
         )
 

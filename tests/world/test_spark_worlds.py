@@ -108,8 +108,8 @@ def test_the_stories_of_spark_have_everything_in_them():
 def test_losses_that_nobody_is_told_of_are_found_out(monkeypatch):
     """The proof proves itself; `make seeded` has more."""
     for module in (
-        "plan.latest_offsets", "plan.micro_batch_planner", "plan.next_batch",
-        "plan.partition_planner", "read.partition_reader", "read.record_chunks",
+        "plan.latest_offsets", "plan.micro_batch_planner", "plan.partition_planner",
+        "read.partition_reader", "read.record_chunks",
     ):  # fmt: skip
         monkeypatch.setattr(
             f"rmq_spark.spark.{module}.report_losses", lambda losses, is_failure: None

@@ -40,7 +40,7 @@ from zlib import crc32
 
 from rmq_spark.errors import BodyError, excerpt
 from rmq_spark.wire.bodies import decode_body, encode_body
-from rmq_spark.wire.bodies.unknown_members import unknown_members
+from rmq_spark.wire.bodies.body_codec import unknown_members
 
 from ..errors import DamagedTable, has_lost_content
 from .disk import Disk

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.buffer_slices import to_arrow
-from rmq_spark.wire.chunk.plain_bodies import plain_bodies
+from rmq_spark.wire.chunk.columns import plain_bodies
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX, without_namespace

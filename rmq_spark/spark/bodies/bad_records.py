@@ -35,11 +35,7 @@ class BadRecordHandler:
         return self.policy is OnBadRecord.NULL
 
     def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Count and log a message that cannot be read, or fail, by option ``onBadRecord``.
-
-        Raises:
-            RecordFault: Such a message is to fail the query.
-        """
+        """Count and log a message that cannot be read, or fail, by option ``onBadRecord``."""
         if self.policy is OnBadRecord.FAIL:
             raise RecordFault(queue, queue_offset, str(problem))
         self._count += 1

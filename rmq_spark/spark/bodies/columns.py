@@ -8,17 +8,18 @@ messages or to bodies, never to both.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.spark.errors import OptionError, SchemaError
-from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
+from rmq_spark.spark.options.bodies import BODY, BodyOptions
+from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.columns import (
     DDL_TYPES,
     DEFAULT_COLUMNS,
+    SESSION_INDEPENDENT_TYPES,
     check_columns,
-    columns_of,
     ddl_of,
-    duplicate_column_faults,
+    duplicates,
     resolve_columns,
 )
 
@@ -28,12 +29,18 @@ if TYPE_CHECKING:
     from rmq_spark.spark.options.options import ReadOptions
 
 
-def source_schema(options: ReadOptions) -> str | StructType:
-    """Return the columns of a source for which the user gives no schema.
+_BINARY_ADVICE: Final = (
+    f"It chooses columns of the source, some of {ddl_of(DDL_TYPES)}. Leave it out; what the body "
+    'holds, from_json finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
+)
+_TYPED_ADVICE: Final = (
+    "It names columns of messages (docs/options.md), and fields of bodies; a body whose fields are "
+    "named like columns of messages becomes one struct with option bodyColumn"
+)
 
-    Raises:
-        OptionError: Columns are wrong, or no option describes the bodies.
-    """
+
+def source_schema(options: ReadOptions) -> str | StructType:
+    """Return the columns of a source for which the user gives no schema."""
     if options.body.format is BodyFormat.BINARY:
         return ddl_of(check_columns(options.columns))
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  # for those only who need it
@@ -42,8 +49,8 @@ def source_schema(options: ReadOptions) -> str | StructType:
     if not of_body:
         raise OptionError(
             "bodySchema",
-            f"bodyFormat={options.body.format.value} needs what bodies hold: give it as "
-            '"id BIGINT, name STRING", or by .schema(...)',
+            f'bodyFormat={options.body.format.value} needs what bodies hold: give it as "id '
+            'BIGINT, name STRING", or by .schema(...)',
         )
     by_name: dict[str, StructField] = {
         name: StructField(name, message_types()[name])
@@ -59,24 +66,19 @@ def source_schema(options: ReadOptions) -> str | StructType:
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
-    """Check the schema that Spark passes, the user's own or that of `source_schema`.
-
-    Raises:
-        SchemaError: A column belongs to neither messages nor bodies, or has the wrong type.
-        OptionError: Option ``columns`` names other columns.
-    """
+    """Check the schema that Spark passes, the user's own or that of `source_schema`."""
     body = options.body
-    if body.format is BodyFormat.BINARY:
-        columns_of(schema, options.columns)
-        return
+    is_binary = body.format is BodyFormat.BINARY
     known = {field.name: field.dataType for field in _body_fields(body)}
-    wrong = [] if schema.fields else ["it has no columns"]
+    wrong = [] if schema.fields else ["it has no columns"]  # whose rows Spark 4.0 loses
     has_body = bool(known)
     for field in schema.fields:
         if field.name in known:
             wrong += _type_faults(field, known[field.name])
         elif field.name in DDL_TYPES and field.name != body.column:
-            wrong += _type_faults(field, message_types()[field.name], is_message=True)
+            wrong += _type_faults(field, message_types()[field.name], is_message=not is_binary)
+        elif is_binary:
+            wrong.append(f"there is no column {field.name}")
         elif has_body and not (body.column and body.schema is None):
             wrong.append(f"there is no column {field.name}, of messages or of bodies")
         elif body.column not in (None, field.name):
@@ -87,15 +89,15 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
     own = [field for field in schema.fields if is_body_column(field.name, body)]
     if body.schema is None and body.has_fields and not own:
         wrong.append(f"it has no column of bodies, which bodyFormat={body.format.value} is about")
-    wrong += duplicate_column_faults(schema)
-    if wrong:
-        raise SchemaError(
-            f"the schema given to the source does not fit: {'; '.join(wrong)}. It names columns of "
-            "messages (docs/options.md), and fields of bodies; a body whose fields are named like "
-            "columns of messages becomes one struct with option bodyColumn"
-        )
     names = schema.fieldNames()
-    if options.columns and resolve_columns(options.columns, names) != tuple(names):
+    wrong += [f"it names {name} twice" for name in duplicates(names)]
+    if wrong:
+        advice = _BINARY_ADVICE if is_binary else _TYPED_ADVICE
+        raise SchemaError(
+            f"the schema given to the source does not fit: {'; '.join(wrong)}. {advice}"
+        )
+    known_names = DDL_TYPES if is_binary else names
+    if options.columns and resolve_columns(options.columns, known_names) != tuple(names):
         raise OptionError(
             "columns",
             f"it names {', '.join(options.columns)}, and the schema given to the source "
@@ -133,11 +135,6 @@ def message_types() -> dict[str, DataType]:
 
 
 def _body_fields(body: BodyOptions) -> list[StructField]:
-    """Return the columns of bodies according to the options alone.
-
-    Raises:
-        OptionError: A name is that of a column of messages.
-    """
     from pyspark.sql.types import StringType, StructField  # noqa: PLC0415  # for those only who need it
 
     if body.format is BodyFormat.TEXT:
@@ -164,7 +161,6 @@ def _body_fields(body: BodyOptions) -> list[StructField]:
 
 
 def _body_field_faults(field: StructField, body: BodyOptions) -> list[str]:
-    """Return the faults of a body field in a user's schema."""
     from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
 
     from rmq_spark.spark.schemas.schema_text import schema_faults  # noqa: PLC0415  # brings pyspark
@@ -183,10 +179,11 @@ def _name_clashes(name: str) -> list[str]:
 
 
 def _type_faults(field: StructField, needed: DataType, *, is_message: bool = False) -> list[str]:
-    kind = field.dataType.simpleString()
-    if kind != needed.simpleString():
+    kind, right = field.dataType.simpleString(), needed.simpleString()
+    if kind != right:
         whose = "of messages " if is_message else ""
-        return [f"column {field.name} {whose}is {needed.simpleString()}, not {kind}"]
-    if not field.nullable:
+        right = SESSION_INDEPENDENT_TYPES.get(right, right)
+        return [f"column {field.name} {whose}is {right}, not {kind}"]
+    if not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
         return [f"column {field.name} can be null: give it without NOT NULL"]
     return []

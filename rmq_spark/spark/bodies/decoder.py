@@ -21,8 +21,9 @@ from rmq_spark.client.reading.record_batches import RecordBatchConverter
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.bodies.columns import is_body_column
-from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
+from rmq_spark.spark.options.bodies import BODY, BodyOptions
 from rmq_spark.spark.options.options import ReadOptions
+from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_one
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
@@ -54,8 +55,8 @@ class MissingFieldsWarning:
             return
         self._is_done = True
         _log.warning(
-            "no field of bodySchema is in %d bodies of %s, whose columns are all null: "
-            "the schema has %s, and the bodies %s",
+            "no field of bodySchema is in %d bodies of %s, whose columns are all null: the schema "
+            "has %s, and the bodies %s",
             len(bodies),
             topic,
             _list_names(self._names),
@@ -64,7 +65,6 @@ class MissingFieldsWarning:
 
 
 def _field_names(bodies: pa.Array) -> Iterator[Collection[str]]:
-    """Yield the field names of each body that is an object."""
     for body in bodies.to_pylist():
         try:
             value: Any = json.loads(body)
@@ -75,7 +75,6 @@ def _field_names(bodies: pa.Array) -> Iterator[Collection[str]]:
 
 
 def _list_names(names: Collection[str]) -> str:
-    """Return the alphabetically first names."""
     shown = [excerpt(name) for name in sorted(names)[:_LISTED_MAX]]
     return ", ".join([*shown, *(["..."] if len(names) > _LISTED_MAX else [])])
 
@@ -146,11 +145,7 @@ class TypedBatchConverter:
         self._columns = columns
 
     def convert(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a chunk, in order, of a queue or a broker.
-
-        Raises:
-            RecordFault: A body cannot be decoded, and that is to fail the query.
-        """
+        """Yield the rows of a chunk, in order, of a queue or a broker."""
         for batch in self._batches.convert(chunk, origin):
             if isinstance(origin, str):
                 topic, broker_name = COLUMNS["topic"].build(chunk)[0].as_py(), origin
@@ -197,11 +192,7 @@ class BodyColumns:
     def decode_batch(
         self, batch: pa.RecordBatch, topic: str, broker_name: str
     ) -> Iterator[pa.RecordBatch]:
-        """Convert a record batch of types `raw` to the exact types; yield none if no row is left.
-
-        Raises:
-            RecordFault: A body cannot be decoded, and that is to fail the query.
-        """
+        """Convert a record batch to the exact types; yield none if no row is left."""
         bodies = batch.column(BODY)
         faults: dict[int, BodyFault] = {}
         values = self._decode(bodies, 0, faults)
@@ -265,8 +256,7 @@ def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
         from rmq_spark.spark.bodies.json_bodies import JsonBodies  # noqa: PLC0415
 
         return JsonBodies(kind)
-    from rmq_spark.spark.schemas.avro_bodies import AvroBodies  # noqa: PLC0415
-    from rmq_spark.spark.schemas.avro_schema import avro_schema_of  # noqa: PLC0415
+    from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of  # noqa: PLC0415
 
     if body.avro_schema is not None:
         return AvroBodies(kind, json.loads(body.avro_schema))

@@ -21,8 +21,9 @@ import orjson
 import pyarrow as pa
 
 from rmq_spark.spark.errors import RowError
-from rmq_spark.spark.options.bodies import BODY, BodyFormat, BodyOptions
+from rmq_spark.spark.options.bodies import BODY, BodyOptions
 from rmq_spark.spark.options.sink_columns import body_positions
+from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 
 if TYPE_CHECKING:
@@ -52,11 +53,7 @@ class BodyEncoder:
     def encode_batches(
         self, batches: Iterable[pa.RecordBatch], partition: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield record batches with bodies added as the last column.
-
-        Raises:
-            RowError: A row cannot be encoded.
-        """
+        """Yield record batches with bodies added as the last column."""
         encode = self._row_encoder()
         first_row = 0
         for batch in batches:
@@ -95,8 +92,7 @@ class BodyEncoder:
         if is_json:
             write: Callable[[Any], bytes] = _encode_json
         else:
-            from rmq_spark.spark.schemas.avro_bodies import avro_encoder  # noqa: PLC0415  # the same
-            from rmq_spark.spark.schemas.avro_schema import avro_schema_of  # noqa: PLC0415  # for Avro only
+            from rmq_spark.spark.schemas.avro_schema import avro_encoder, avro_schema_of  # noqa: PLC0415  # for Avro only
 
             fields: Any = self._fields
             write = avro_encoder(
@@ -106,7 +102,6 @@ class BodyEncoder:
 
 
 def _check_row(row: Any, encode: Callable[[Any], bytes], partition: int, number: int) -> None:
-    """Raise an error that names a row, if that row cannot be encoded."""
     try:
         value = row.as_py()
         if value is not None:
@@ -122,7 +117,7 @@ def _encode_json(row: Any) -> bytes:
 def _json_number(value: Any) -> Any:
     if isinstance(value, Decimal):
         return orjson.Fragment(format(value, "f"))
-    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _converter_of(kind: pa.DataType, *, is_json: bool) -> Converter | None:

@@ -191,7 +191,6 @@ def _reject_constant(name: str) -> Any:
 
 
 def _is_all_objects(bodies: pa.Array) -> bool:
-    """Return whether each body begins and ends with a brace."""
     if pc.min(pc.binary_length(bodies)).as_py() < 2:
         return False
     _, offsets, data = bodies.buffers()
@@ -232,7 +231,6 @@ class _DecimalOverflow:
 
 
 def _decimal_overflow_of(kind: pa.DataType) -> _DecimalOverflow | None:
-    """Return the check for decimals that pyarrow may get wrong; None for types without decimals."""
     scales = list(_decimal_scales(kind))
     return _DecimalOverflow(max(scales)) if scales else None
 
@@ -257,7 +255,6 @@ def _has_infinite(found: pa.Array) -> bool:
 
 
 def _create_builder(kind: pa.DataType) -> ValueBuilder:
-    """Return the function that converts a JSON value to a type, or None for null."""
     build = _create_non_null_builder(kind)
     return lambda value, path: None if value is None and path is not None else build(value, path)
 

@@ -2,14 +2,14 @@
 
 A name server that knows nothing for the moment, such as one that has just started, changes nothing:
 queues found before stay known, and their brokers report whether they are gone. A queue assigned by
-its broker's name stays an unrouted queue while no name server knows that broker (`UnknownBrokers`).
+its broker's name stays an unrouted queue while no name server knows that broker.
 Only name servers are asked.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerRefused, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
@@ -19,95 +19,10 @@ from rmq_spark.spark.options.options import ReadOptions, Selection, selects
 from rmq_spark.spark.options.start_positions import ANY, Positions
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- Brokers that options name and that no name server knows at the moment.
-
 _log = logging.getLogger(__name__)
 
 
-class UnknownBrokers:
-    """The brokers that a query's options name, compared with those that name servers know."""
-
-    def __init__(self, options: ReadOptions, instance: ClientInstance) -> None:
-        self._options = options
-        self._instance = instance
-        self._logged: set[str] = set()
-
-    def known_brokers(self) -> frozenset[str]:
-        """Return the brokers that name servers know, whatever topics they have."""
-        try:
-            return frozenset(self._instance.name_servers.admin.cluster_info().broker_addr_table)
-        except BrokerRefused:
-            return frozenset()
-
-    def may_host(self, topic: str) -> bool:
-        """Return whether an option names a broker for a topic that no name server knows."""
-        named = self._named_brokers(topic)
-        return bool(named) and not named.keys() <= self.known_brokers()
-
-    def find_unrouted(
-        self,
-        positions_given: Iterable[Positions],
-        routes: Mapping[str, frozenset[str]],
-        unrouted: Container[str],
-    ) -> dict[str, str]:
-        """Return the brokers that positions name and no route does, each with the option.
-
-        If a topic has no route, these are the brokers that any option names: one of them may have
-        the topic. Brokers in ``assign`` are left out, because the query waits for their queues one
-        by one.
-
-        Args:
-            positions_given: The positions.
-            routes: The brokers of each topic that has a route.
-            unrouted: The topics that have none at the moment.
-        """
-        absent: dict[str, str] = {}
-        for positions in positions_given:
-            for topic in sorted({*positions.topics, ANY}):
-                named = self._named_brokers(topic)
-                if topic not in unrouted:
-                    named = {name: named[name] for name in positions.named_brokers(topic)}
-                elif self._options.waits_for_topic:
-                    continue
-                routed = _brokers_of(topic, routes)
-                absent |= {
-                    name: option
-                    for name, option in named.items()
-                    if name not in routed
-                    and _accepts_routed_queues(self._options.selection, topic, name)
-                }
-        return absent
-
-    def report(self, option: str, name: str, known: Iterable[str]) -> OptionError:
-        """Log once that no name server knows a broker; return the error for an expired wait."""
-        there = sorted(known)
-        meant = nearest_name(name, there)
-        hint = "" if meant is None else f" Did you mean {meant}?"
-        others = f"they know {', '.join(there) or 'none'}.{hint}"
-        if name not in self._logged:
-            self._logged.add(name)
-            _log.warning(
-                "option %s: no name server knows broker %s at the moment; %s", option, name, others
-            )
-        return OptionError(
-            option,
-            f"it names broker {name}, which no name server has known for "
-            f"{self._options.access.retry_timeout_ms} ms (option retryTimeoutMs); {others} Correct "
-            "the name, or start the broker, and then this query",
-        )
-
-    def _named_brokers(self, topic: str) -> dict[str, str]:
-        """Return the brokers that options name for a topic, each with the option."""
-        named = dict.fromkeys(self._options.selection.assigned.get(topic, {}), "assign")
-        for each in (self._options.starting, self._options.ending):
-            if each is not None:
-                named = {**dict.fromkeys(each.named_brokers(topic), each.option), **named}
-        named.pop(ANY, None)
-        return named
-
-
 def _brokers_of(topic: str, routes: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the brokers of a topic, or of any topic."""
     found = routes.values() if topic == ANY else [routes.get(topic, frozenset())]
     return frozenset().union(*found)
 
@@ -145,7 +60,7 @@ class QueueDiscovery:
         self._unchecked_topics = set(
             options.selection.assigned
         )  # topics with numbers that may be wrong
-        self._unknown_brokers = UnknownBrokers(options, instance)
+        self._logged_brokers: set[str] = set()
         self._unknown_assigned: dict[
             str, OptionError
         ] = {}  # brokers that are assigned, and that no name server knew at first
@@ -164,7 +79,7 @@ class QueueDiscovery:
         except (*CONNECTION_FAULTS, BrokerRefused) as error:
             if at is None:
                 raise
-            _log.warning("no name server says where the queues are now: %s", error)
+            _log.warning("refreshing the queues failed, continuing with those known: %s", error)
             return self._known
         self._discovered_at = self._clock()
         self._known = frozenset(found)
@@ -209,18 +124,16 @@ class QueueDiscovery:
         Each comes with the error for when the wait expires, and is logged once. A broker that is
         known but lacks the topic is not among them: resolving the position refuses it.
         """
-        absent = self._unknown_brokers.find_unrouted(
-            given, self._brokers_by_topic, self._unknown_topics
-        )
+        absent = self._find_unrouted(given)
         if not absent:
             return {}
-        known = self._unknown_brokers.known_brokers()
+        known = self._known_brokers()
         if not known.isdisjoint(absent):
             self.queues(
                 is_forced=True
             )  # one that has come between two questions is in the route by now
         return {
-            name: self._unknown_brokers.report(absent[name], name, known)
+            name: self._report_unknown(absent[name], name, known)
             for name in sorted(absent.keys() - known)
         }
 
@@ -234,6 +147,72 @@ class QueueDiscovery:
     def invalidate(self) -> None:
         """Refresh the queues on the next call, because brokers may have moved."""
         self._discovered_at = None if self._discovered_at is None else float("-inf")
+
+    # ---- brokers that options name, compared with those that name servers know
+
+    def _known_brokers(self) -> frozenset[str]:
+        """Return the brokers that name servers know, whatever topics they have."""
+        try:
+            return frozenset(self._instance.name_servers.admin.cluster_info().broker_addr_table)
+        except BrokerRefused:
+            return frozenset()
+
+    def _may_host(self, topic: str) -> bool:
+        """Return whether an option names a broker for a topic that no name server knows."""
+        named = self._named_brokers(topic)
+        return bool(named) and not named.keys() <= self._known_brokers()
+
+    def _find_unrouted(self, positions_given: Iterable[Positions]) -> dict[str, str]:
+        """Return the brokers that positions name and no route does, each with the option.
+
+        If a topic has no route, these are the brokers that any option names: one of them may have
+        the topic. Brokers in ``assign`` are left out, because the query waits for their queues one
+        by one.
+        """
+        absent: dict[str, str] = {}
+        for positions in positions_given:
+            for topic in sorted({*positions.topics, ANY}):
+                named = self._named_brokers(topic)
+                if topic not in self._unknown_topics:
+                    named = {name: named[name] for name in positions.named_brokers(topic)}
+                elif self._options.waits_for_topic:
+                    continue
+                routed = _brokers_of(topic, self._brokers_by_topic)
+                absent |= {
+                    name: option
+                    for name, option in named.items()
+                    if name not in routed
+                    and _accepts_routed_queues(self._options.selection, topic, name)
+                }
+        return absent
+
+    def _report_unknown(self, option: str, name: str, known: Iterable[str]) -> OptionError:
+        """Log once that no name server knows a broker; return the error for an expired wait."""
+        there = sorted(known)
+        meant = nearest_name(name, there)
+        hint = "" if meant is None else f" Did you mean {meant}?"
+        others = f"they know {', '.join(there) or 'none'}.{hint}"
+        if name not in self._logged_brokers:
+            self._logged_brokers.add(name)
+            _log.warning(
+                "option %s: no name server knows broker %s at the moment; %s", option, name, others
+            )
+        return OptionError(
+            option,
+            f"it names broker {name}, which no name server has known for "
+            f"{self._options.access.retry_timeout_ms} ms (option retryTimeoutMs); {others} Correct "
+            "the name, or start the broker, and then this query",
+        )
+
+    def _named_brokers(self, topic: str) -> dict[str, str]:
+        named = dict.fromkeys(self._options.selection.assigned.get(topic, {}), "assign")
+        for each in (self._options.starting, self._options.ending):
+            if each is not None:
+                named = {**dict.fromkeys(each.named_brokers(topic), each.option), **named}
+        named.pop(ANY, None)
+        return named
+
+    # ---- a refresh
 
     def _discover(self, selection: Selection) -> list[MessageQueue]:
         topics: Iterable[str] = selection.topics
@@ -250,12 +229,7 @@ class QueueDiscovery:
                 # gone.
                 before = [queue for queue in self._known if queue.topic == topic]
                 is_to_come = self._options.waits_for_topic
-                if (
-                    before
-                    or selection.pattern is not None
-                    or is_to_come
-                    or self._unknown_brokers.may_host(topic)
-                ):
+                if before or selection.pattern is not None or is_to_come or self._may_host(topic):
                     if topic not in self._unknown_topics:
                         begins = "; what comes to it is read from its first message on"
                         waits = begins if is_to_come and not before else ""
@@ -284,7 +258,7 @@ class QueueDiscovery:
         for topic in sorted(self._unchecked_topics):
             numbers = selection.assigned[topic].get(ANY, frozenset())
             missing = {number for number in numbers if (topic, number) not in there}
-            if missing and self._unknown_brokers.may_host(topic):
+            if missing and self._may_host(topic):
                 continue
             if missing:  # one that has come between two questions is in the route by now
                 route = self._instance.routes.refresh(topic)
@@ -306,15 +280,11 @@ class QueueDiscovery:
     def _missing_assigned(
         self, selection: Selection, found: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Return the assigned queues that are missing because no name server knows their brokers.
-
-        Raises:
-            OptionError: A queue is missing although its broker is known.
-        """
+        """Return the assigned queues whose brokers no name server knows."""
         missing = _unlisted_assigned(selection, found)
         if not missing:
             return []
-        known = self._unknown_brokers.known_brokers()
+        known = self._known_brokers()
         for queue in missing:
             routed = self._brokers_by_topic.get(queue.topic, ())
             if queue.broker_name in routed or queue.broker_name in known:
@@ -324,7 +294,7 @@ class QueueDiscovery:
                     raise _queue_not_found(queue, route.brokers)
         for name in dict.fromkeys(queue.broker_name for queue in missing):
             if name not in known:
-                self._unknown_assigned[name] = self._unknown_brokers.report("assign", name, known)
+                self._unknown_assigned[name] = self._report_unknown("assign", name, known)
         return missing
 
 
@@ -349,7 +319,6 @@ def _unlisted_assigned(selection: Selection, found: Iterable[MessageQueue]) -> l
 
 
 def _queue_not_found(queue: MessageQueue, routed: Iterable[str]) -> OptionError:
-    """Return the error for a queue that its known broker does not have."""
     where = "" if queue.broker_name in routed else f": it is on {', '.join(sorted(routed))}"
     return OptionError(
         "assign",

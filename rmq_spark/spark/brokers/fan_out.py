@@ -7,6 +7,14 @@
 
 A broker that does not answer is logged once, and once more when it has recovered. Callers pass the
 request, and the value to assume where a queue is gone.
+
+`BrokerAddresses` resolves a queue to the address of its broker.
+
+    known routes ──> the topic's route, asked for once ──> the name servers' list of all brokers
+
+The last step is for brokers to which no route leads: of a deleted topic, or while a name server has
+just started. After a broker has not answered, it comes first, because the broker may have another
+address by then. The list is cached until `refresh`.
 """
 
 from __future__ import annotations
@@ -16,23 +24,97 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
+    BrokerNotFound,
     BrokerRefused,
     ClientError,
     ConnectionFailed,
+    RouteNotFound,
     TopicNotFound,
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS
 from rmq_spark.client.transport.remoting_client import RemotingClient
-from rmq_spark.spark.brokers.addresses import BrokerAddresses
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
 from rmq_spark.spark.errors import BrokersAway, BrokersGone
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.wire.message_queue import MessageQueue
+
+
+def instance_for(access: BrokerAccess) -> ClientInstance:
+    """Return a client that runs no threads of its own: it fetches routes only when needed."""
+    return ClientInstance(
+        access.name_servers,
+        credentials=access.credentials,
+        tls=access.tls,
+        broker_addresses=dict(access.broker_addresses),
+        request_timeout_ms=access.request_timeout_ms,
+    )
+
+
+class BrokerAddresses:
+    """The addresses at which queues are read, including topics that name servers no longer know."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self.instance = instance
+        self._is_stale = False
+        self._refreshed_topics: set[str] = set()  # topics
+        self._all_addresses: Mapping[str, str] | None = None
+
+    def resolve(self, queue: MessageQueue) -> str:
+        """Return the address at which to read a queue.
+
+        Raises:
+            BrokerNotFound: No route leads to its broker, and no name server knows the broker.
+            NoNameServer: No name server answers.
+        """
+        if self._is_stale:
+            with suppress(ClientError):
+                return self._resolve_by_name(queue.broker_name)
+        routes = self.instance.routes
+        with suppress(BrokerNotFound):
+            return routes.address_for_read(queue.broker_name)
+        if queue.topic not in routes.topics and queue.topic not in self._refreshed_topics:
+            self._refreshed_topics.add(queue.topic)
+            with suppress(RouteNotFound, BrokerNotFound):
+                routes.refresh(queue.topic)
+                return routes.address_for_read(queue.broker_name)
+        return self._resolve_by_name(queue.broker_name)
+
+    def all_addresses(self) -> Mapping[str, str]:
+        """Return the address of each broker by name, including brokers to which no route leads.
+
+        Raises:
+            NoNameServer: No name server answers.
+        """
+        if self._all_addresses is None:
+            brokers = self.instance.name_servers.admin.cluster_info().broker_addr_table
+            self._all_addresses = {
+                name: min(broker.broker_addrs.items())[1]
+                for name, broker in brokers.items()
+                if broker.broker_addrs
+            }
+        return self._all_addresses
+
+    def refresh(self) -> None:
+        """Ask the name servers again, because a broker did not answer and may have moved."""
+        self._is_stale = True
+        self._refreshed_topics.clear()
+        self._all_addresses = None
+
+    def _resolve_by_name(self, broker_name: str) -> str:
+        try:
+            address = self.all_addresses().get(broker_name)
+        except BrokerRefused as error:
+            raise BrokerNotFound(broker_name, f"no route names it, and {error}") from error
+        if address is None:
+            raise BrokerNotFound(broker_name, "no name server knows a broker of that name")
+        return address
+
 
 _PAUSE_SECONDS: Final = 0.2
 _ROUTE_REFRESH_SECONDS: Final = 5.0
@@ -63,7 +145,6 @@ class BrokerFanOut:
         self._connections = instance.connections
         self._access = access
         self._on_unavailable = on_unavailable
-        self._unavailable: _Faults = {}
         self._failure_log = FailureLog()
         self._connecting: dict[str, Future[None]] = {}
         self._route_refresh_at = 0.0
@@ -84,17 +165,9 @@ class BrokerFanOut:
     ) -> dict[_Key, Any]:
         """Return the answers by key; for keys that are not required, only immediate answers.
 
-        Args:
-            queues: The keys that are queried, and the queue of each.
-            request: Sends the request to the broker at an address.
-            unknown_value: The answer to assume for a queue that its broker no longer knows.
-            required: The keys that must be answered; all by default. If nothing is answered at
-                all, all keys are waited for.
-
-        Raises:
-            BrokersAway: Brokers have not answered for `retry_timeout_ms`.
-            BrokersGone: Brokers have not answered for that long, and no name server knows them any
-                more, while others answer.
+        ``request`` sends the request to the broker at an address; ``unknown_value`` is the answer
+        of a queue that its broker no longer knows. All keys are ``required`` by default; if nothing
+        is answered at all, all are waited for.
         """
         timer = self.retry_timer()
         found: dict[_Key, Any] = {}
@@ -233,7 +306,7 @@ class BrokerFanOut:
         self, name: str, address: str, future: Future[None], *, is_required: bool
     ) -> None:
         """Wait until a broker is connected, unless it is known to be away and is not required."""
-        before = self._unavailable.get(name)
+        before: ClientError | None = self._failure_log.cause_of(_requests_to(name))
         if before is not None and not is_required and not future.done():
             raise before
         timeout_ms = CONNECT_TIMEOUT_MS + self._access.request_timeout_ms + _CONNECT_MARGIN_MS
@@ -253,12 +326,10 @@ class BrokerFanOut:
         """Log brokers that fail or have recovered; return whether one fails that did not before."""
         is_news, now = False, time.monotonic()
         for name in dict.fromkeys(queue.broker_name for queue in queues.values()):
-            what, fault = f"requests to broker {name}", faults.get(name)
+            what, fault = _requests_to(name), faults.get(name)
             if fault is None:
-                self._unavailable.pop(name, None)
                 self._failure_log.record_success(what, now)
                 continue
-            self._unavailable[name] = fault
             reaction = "retrying" if name in awaited else "continuing without it"
             is_news |= self._failure_log.record_failure(what, fault, now, reaction)
         return is_news
@@ -274,6 +345,10 @@ class BrokerFanOut:
             return BrokersGone(strangers, sorted(known))
         name, fault = next(iter(faults.items()))
         return BrokersAway(name, self._access.retry_timeout_ms, fault)
+
+
+def _requests_to(broker_name: str) -> str:
+    return f"requests to broker {broker_name}"
 
 
 def _connect(connections: RemotingClient, address: str, future: Future[None]) -> None:

@@ -61,8 +61,6 @@ It waits for nobody: a broker that is not connected is one that is away."""
 
 
 class _HeldPull(NamedTuple):
-    """A pull at a queue's end that its broker may be holding."""
-
     queue_offset: int
     sent_at: float
     response: Future[PullResult]
@@ -185,19 +183,19 @@ class QueueClient:
         clock = clock or time.monotonic
         self._discovery = QueueDiscovery(options, instance, clock)
         self._fan_out = BrokerFanOut(instance, options.access, self._discovery.invalidate)
-        self._held_pulls = HeldPulls(self._suspendable_pull, clock, options.suspend_ms)
-        self._commit_outages = OutageLog("takes no new offset of the group")
+        self._held_pulls = HeldPulls(
+            lambda queue, *more: self._pull(self._fan_out.connected_address(queue), queue, *more),
+            clock,
+            options.suspend_ms,
+        )
+        self._commit_outages = OutageLog("committing the group's offset of")
 
     def discover(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
         """Return all readable queues, refreshed when due, or at once if ``is_forced``."""
         return self._discovery.queues(is_forced=is_forced)
 
     def wait_for_named_brokers(self, *positions: Positions | None) -> frozenset[MessageQueue]:
-        """Return all queues that may be read, once name servers know the brokers in positions.
-
-        Raises:
-            OptionError: For `retry_timeout_ms` no name server has known one of them.
-        """
+        """Return all queues that may be read, once name servers know the brokers in positions."""
         given = [each for each in positions if each is not None]
         timer = self._fan_out.retry_timer()
         self.discover(is_forced=True)
@@ -228,11 +226,7 @@ class QueueClient:
         self._discovery.unknown_brokers([each for each in positions if each is not None])
 
     def refresh_unrouted_queues(self) -> None:
-        """Refresh the queues that no route names, because their brokers have answered.
-
-        Raises:
-            OptionError: A broker is known by now, and has no such queue.
-        """
+        """Refresh the queues that no route names, because their brokers have answered."""
         if self.unrouted_queues():
             self.discover(is_forced=True)
 
@@ -247,9 +241,7 @@ class QueueClient:
     ) -> dict[MessageQueue, int]:
         """Return the offset of each queue's next message; 0 if its broker no longer knows it.
 
-        Args:
-            queues: The queues to ask about.
-            required: The queues among them that are waited for; all by default.
+        Only the ``required`` queues are waited for; all by default.
         """
         return self._query_offsets(
             queues,
@@ -391,8 +383,7 @@ class QueueClient:
             if asked and not timer.sleep_or_expire():
                 for place in asked:
                     _log.warning(
-                        "the message at offset %d of %s cannot be read, and is taken for one that "
-                        "is not there",
+                        "the message at offset %d of %s cannot be read, and counts as missing",
                         *(place.queue_offset, describe_queue(place.queue)),
                     )
                 break
@@ -447,11 +438,6 @@ class QueueClient:
     def pause(self) -> None:
         """Pause briefly, to let brokers become ready."""
         time.sleep(_PAUSE_SECONDS)
-
-    def _suspendable_pull(
-        self, queue: MessageQueue, offset: int, suspend_ms: int
-    ) -> Future[PullResult]:
-        return self._pull(self._fan_out.connected_address(queue), queue, offset, suspend_ms)
 
     def _pull(
         self, address: str, queue: MessageQueue, offset: int, suspend_ms: int = 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, SystemBusy
 
@@ -30,23 +30,27 @@ class FailureLog:
     """
 
     def __init__(self) -> None:
-        self._failing_since: dict[str, float] = {}
+        self._failing: dict[str, tuple[float, object]] = {}
 
     def record_failure(
         self, what: str, cause: object, now_seconds: float, reaction: str = "retrying"
     ) -> bool:
         """Log a failure, as a warning if it is the first; return whether it is."""
-        is_first = what not in self._failing_since
-        self._failing_since.setdefault(what, now_seconds)
+        is_first = what not in self._failing
+        self._failing[what] = self._failing.get(what, (now_seconds,))[0], cause
         log = _log.warning if is_first else _log.debug
         log("%s failed, %s: %s", what, reaction, cause)
         return is_first
 
     def record_success(self, what: str, now_seconds: float) -> None:
         """Log the recovery, if a failure was logged."""
-        since = self._failing_since.pop(what, None)
-        if since is not None:
+        if what in self._failing:
+            since, _ = self._failing.pop(what)
             _log.warning("%s recovered after %.1f s", what, now_seconds - since)
+
+    def cause_of(self, what: str) -> Any:
+        """Return the cause of the last failure since the last success; None if there is none."""
+        return self._failing.get(what, (0.0, None))[1]
 
 
 class RetryTimer:

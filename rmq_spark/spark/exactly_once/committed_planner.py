@@ -6,8 +6,8 @@
                       each batch of a sink's query counts (`CommitState`)
     orders            their spans ──> groups for tasks
 
-`MicroBatchPlanner` plans the places over the commits topic, as over any topic: losses, checkpoints,
-groups, waiting and AvailableNow are its own. This planner turns places into rows, which the limits
+`MicroBatchPlanner`, its base, plans the places over the commits topic, as over any topic: losses,
+checkpoints, groups, waiting and AvailableNow. This planner turns places into rows, which the limits
 count. A stored manifest never changes, and a batch's offsets have the state at its beginning: so a
 batch that runs again has exactly the same rows.
 """
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rmq_spark.client.errors import ManifestError
 from rmq_spark.client.manifest import CommitManifest, CommitState, CommittedSpan, decode_manifest
@@ -32,16 +33,11 @@ from rmq_spark.spark.errors import (
 )
 from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, commits_options
-from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
-from rmq_spark.spark.plan.next_batch import BatchPace
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
-from rmq_spark.spark.plan.partition_planner import batch_ranges
+from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, BatchPace, MicroBatchPlanner
+from rmq_spark.spark.plan.partition_planner import OffsetRange, batch_ranges
 from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset, with_renamed_broker
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.wire.message_queue import MessageQueue
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +47,7 @@ _BODY: Final = "body"
 _NO_STATE: Final = CommitState()
 
 
-class CommittedBatchPlanner:
+class CommittedBatchPlanner(MicroBatchPlanner):
     """Plans the batches of one query that reads committed rows; for use by one thread."""
 
     def __init__(
@@ -60,61 +56,41 @@ class CommittedBatchPlanner:
         create_client: Callable[[ReadOptions], QueueClient],
         clock: Callable[[], float],
     ) -> None:
-        """Take the options of the source, and a queue client made from the same options."""
-        self._options = options
-        self._commits_options = commits_options(options)
-        self._queues = create_client(self._commits_options)
-        self._commits_planner = MicroBatchPlanner(self._commits_options, self._queues, clock)
-        self._manifests = ManifestReader(self._commits_options, self._queues)
-        self._pace = BatchPace(clock)
-        self._initial: SourceOffset | None = None
+        """Take the options of the source, and a function that makes a queue client."""
+        by_commits = commits_options(options)
+        super().__init__(by_commits, create_client(by_commits), clock)
+        self._source_options = options
+        self._manifests = ManifestReader(by_commits, self._queues)
+        self._row_pace = BatchPace(clock)
+        self._initial_commits: SourceOffset | None = None
         self._planned: tuple[SourceOffset, tuple[CommitManifest, ...]] | None = None
 
     def initial_offset(self) -> SourceOffset:
         """Return the start of a query that has no checkpoint yet."""
-        if self._initial is None:
-            place = self._commits_planner.initial_offset()
+        if self._initial_commits is None:
+            place = super().initial_offset()
             check_single_queue(place.positions)
             state = _NO_STATE
             for queue, position in place.positions.items():
                 first = self._manifests.first_complete(queue, position.next_offset)
                 state = self._manifests.state_at(queue, first)
                 if first != position.next_offset:
-                    place = self._commits_planner.start_at(queue, first)
-            self._initial = replace(place, committed=CommitStates(state))
-        return self._initial
-
-    def prepare_available_now(self) -> None:
-        """Let nothing count from now on that is committed later."""
-        self._commits_planner.prepare_available_now()
-
-    @property
-    def newest(self) -> SourceOffset | None:
-        """The end of the commits topic as `latest_offset` last saw it."""
-        return self._commits_planner.newest
-
-    @property
-    def sizes(self) -> Mapping[MessageQueue, float]:
-        """The mean size of a manifest in bytes."""
-        return self._commits_planner.sizes
+                    place = self._store_times.positions_at({queue: first})
+                    self._initial = self._last_planned = place
+            self._initial_commits = replace(place, committed=CommitStates(state))
+        return self._initial_commits
 
     def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
-        """Return the end of the next batch; ``start`` itself if there is none yet.
-
-        Raises:
-            DataLoss: Manifests past the start are gone or damaged.
-            CheckpointError: The start is of another topic, or of a query that read uncommitted.
-            BrokersAway: The commits topic's broker has not answered for too long.
-        """
+        """Return the end of the next batch; ``start`` itself if there is none yet."""
         place, state = _split_state(start)
-        end = self._commits_planner.latest_offset(place, NO_LIMITS)
+        end = super().latest_offset(place, NO_LIMITS)
         if end == place:
             return start
         check_single_queue(end.positions)
-        found = self._manifests.read_manifests(self._commits_planner.plan_ranges(place, end))
+        found = self._manifests.read_manifests(super().plan_ranges(place, end))
         behind, counting = _select_effective(state, found)
         rows = sum(manifest.row_count for _, manifest in counting)
-        if not self._pace.is_enough(rows, limits, is_closed=self._commits_planner.is_closed):
+        if not self._row_pace.is_enough(rows, limits, is_closed=self.is_closed):
             ends = {queue: position.next_offset for queue, position in end.positions.items()}
             self._queues.wait(ends, self._options.suspend_ms)
             return start
@@ -122,15 +98,17 @@ class CommittedBatchPlanner:
         if len(cut) < len(counting):
             last = cut[-1][0]
             first = min(each.start for each in batch_ranges(place, end).values())
-            end = self._commits_planner.latest_offset(place, BatchLimits(rows_max=last + 1 - first))
+            end = super().latest_offset(place, BatchLimits(rows_max=last + 1 - first))
             found = [(at, each) for at, each in found if at <= last]
             behind, counting = _select_effective(state, found)
-        self._pace.record_batch()
+        self._row_pace.record_batch()
         made = replace(end, committed=CommitStates(behind, state if end.initial_offsets else None))
         self._planned = made, tuple(manifest for _, manifest in counting)
         return made
 
-    def plan_ranges(self, start: SourceOffset, end: SourceOffset) -> list[SpanGroup]:
+    def plan_ranges(  # type: ignore[override]  # of the rows that manifests name
+        self, start: SourceOffset, end: SourceOffset
+    ) -> list[SpanGroup]:
         """Return what tasks read between two offsets; equal offsets give equal groups."""
         if start == end:
             return []
@@ -138,18 +116,14 @@ class CommittedBatchPlanner:
             (place, state), (place_end, _) = _split_state(start), _split_state(end)
             if end.committed is not None and end.committed.before is not None:
                 state = end.committed.before
-            ranges = self._commits_planner.plan_ranges(place, place_end)
+            ranges = super().plan_ranges(place, place_end)
             _, counting = _select_effective(state, self._manifests.read_manifests(ranges))
             self._planned = end, tuple(manifest for _, manifest in counting)
-        return span_groups_of(self._options, self._planned[1])
-
-    def commit_progress(self, start: SourceOffset) -> None:
-        """Record that everything before the start of the next batch has been written."""
-        self._commits_planner.commit_progress(replace(start, committed=None))
+        return span_groups_of(self._source_options, self._planned[1])
 
     def end_batch(self, end: SourceOffset) -> None:
         """Record that a batch of the query has been written, even one of other sources only."""
-        self._commits_planner.end_batch(replace(end, committed=None))
+        super().end_batch(replace(end, committed=None))
 
 
 class ManifestReader:
@@ -161,20 +135,20 @@ class ManifestReader:
         self._queues = queues
 
     def read_manifests(self, ranges: Iterable[OffsetRange]) -> list[tuple[int, CommitManifest]]:
-        """Return the complete manifests in these ranges of the commits topic, with their offsets.
-
-        Raises:
-            DataLoss: A message is not a manifest, or parts of one are gone, and that is to fail the
-                query.
-            CheckpointError: A manifest is of a newer release.
-        """
+        """Return the complete manifests in these ranges, with their offsets."""
         found = []
         for piece in ranges:
             for at, body in self._read_messages(piece):
                 try:
                     manifest = self._assemble(piece.queue, body)
                 except ManifestError as error:  # noqa: PERF203  # the others are to be read
-                    _report_bad_manifest(self._options, piece.queue, at, error)
+                    problem = (
+                        f"the message at offset {at} of {describe_queue(piece.queue)} is no "
+                        f"manifest that counts: {error}"
+                    )
+                    if error.version:
+                        raise CheckpointError(problem) from error
+                    report_losses([problem], is_failure=self._options.fail_on_data_loss)
                 else:
                     if manifest is not None:
                         found.append((at, manifest))
@@ -229,18 +203,18 @@ class ManifestReader:
         manifest = decode_manifest(body)
         if manifest is None or not manifest.parts:
             return manifest
-        return manifest.join_parts(self._read_parts(queue, manifest))
-
-    def _read_parts(self, queue: MessageQueue, manifest: CommitManifest) -> dict[int, bytes]:
         first, last = min(manifest.parts), max(manifest.parts)
-        try:
-            return dict(self._read_messages(OffsetRange(queue, first, last + 1)))
-        except DataLoss:
-            return {}
+        parts: dict[int, bytes] = {}
+        with suppress(DataLoss):
+            parts = dict(self._read_messages(OffsetRange(queue, first, last + 1)))
+        return manifest.join_parts(parts)
 
     def _read_messages(self, offset_range: OffsetRange) -> Iterator[tuple[int, bytes]]:
+        import pyarrow as pa  # noqa: PLC0415  # for those only who read committed rows
+
+        schema = pa.schema([(_OFFSET, pa.int64()), (_BODY, pa.binary())])
         if offset_range.start < offset_range.end:
-            for batch in read_range(self._options, _manifest_schema(), offset_range):
+            for batch in read_range(self._options, schema, offset_range):
                 offsets, bodies = (batch.column(name).to_pylist() for name in (_OFFSET, _BODY))
                 yield from zip(offsets, bodies, strict=True)
 
@@ -268,26 +242,20 @@ def span_groups_of(options: ReadOptions, manifests: Iterable[CommitManifest]) ->
 
 
 def check_single_queue(queues: Iterable[MessageQueue]) -> None:
-    """Refuse a commits topic with several queues, because commits would have no order.
-
-    Raises:
-        OptionError: It has several queues.
-    """
+    """Refuse a commits topic with several queues, because commits would have no order."""
     there = sorted(queues)
     if len(there) > 1:
         raise OptionError(
             "isolation",
             f"topic {there[0].topic} has {len(there)} queues, from {describe_queue(there[0])} to "
             f"{describe_queue(there[-1])}: batches are in order in one only. Delete those that no "
-            "sink "
-            "writes to",
+            "sink writes to",
         )
 
 
 def _select_effective(
     state: CommitState, manifests: Sequence[tuple[int, CommitManifest]]
 ) -> tuple[CommitState, list[tuple[int, CommitManifest]]]:
-    """Return the state after manifests, and the manifests that count."""
     behind, offsets = state.apply((at, manifest.id) for at, manifest in manifests)
     counting = frozenset(offsets)
     return behind, [(at, manifest) for at, manifest in manifests if at in counting]
@@ -319,26 +287,8 @@ def _split_state(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:
 def _renamed_spans(
     manifests: Iterable[CommitManifest], names: Mapping[str, str]
 ) -> list[CommittedSpan]:
-    """Return the spans that manifests name, with brokers by their present names."""
     return [
         span._replace(queue=with_renamed_broker(span.queue, names))
         for manifest in manifests
         for span in manifest.spans
     ]
-
-
-def _report_bad_manifest(
-    options: ReadOptions, queue: MessageQueue, at: int, error: ManifestError
-) -> None:
-    problem = (
-        f"the message at offset {at} of {describe_queue(queue)} is no manifest that counts: {error}"
-    )
-    if error.version:
-        raise CheckpointError(problem) from error
-    report_losses([problem], is_failure=options.fail_on_data_loss)
-
-
-def _manifest_schema() -> pa.Schema:
-    import pyarrow as pa  # noqa: PLC0415  # for those only who read committed rows
-
-    return pa.schema([(_OFFSET, pa.int64()), (_BODY, pa.binary())])

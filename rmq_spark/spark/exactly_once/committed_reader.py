@@ -13,20 +13,25 @@ Tags are compared here, because rows that a broker filters out could not be chec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.datasource import InputPartition
 
 from rmq_spark.client.manifest import CommittedSpan, add_crc
 from rmq_spark.spark.errors import describe_queue, report_losses
 from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
-from rmq_spark.spark.read.partition_reader import read_range
+from rmq_spark.spark.plan.partition_planner import CountedRange, OffsetRange, group_ranges
+from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup
+from rmq_spark.spark.read.partition_reader import RecordObserver, read_range
+from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from rmq_spark.wire.chunk import RecordChunk
 
@@ -40,6 +45,35 @@ class SpanGroup(NamedTuple):
     def row_count(self) -> int:
         """The number of rows."""
         return sum(span.message_count for span in self.spans)
+
+
+class TaskPartition(InputPartition):
+    """The input partition of one task of a read: the ranges that it reads, in order."""
+
+    def __init__(self, ranges: Sequence[CountedRange]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def task_partitions(ranges: Sequence[CountedRange], options: ReadOptions) -> list[InputPartition]:
+    """Return the tasks that read ranges: a list, as Spark refuses other sequences."""
+    return [TaskPartition(some) for some in group_ranges(ranges, options.partitions_max)]
+
+
+def read_task(
+    options: ReadOptions, schema: StructType, partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task; if there are no tasks, Spark passes a partition of its own."""
+    if not isinstance(partition, TaskPartition):
+        return
+    arrow_schema = arrow_schema_of(schema)
+    for piece in partition.ranges:
+        if isinstance(piece, KeyLookup):
+            yield from read_key_lookup(options, arrow_schema, piece)
+        elif isinstance(piece, SpanGroup):
+            yield from read_spans(options, arrow_schema, piece)
+        elif isinstance(piece, OffsetRange):
+            yield from read_range(options, arrow_schema, piece)
 
 
 def group_spans(
@@ -76,13 +110,7 @@ def group_spans(
 def read_spans(
     options: ReadOptions, schema: pa.Schema, group: SpanGroup
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a group, in order, each span once all of it has been verified.
-
-    Raises:
-        DataLoss: Rows of a span are gone or replaced, and that is to fail the query.
-        RecordFault: A message cannot be read, and that is to fail the query.
-        BrokersAway: The broker could not be reached for too long.
-    """
+    """Yield the rows of a group, in order, each span once all of it has been verified."""
     # In tasks only. Bodies are decoded when it is known that they are those that were committed.
     from rmq_spark.spark.bodies.bad_records import BadRecordHandler  # noqa: PLC0415
     from rmq_spark.spark.bodies.decoder import body_columns_for  # noqa: PLC0415
@@ -110,9 +138,7 @@ def read_spans(
             report_losses([check.loss], is_failure=options.fail_on_data_loss)
 
 
-class _SpanCheck:
-    """Compares the records of a span with what its manifest states."""
-
+class _SpanCheck(RecordObserver):
     def __init__(self, span: CommittedSpan) -> None:
         self._span = span
         self._crc = 0
@@ -143,17 +169,17 @@ class _SpanCheck:
         """A description of the loss, if the check has failed."""
         queue, first, count, *_ = self._span
         which = (
-            f"{describe_queue(queue)} has other messages at offsets {first} to "
-            f"{first + count - 1} than"
+            f"{describe_queue(queue)} has other messages at offsets {first} to {first + count - 1} "
+            "than"
         )
         if self._unreadable:
             return (
                 f"{which} those that were committed, or damaged ones: {self._unreadable} of them "
-                "cannot be read, and the others are not known to be those without; none of them "
-                "is read"
+                "cannot be read, and the others are not known to be those without; none of them is "
+                "read"
             )
         return (
             f"{which} those that were committed, or not all of them: some have expired, it was "
-            "made again or put back from an older copy, or its broker has lost what was not "
+            "recreated or restored from an older copy, or its broker has lost what was not "
             "flushed; none of them is read"
         )

@@ -1,4 +1,21 @@
-"""Staged commit: makes a batch that tasks have staged visible, and then stores its manifests.
+"""Staged commit: rows of a batch that tasks stage at one broker, and that it publishes together.
+
+A task stages its rows:
+
+    first row ──> which broker? ──> what has the sink committed last?
+                                      ├─ an earlier batch ──> rows are staged, under a new attempt
+                                      ├─ nothing, or one long before ──> the same, unless the
+                                      │          batch counts under another name
+                                      │          (`renamed_sink_error`)
+                                      ├─ this batch ──> rows are counted, and not sent
+                                      └─ a later one, or one of another query ──> refused
+
+A broker knows a sink by its name, and the sink belongs to the query that committed first: so a
+query that starts over without its checkpoint is noticed. An attempt has a unique name, and deletes
+what it has staged if it fails; what it leaves when it is killed, the broker deletes with the next
+commit.
+
+The driver has the broker commit them, and then stores their manifests:
 
     reports of the tasks that count ──> COMMIT_BATCH, again until it is answered
                                           │  from here on every client has all rows
@@ -13,47 +30,322 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import chain
 from typing import Final
 
+import pyarrow as pa
+
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_topic
-from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected
+from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected, SystemBusy
 from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic_name
-from rmq_spark.client.producer.tables.arrow_sender import CHUNK_TIMEOUT_MS
+from rmq_spark.client.producer.producer import Producer, topic_sender
+from rmq_spark.client.producer.tables.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS
+from rmq_spark.client.producer.tables.staged_sender import StagedSender
 from rmq_spark.spark.errors import OptionError, WriteError
-from rmq_spark.spark.exactly_once.commit_order import (
-    CONCURRENT_DRIVERS_ADVICE,
-    duplicate_write_error,
-    effective_manifest,
-    is_from_other_driver,
-    log_changed_rows,
-)
 from rmq_spark.spark.exactly_once.manifest_commit import (
+    CONCURRENT_DRIVERS_ADVICE,
     commit,
     create_commits_topic,
+    duplicate_write_error,
+    effective_manifest,
     has_commits_topic,
+    is_from_other_driver,
     latest_manifests,
+    log_changed_rows,
 )
-from rmq_spark.spark.exactly_once.staging import (
-    APPLICATION_OWNER_PREFIX,
-    BATCH_WRITES_OWNER,
-    STAGING_REMEDIES,
-    abort_attempts,
-    check_order,
-    check_supports_staging,
-    require_single_broker,
-)
+from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.options import WriteOptions
-from rmq_spark.spark.write.rows import StagedReport
-from rmq_spark.spark.write.sender import SendRetries, producer_of
-from rmq_spark.spark.write.spans import RowSums
+from rmq_spark.spark.options.sink_columns import SinkColumn
+from rmq_spark.spark.write.rows import (
+    RoutedRows,
+    RowSums,
+    StagedReport,
+    TaskReport,
+    WriteTask,
+    sums_of,
+)
+from rmq_spark.spark.write.sender import (
+    REMEDIES,
+    SendRetries,
+    producer_of,
+    send_each,
+)
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
+from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+
+# ---- a task: staging its rows
+
+
+def renamed_sink_error(
+    options: WriteOptions, api: BrokerApi, address: str, manifest_id: ManifestId, topic: str
+) -> WriteError | None:
+    """Return the error for a stream's batch that counts already under another sink, or None.
+
+    Raises:
+        ClientError: That cannot be found out now.
+    """
+    if manifest_id.query_id is None or manifest_id.write_name:
+        return None
+    setting = None
+    for name, last in sorted(api.admin.sinks(address).items()):
+        is_same = last.owner == manifest_id.query_id and topic in last.topics
+        if is_same and name != options.sink_name and last.batch_id >= manifest_id.batch_id:
+            setting = f"sink {name}", "sinkName", name
+            break
+    else:
+        manifests = (
+            latest_manifests(options, manifest_id, topic)
+            if has_commits_topic(options, topic)
+            else []
+        )
+        if any(
+            not each.id.write_name and each.id.batch_id >= manifest_id.batch_id
+            for each in manifests
+        ):
+            setting = "a manifest", "visibleTo", "committed_readers"
+    if setting is None:
+        return None
+    committed_by, option, text = setting
+    return WriteError(
+        f"{manifest_id} counts in {topic} already, by {committed_by}; sink {options.sink_name} "
+        "does not know it, and its rows would be seen twice. Start the query once more as it was, "
+        f'with .option("{option}", "{text}") and .trigger(availableNow=True): then its checkpoint '
+        "is past that batch, and the option can be changed"
+    )
+
+
+BATCH_WRITES_OWNER: Final = "batch-writes"
+"""The owner of sinks of batch writes that are no query's part."""
+
+APPLICATION_OWNER_PREFIX: Final = "application "
+"""The owner of sinks whose batches their users number, in front of txnAppId."""
+
+_ABORT_TIMEOUT_MS: Final = 3_000
+_MANIFESTS_ADVICE: Final = (
+    "leave out visibleTo: batches count by manifests then, for those who read with "
+    "isolation=committed, on any RocketMQ and on several brokers"
+)
+STAGING_REMEDIES: Final = (
+    (
+        SystemBusy,
+        (
+            "make batches smaller, as by maxOffsetsPerTrigger at the source, or raise the broker's "
+            "maxStagedBytes, or option retryTimeoutMs"
+        ),
+    ),
+    *(each for each in REMEDIES if each[0] is not SystemBusy),
+)
+
+
+def stage_rows(
+    options: WriteOptions,
+    sink_columns: Sequence[SinkColumn],
+    task: WriteTask,
+    batches: Iterable[pa.RecordBatch],
+    batch: BatchRequestHeader,
+    manifest_id: ManifestId,
+    *,
+    clock: Callable[[], float] | None = None,
+    sleep: Callable[[float], None] | None = None,
+) -> TaskReport:
+    """Stage all rows of a partition, and return when the broker has them."""
+    tries = SendRetries(
+        options.access,
+        producer_of(options),
+        f"partition {task.partition}",
+        clock,
+        sleep,
+        STAGING_REMEDIES,
+    )
+    staging = _TaskStaging(options, task, batch, manifest_id, tries)
+    try:
+        counts = send_each(options, sink_columns, task, batches, staging)
+        staged = staging.finish()
+    except BaseException:
+        staging.abort()
+        raise
+    return TaskReport(*counts, tries.retries, staged=staged)
+
+
+class _TaskStaging:
+    def __init__(
+        self,
+        options: WriteOptions,
+        task: WriteTask,
+        batch: BatchRequestHeader,
+        manifest_id: ManifestId,
+        retries: SendRetries,
+    ) -> None:
+        self._options = options
+        self._producer = producer_of(options)
+        self._batch = batch
+        self._manifest_id = manifest_id
+        self.retries = retries
+        self._attempt = f"{task.partition}.{uuid.uuid4().hex}"
+        self._sends = StagedSender(
+            topic_sender(self._producer),
+            batch,
+            self._attempt,
+            self.queues_of,
+            retries,
+            chunk_bytes=max(CHUNK_BYTES, options.max_message_bytes),
+            timeout_ms=max(CHUNK_TIMEOUT_MS, options.access.request_timeout_ms),
+        )
+        self._topic: str | None = None
+        self._broker_name: str | None = None
+        self._sums: RowSums | None = None
+
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues of a topic, which must be on the one broker of the batch."""
+        queues = self.retries.queues_of(topic)
+        names = {queue.broker_name for queue in queues}
+        if self._broker_name is None:
+            self._topic, self._broker_name = topic, require_single_broker(names)
+            self._check_last_batch(topic, self._broker_name)
+        require_single_broker({self._broker_name, *names})
+        return queues
+
+    def send(self, routed: RoutedRows) -> None:
+        """Stage rows, or only count them if their batch is committed already."""
+        self.queues_of(routed.topic)
+        if self._sums is not None:
+            self._sums = self._sums.add(sums_of(routed.rows.column(columns.BODY)))
+        else:
+            self._sends.stage(routed.rows, routed.topic, routed.queue)
+
+    def finish(self) -> StagedReport:
+        """Wait until all rows are staged, and return the report."""
+        attempt = self._sends.finish()
+        is_committed = self._sums is not None or self._sends.is_committed
+        return StagedReport(
+            self._batch,
+            self._topic,
+            self._broker_name,
+            None if is_committed or not attempt.chunks else attempt,
+            self._sends.staged_bytes,
+            is_committed,
+            self._sums,
+        )
+
+    def abort(self) -> None:
+        """Have the broker delete what this attempt has staged, if the broker can be reached."""
+        with suppress(Exception):
+            self._sends.drain()
+            if self._broker_name is not None and self._sends.staged_bytes:
+                abort_attempts(self._producer, self._broker_name, self._batch, [self._attempt])
+
+    def _check_last_batch(self, topic: str, broker_name: str) -> None:
+        """Check whether the sink is before this batch, past it, or another query's."""
+        api = self._producer.instance.api
+        while True:
+            try:
+                address = check_supports_staging(self._producer, broker_name)
+                last = api.staging.last_batch(address, self._batch.sink)
+                if self._has_gap(last):
+                    refused = renamed_sink_error(
+                        self._options, api, address, self._manifest_id, topic
+                    )
+                    last = api.staging.last_batch(address, self._batch.sink)  # by now it may be
+                    if refused is not None and self._has_gap(last):
+                        raise refused
+            except ClientError as error:  # noqa: PERF203  # asked again
+                self.retries.wait_or_raise(error, topic)
+            else:
+                break
+        self.retries.reset()
+        if last is not None:
+            check_order(self._batch, last)
+            if last.batch_id == self._batch.batch_id:
+                self._sums = RowSums()
+
+    def _has_gap(self, last: CommittedBatch | None) -> bool:
+        return last is None or last.batch_id + 1 < self._batch.batch_id
+
+
+def abort_attempts(
+    producer: Producer, broker_name: str, batch: BatchRequestHeader, attempts: Sequence[str]
+) -> None:
+    """Have a broker delete what attempts have staged; rows of others are kept.
+
+    Raises:
+        ClientError: The broker did not delete it.
+    """
+    instance = producer.instance
+    address = instance.routes.master_address(broker_name)
+    instance.api.staging.abort_batch(address, batch, attempts, _ABORT_TIMEOUT_MS)
+
+
+def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
+    """Refuse a batch that precedes the sink's last one, or is of another query."""
+    sink, batch_id, owner = batch
+    if last.owner != owner:
+        raise WriteError(
+            f"sink {sink} belongs to {_describe_owner(last.owner)}, which has committed batch "
+            f"{last.batch_id}, and this is {_describe_owner(owner)}. If both are to write, set "
+            "option sinkName to a name of its own. If the checkpoint was deleted, restore it. To "
+            "start over on purpose and write again what the query reads again, set a new sinkName "
+            f"or run {_forget_command(sink)}"
+        )
+    if last.batch_id <= batch_id:
+        return
+    if owner == BATCH_WRITES_OWNER:
+        raise WriteError(
+            f"another batch write of sink {sink} was committed in the meantime, and a sink takes "
+            "one write at a time. None of these rows is visible. Write them again, or set option "
+            "sinkName to a name for each of the concurrent writes"
+        )
+    raise WriteError(
+        f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this is "
+        f"batch {batch_id}. If another driver uses the checkpoint, stop this one. If the "
+        "checkpoint is an older copy, restore the latest. To have rows written again on purpose, "
+        f"set another checkpointLocation, and set another sinkName or run {_forget_command(sink)}"
+    )
+
+
+def require_single_broker(broker_names: Iterable[str]) -> str:
+    """Return the name of the broker that a batch is on."""
+    names = sorted(set(broker_names))
+    if len(names) > 1:
+        raise WriteError(
+            "a batch that all clients see at once has to be on one broker, and this one would be "
+            f"on {', '.join(names)}: run again, it may have other rows for each of them. Write to "
+            f"topics of one broker, or {_MANIFESTS_ADVICE}"
+        )
+    return names[0]
+
+
+def check_supports_staging(producer: Producer, broker_name: str) -> str:
+    """Return the address of a broker, if it supports staged batches.
+
+    Raises:
+        ClientError: It cannot be reached.
+    """
+    address = producer.instance.routes.master_address(broker_name)
+    if Extension.STAGED_BATCHES not in producer.instance.api.agreement(address).extensions:
+        raise WriteError(
+            f"broker {broker_name} at {address} does not support staged batches, as RocketMQ and "
+            f"rocketpoll before 0.2 do not: {_MANIFESTS_ADVICE}"
+        )
+    return address
+
+
+def _forget_command(sink: str) -> str:
+    return f"rocketpoll sink forget {sink}"
+
+
+def _describe_owner(owner: str) -> str:
+    if owner == BATCH_WRITES_OWNER:
+        return "batch writes"
+    return owner if owner.startswith(APPLICATION_OWNER_PREFIX) else f"query {owner}"
+
+
+# ---- the driver: committing what tasks have staged
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +366,6 @@ def commit_staged(
     """Make all rows that tasks report visible, and return when their manifests are stored.
 
     ``origin`` is the checkpoint's location, by which a copy of it is recognized.
-
-    Raises:
-        WriteError: It is not known whether they are visible; or they are not, with the reason.
     """
     some = [report for report in reports if report.broker_name is not None]
     if not some:
@@ -121,7 +410,6 @@ def check_stageable(options: WriteOptions) -> str | None:
     If rows name their topics, tasks check each, and this returns None.
 
     Raises:
-        OptionError: The topic is on several brokers, or its broker does not support staging.
         ClientError: No broker could be asked.
     """
     if options.topic is None:
@@ -167,7 +455,6 @@ def _commit_batch(
     batch: BatchRequestHeader,
     reports: Sequence[StagedReport],
 ) -> CommittedBatch:
-    """Commit a batch; return where the rows are that count in it."""
     topic = str(reports[0].topic)
     producer = producer_of(options)
     where = f"it is not known whether {manifest_id} counts"
@@ -186,10 +473,13 @@ def _commit_batch(
             else:
                 last = api.staging.commit_batch(address, batch, attempts, timeout_ms)
         except MessageIllegal as error:  # noqa: PERF203  # no other answer is asked again
-            _raise_order_error(api, address, batch)
+            with suppress(ClientError):  # the order of the sink's batches may be the reason
+                last = api.staging.last_batch(address, batch.sink)
+                if last is not None:
+                    check_order(batch, last)
             raise WriteError(
-                f"{manifest_id} does not count, and nobody sees a row of it: {error}. Run again, "
-                "it is staged again"
+                f"{manifest_id} does not count, and none of its rows is visible: {error}. Run it "
+                "again"
             ) from error
         except ClientError as error:
             retries.wait_or_raise(error, topic)
@@ -200,19 +490,11 @@ def _commit_batch(
         check_order(batch, last)
     if last is None or last.batch_id != batch.batch_id:
         raise WriteError(
-            f"{name} told tasks that {manifest_id} is committed, and knows nothing of it now: was "
-            "its store put back from an older copy? Nothing more of this batch was made visible; "
-            "run it again"
+            f"{name} reported {manifest_id} as committed, and does not know it now: its store may "
+            "have been restored from an older copy. No other rows of this batch are visible. Run "
+            "it again"
         )
     return last
-
-
-def _raise_order_error(api: BrokerApi, address: str, batch: BatchRequestHeader) -> None:
-    """Raise the error for a refused commit if the order of the sink's batches is the reason."""
-    with suppress(ClientError):
-        last = api.staging.last_batch(address, batch.sink)
-        if last is not None:
-            check_order(batch, last)
 
 
 def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[CommittedSpan]) -> bool:
@@ -222,16 +504,12 @@ def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[Committe
     its tasks ran.
     """
     sums = [report.sums for report in reports if report.sums is not None]
-    there = _span_sums(committed)
+    each = (RowSums(span.message_count, span.body_bytes, span.crc) for span in committed)
+    there = reduce(RowSums.add, each, RowSums())
     if len(sums) == len(reports):
         return reduce(RowSums.add, sums, RowSums()) == there
     staged = [report.attempt.rows for report in reports if report.attempt is not None]
     return len(staged) < len(reports) or sum(staged) == there.rows
-
-
-def _span_sums(spans: Iterable[CommittedSpan]) -> RowSums:
-    each = (RowSums(span.message_count, span.body_bytes, span.crc) for span in spans)
-    return reduce(RowSums.add, each, RowSums())
 
 
 def _reject_changed_rows(

@@ -17,7 +17,7 @@ from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import values
-from rmq_spark.spark.options.parser import OptionReader
+from rmq_spark.spark.options.table import OptionReader, of_option
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings
@@ -42,8 +42,8 @@ class BrokerAccess:
     tls: TlsSettings | None = None
     broker_addresses: tuple[tuple[str, str], ...] = ()
     """Pairs of a broker's name, or the address that name servers give, and where to reach it."""
-    request_timeout_ms: int = 3_000
-    retry_timeout_ms: int = 60_000
+    request_timeout_ms: int = of_option("requestTimeoutMs")
+    retry_timeout_ms: int = of_option("retryTimeoutMs")
 
     @property
     def is_secured(self) -> bool:
@@ -75,8 +75,7 @@ def access_of(options: OptionReader) -> BrokerAccess:
         credentials=_credentials(options),
         tls=_tls(options),
         broker_addresses=options.get("brokerAddresses", _broker_addresses, ()),
-        request_timeout_ms=options.get("requestTimeoutMs", values.timeout_ms, 3_000),
-        retry_timeout_ms=options.get("retryTimeoutMs", values.whole_number, 60_000),
+        **options.fields(BrokerAccess),
     )
 
 
@@ -107,11 +106,11 @@ def _credentials(options: OptionReader) -> Credentials | None:
 
 
 def _tls(options: OptionReader) -> TlsSettings | None:
-    if not options.get("tls", values.boolean, default=False):
+    if not options["tls"]:
         for name in _TLS_OPTIONS.values():
             if options.text(name) is not None:
                 raise OptionError(
-                    name, "it means nothing without tls=true: give that, too, or leave this out"
+                    name, "it has no effect without tls=true: set that, or leave this out"
                 )
         return None
     from rmq_spark.client.transport.tls.client import ssl_context  # noqa: PLC0415  # brings OpenSSL
@@ -121,9 +120,7 @@ def _tls(options: OptionReader) -> TlsSettings | None:
         setting: options.text(name) for setting, name in _TLS_OPTIONS.items() if setting != "verify"
     }
     try:
-        settings = TlsSettings.of_files(
-            **texts, verify=options.get("tlsVerify", values.boolean, default=True)
-        )
+        settings = TlsSettings.of_files(**texts, verify=options["tlsVerify"])
         ssl_context(settings)  # finds what a client would find
     except TlsRejected as error:
         raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from None

@@ -7,26 +7,17 @@ derives the columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.spark.errors import OptionError, SetUpError
-from rmq_spark.spark.options.parser import OptionReader
+from rmq_spark.spark.options.table import OptionReader
+from rmq_spark.spark.options.values import BodyFormat
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BODY: Final = "body"
-
-
-class BodyFormat(Enum):
-    """The values of option ``bodyFormat``."""
-
-    BINARY = "binary"
-    TEXT = "text"
-    JSON = "json"
-    AVRO = "avro"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +59,7 @@ def read_body(options: OptionReader) -> BodyOptions:
     avro_schema: str | None = None
     try:
         if kind is BodyFormat.AVRO and '"record"' in text:
-            from rmq_spark.spark.schemas.avro_bodies import check_avro_schema  # noqa: PLC0415  # brings pyarrow
-            from rmq_spark.spark.schemas.avro_schema import spark_schema_of  # noqa: PLC0415  # the same
+            from rmq_spark.spark.schemas.avro_schema import check_avro_schema, spark_schema_of  # noqa: PLC0415  # brings pyarrow
 
             schema, avro_schema = spark_schema_of(text), text
             check_avro_schema(text)
@@ -94,20 +84,20 @@ def write_body(options: OptionReader) -> BodyOptions:
 
 
 def _format_and_column(options: OptionReader) -> tuple[BodyFormat, str | None]:
-    kind = BodyFormat(options.choice("bodyFormat", *(each.value for each in BodyFormat)))
+    kind: BodyFormat = options["bodyFormat"]
     if kind is BodyFormat.AVRO:
         try:
             import_module("fastavro")
         except ImportError as error:
             raise SetUpError(
-                "bodyFormat=avro needs the module fastavro, here and where tasks run: "
-                'pip install "rocketpoll[avro]"'
+                "bodyFormat=avro needs the module fastavro, here and where tasks run: pip install "
+                '"rocketpoll[avro]"'
             ) from error
     column = options.text("bodyColumn")
     if column is not None and kind is BodyFormat.BINARY:
         raise OptionError(
             "bodyColumn",
-            "it is for bodyFormat json, avro and text, found binary: set bodyFormat, or leave "
-            "this out",
+            "it is for bodyFormat json, avro and text, found binary: set bodyFormat, or leave this "
+            "out",
         )
     return kind, None if column is None else column.strip()

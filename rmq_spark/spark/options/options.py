@@ -9,7 +9,7 @@ shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -17,13 +17,11 @@ from typing import Any, Final
 from rmq_spark.client.arguments import check_group, check_send_topic, check_topic
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.manifest import commits_topic_name, manifest_bytes_needed
-from rmq_spark.client.message import BODY_BYTES_MAX
 from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import values
 from rmq_spark.spark.options.access import BrokerAccess, access_of
 from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions, read_body, write_body
-from rmq_spark.spark.options.parser import NO_CATALOG_TABLE, OptionReader
 from rmq_spark.spark.options.start_positions import (
     EARLIEST,
     CountPosition,
@@ -33,16 +31,13 @@ from rmq_spark.spark.options.start_positions import (
     parse_positions,
     parse_times,
 )
-from rmq_spark.spark.options.table import OPTIONS, Use
+from rmq_spark.spark.options.table import NO_CATALOG_TABLE, OPTIONS, OptionReader, Use, of_option
 from rmq_spark.spark.options.values import OnBadRecord, RowIds
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
-from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.names import (
-    NAMESPACE_SEPARATOR,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     TOPIC_CHARACTERS_MAX,
-    topic_fault,
     without_namespace,
     wrap_namespace,
 )
@@ -76,7 +71,7 @@ def check_committed(
             raise OptionError(name, f"it cannot be given together with isolation=committed: {why}")
     if len(topics) != 1:
         raise OptionError("isolation", _ONE_TOPIC)
-    if options.choice("onBrokerAway", "wait", "skip") == "skip":
+    if options["onBrokerAway"] == "skip":
         raise OptionError(
             "onBrokerAway",
             "with isolation=committed whole batches are read, and brokers are waited for: leave "
@@ -98,7 +93,7 @@ def sink_name_of(
     options: OptionReader, topic: str | None, namespace: str | None, *, is_exactly_once: bool
 ) -> str | None:
     """Return the name by which a broker knows a sink, or None unless batches are staged."""
-    is_staged = options.choice("visibleTo", "committed_readers", "all") == "all"
+    is_staged = options["visibleTo"] == "all"
     name = options.text("sinkName")
     if is_staged and not is_exactly_once:
         raise OptionError(
@@ -126,7 +121,7 @@ def sink_name_of(
     if not _SINK_NAME.fullmatch(name.strip()) or len(whole) > _SINK_NAME_CHARS_MAX:
         raise OptionError(
             "sinkName",
-            f"needed are letters, digits and any of _ - ., with the namespace at most "
+            "needed are letters, digits and any of _ - ., with the namespace at most "
             f"{_SINK_NAME_CHARS_MAX} of them, found {name!r}",
         )
     return whole
@@ -165,9 +160,6 @@ def _commits_topic_of(topic: str, option: str) -> str:
 
 
 DEFAULT_GROUP: Final = "rocketpoll-spark"
-WRITE_NAME_MAX: Final = 255
-SUSPEND_MS_MAX: Final = 1_500
-"""Low enough that a query stopped while a broker holds its pulls ends within two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +182,10 @@ class Selection:
 class BatchLimits:
     """The limits of one batch: rows, bytes, and how long to wait for a minimum of rows."""
 
-    rows_max: int | None = None
-    bytes_max: int | None = None
-    rows_min: int | None = None
-    delay_ms: int = 15 * 60_000
+    rows_max: int | None = of_option("maxOffsetsPerTrigger")
+    bytes_max: int | None = of_option("maxBytesPerTrigger")
+    rows_min: int | None = of_option("minOffsetsPerTrigger")
+    delay_ms: int = of_option("maxTriggerDelay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,33 +199,33 @@ class ReadOptions:
     consumer_group: str | None = None
     expression: str = "*"
     is_sql: bool = False
-    key: str | None = None
-    columns: tuple[str, ...] = ()
+    key: str | None = of_option("key")
+    columns: tuple[str, ...] = of_option("columns")
     body: BodyOptions = BINARY_BODIES
     starting: Positions | None = None
     ending: Positions | None = None
     starts_at_end_without_match: bool = False
-    fail_on_data_loss: bool = True
+    fail_on_data_loss: bool = of_option("failOnDataLoss")
     is_committed: bool = False
     """True if only rows count that manifests name, see `committed_planner`."""
     skips_unavailable: bool = False
     """True if a stream goes on without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
     """The present names of brokers, by their former names."""
-    on_bad_record: OnBadRecord = OnBadRecord.FAIL
-    checks_crc: bool = True
-    max_body_bytes: int = PLAIN_BYTES_MAX
+    on_bad_record: OnBadRecord = of_option("onBadRecord")
+    checks_crc: bool = of_option("checkCrc")
+    max_body_bytes: int = of_option("maxBodyBytes")
     reads_files: bool = True
     """True if tasks may read the files of a broker's log, where they run on its machine."""
     warns_without_files: bool = False
     """True if the user has asked for that, and is to hear where it cannot be done."""
     limits: BatchLimits = BatchLimits()
-    partitions_min: int | None = None
+    partitions_min: int | None = of_option("minPartitions")
     partitions_max: int | None = None
-    partition_rows_max: int | None = None
-    suspend_ms: int = 1_000
-    discovery_ms: int = 5_000
-    available_now: bool = False
+    partition_rows_max: int | None = of_option("maxRecordsPerPartition")
+    suspend_ms: int = of_option("suspendTimeoutMs")
+    discovery_ms: int = of_option("discoveryIntervalMs")
+    available_now: bool = of_option("availableNow")
     given: frozenset[str] = frozenset()
     """The names of the options that were given."""
 
@@ -245,7 +237,9 @@ class ReadOptions:
     @property
     def tags(self) -> frozenset[str]:
         """The tags of which a message must have one; empty if there is no such condition."""
-        return frozenset() if self.is_sql else _tags("tags", self.expression)
+        if self.is_sql:
+            return frozenset()
+        return subscription_data("any", by_tag(self.expression), 0).tags_set
 
     @property
     def group(self) -> str:
@@ -268,8 +262,8 @@ class WriteOptions:
     namespace: str | None = None
     topic: str | None = None
     producer_group: str = DEFAULT_GROUP
-    max_message_bytes: int = BODY_BYTES_MAX
-    write_name: str | None = None
+    max_message_bytes: int = of_option("maxMessageBytes")
+    write_name: str | None = of_option("writeName")
     """The name from which the row ids of a batch write are made."""
     transaction: tuple[str, int] | None = None
     """The txnAppId and txnVersion by which the rows of a batch write are known."""
@@ -287,32 +281,28 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
     options = OptionReader(raw_options, frozenset([Use.STREAM, Use.BATCH]))
     expression = options.exclusive("tags", "sql")
     limits = _limits(options)
-    namespace = options.get("namespace", _namespace)
+    namespace = options["namespace"]
     starting = _positions(options, "starting", namespace)
     ending = _positions(options, "ending", namespace)
     group = options.get("consumerGroup", partial(_group, namespace=namespace))
     for each in (starting, ending):
         if each is not None and each.uses_group and group is None:
-            raise OptionError(each.option, "it says group: name the group in option consumerGroup")
+            raise OptionError(
+                each.option, "group needs the name of a consumer group: set option consumerGroup"
+            )
     if ending is not None and ending.common == OffsetPosition(EARLIEST):
         raise OptionError(
             ending.option,
-            "a read cannot end at the earliest offset: there would be nothing; give "
-            "latest, a time or offsets",
+            "a read cannot end at the earliest offset: there would be nothing; give latest, a time "
+            "or offsets",
         )
     selection = _selection(options, namespace)
-    is_committed = options.choice("isolation", "uncommitted", "committed") == "committed"
+    is_committed = options["isolation"] == "committed"
     if is_committed:
         check_committed(options, selection.topics, starting, ending)
     else:
         _check_topics_read(selection, starting, ending)
-    suspend_ms = options.get("suspendTimeoutMs", values.whole_number, 1_000)
-    if suspend_ms > SUSPEND_MS_MAX:
-        raise OptionError(
-            "suspendTimeoutMs",
-            f"needed at most {SUSPEND_MS_MAX}, so that a query stops in time, found {suspend_ms}",
-        )
-    access = access_of(options)
+    access, reads_files = access_of(options), options["localFiles"]
     return ReadOptions(
         access=access,
         selection=selection,
@@ -320,37 +310,18 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
         consumer_group=group,
         expression=_expression(options, expression),
         is_sql=expression == "sql",
-        key=options.text("key"),
-        columns=tuple(options.get("columns", _split_names, ())),
         body=read_body(options),
         starting=starting,
         ending=ending,
-        starts_at_end_without_match=options.choice(
-            "startingOffsetsByTimestampStrategy", "error", "latest"
-        )
-        == "latest",
-        fail_on_data_loss=options.get("failOnDataLoss", values.boolean, default=True),
+        starts_at_end_without_match=options["startingOffsetsByTimestampStrategy"] == "latest",
         is_committed=is_committed,
-        skips_unavailable=options.choice("onBrokerAway", "wait", "skip") == "skip",
-        broker_names=options.get("brokerNames", _broker_names, {}),
-        on_bad_record=OnBadRecord(
-            options.choice("onBadRecord", *(how.value for how in OnBadRecord))
-        ),
-        checks_crc=options.get("checkCrc", values.boolean, default=True),
-        max_body_bytes=options.get(
-            "maxBodyBytes",
-            partial(values.size_in_bytes, most=PLAIN_BYTES_LIMIT_MAX),
-            PLAIN_BYTES_MAX,
-        ),
-        reads_files=options.get("localFiles", values.boolean, not access.is_secured),
-        warns_without_files=options.get("localFiles", values.boolean, default=False),
+        skips_unavailable=options["onBrokerAway"] == "skip",
+        broker_names=options["brokerNames"] or {},
+        reads_files=not access.is_secured if reads_files is None else reads_files,
+        warns_without_files=bool(reads_files),
         limits=limits,
-        partitions_min=options.number("minPartitions"),
         partitions_max=_partitions_max(options),
-        partition_rows_max=options.number("maxRecordsPerPartition"),
-        suspend_ms=suspend_ms,
-        discovery_ms=options.get("discoveryIntervalMs", values.whole_number, 5_000),
-        available_now=options.get("availableNow", values.boolean, default=False),
+        **options.fields(ReadOptions),
         given=options.names,
     )
 
@@ -358,19 +329,15 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
 def write_options(raw_options: Mapping[str, str]) -> WriteOptions:
     """Parse and check the options of a sink."""
     options = OptionReader(raw_options, frozenset([Use.SINK]))
-    namespace = options.get("namespace", _namespace)
+    namespace = options["namespace"]
     topic = options.get(
         "topic", lambda name, text: _topic(name, text.strip(), namespace, check_send_topic)
     )
-    is_exactly_once = options.choice("delivery", "at_least_once", "exactly_once") == "exactly_once"
+    is_exactly_once = options["delivery"] == "exactly_once"
     sink_name = sink_name_of(options, topic, namespace, is_exactly_once=is_exactly_once)
-    max_message_bytes = options.get(
-        "maxMessageBytes", partial(values.size_in_bytes, most=PLAIN_BYTES_MAX), BODY_BYTES_MAX
-    )
-    write_name = options.get("writeName", _write_name)
     if is_exactly_once:
-        name, is_staged = sink_name or write_name, sink_name is not None
-        check_exactly_once(topic, name, max_message_bytes, is_staged=is_staged)
+        name, is_staged = sink_name or options["writeName"], sink_name is not None
+        check_exactly_once(topic, name, options["maxMessageBytes"], is_staged=is_staged)
     return WriteOptions(
         access=access_of(options),
         namespace=namespace,
@@ -380,25 +347,18 @@ def write_options(raw_options: Mapping[str, str]) -> WriteOptions:
             partial(_group, namespace=namespace),
             wrap_namespace(namespace, DEFAULT_GROUP),
         ),
-        max_message_bytes=max_message_bytes,
-        write_name=write_name,
         transaction=_transaction(
             options, is_exactly_once=is_exactly_once, is_staged=sink_name is not None
         ),
-        row_ids=RowIds(options.choice("rowIds", *_row_ids(is_seen_once=sink_name is not None))),
+        row_ids=options["rowIds"] or (RowIds.POSITIONS if sink_name is None else RowIds.NONE),
         is_exactly_once=is_exactly_once,
         sink_name=sink_name,
         body=write_body(options),
+        **options.fields(WriteOptions),
     )
 
 
 # ---- parts
-
-
-def _row_ids(*, is_seen_once: bool) -> Sequence[str]:
-    """Return the possible kinds of row ids, the default first: rows delivered once need no ids."""
-    default = RowIds.NONE if is_seen_once else RowIds.POSITIONS
-    return [default.value, *(each.value for each in RowIds if each is not default)]
 
 
 def _selection(options: OptionReader, namespace: str | None) -> Selection:
@@ -420,14 +380,14 @@ def _selection(options: OptionReader, namespace: str | None) -> Selection:
             ) from None
         return Selection(option=option, namespace=namespace, pattern=text)
     if chosen == "subscribe":
-        topics = [_topic(option, name, namespace) for name in _split_names(option, text)]
+        topics = [_topic(option, name, namespace) for name in values.names(option, text)]
         return Selection(option=option, namespace=namespace, topics=tuple(dict.fromkeys(topics)))
     assigned = _assigned(values.json_object(option, text), namespace)
     return Selection(option=option, namespace=namespace, topics=tuple(assigned), assigned=assigned)
 
 
 def _waits_for_topic(options: OptionReader, selection: Selection) -> bool:
-    if not options.get("waitForTopic", values.boolean, default=False):
+    if not options["waitForTopic"]:
         return False
     if selection.pattern is not None:
         raise OptionError(
@@ -449,8 +409,8 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
             read = ", ".join(sorted(selection.topics))
             raise OptionError(
                 each.option,
-                f"it names {', '.join(strangers)}, but the topics read are {read}: "
-                f"correct it, or name it in option {selection.option}",
+                f"it names {', '.join(strangers)}, but the topics read are {read}: correct it, or "
+                f"name it in option {selection.option}",
             )
 
 
@@ -479,30 +439,27 @@ def _assigned(
 
 
 def _limits(options: OptionReader) -> BatchLimits:
-    rows, rows_min = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
+    limits = BatchLimits(**options.fields(BatchLimits))
+    rows, rows_min = limits.rows_max, limits.rows_min
     if rows is not None and rows_min is not None and rows_min > rows:
         raise OptionError(
             "minOffsetsPerTrigger",
-            f"it is above maxOffsetsPerTrigger ({rows_min} and {rows}): lower it, or "
-            "raise the other",
+            f"it is above maxOffsetsPerTrigger ({rows_min} and {rows}): lower it, or raise the "
+            "other",
         )
-    delay_ms = options.get("maxTriggerDelay", values.milliseconds)
-    if delay_ms is not None and rows_min is None:
+    if "maxTriggerDelay" in options.names and rows_min is None:
         raise OptionError(
             "maxTriggerDelay",
             "it bounds the wait for minOffsetsPerTrigger: give that, too, or leave this out",
         )
-    return BatchLimits(
-        rows_max=rows,
-        bytes_max=options.get("maxBytesPerTrigger", values.size_in_bytes),
-        rows_min=rows_min,
-        **({} if delay_ms is None else {"delay_ms": delay_ms}),
-    )
+    return limits
 
 
 def _partitions_max(options: OptionReader) -> int | None:
     options.exclusive("maxPartitions", "maxRecordsPerPartition")
-    most, least = options.number("maxPartitions"), options.number("minPartitions")
+    most: int | None
+    least: int | None
+    most, least = options["maxPartitions"], options["minPartitions"]
     if most is not None and least is not None and least > most:
         raise OptionError(
             "maxPartitions",
@@ -523,18 +480,6 @@ def _positions(options: OptionReader, side: str, namespace: str | None) -> Posit
     return found.with_namespace(namespace)
 
 
-def _broker_names(option: str, text: str) -> Mapping[str, str]:
-    found = values.json_object(option, text)
-    for old, new in found.items():
-        if not isinstance(new, str) or not new or not old:
-            raise OptionError(
-                option, f'needed names of brokers as {{"old": "new"}}, found {new!r} for {old!r}'
-            )
-        if new in found:
-            raise OptionError(option, f"{new} is an old name and a new one: name it once")
-    return found
-
-
 def _expression(options: OptionReader, name: str | None) -> str:
     """Return tags or a condition as the broker expects it: stripped, and * for all."""
     if name is None:
@@ -547,18 +492,11 @@ def _expression(options: OptionReader, name: str | None) -> str:
         raise OptionError(name, str(error)) from None
 
 
-def _tags(option: str, text: str) -> frozenset[str]:
-    try:
-        return subscription_data("any", by_tag(text), 0).tags_set
-    except MessageRejected as error:
-        raise OptionError(option, str(error)) from None
-
-
 def _transaction(
     options: OptionReader, *, is_exactly_once: bool, is_staged: bool
 ) -> tuple[str, int] | None:
-    app_id = options.get("txnAppId", _write_name)
-    version = options.get("txnVersion", values.whole_number)
+    app_id = options["txnAppId"]
+    version = options["txnVersion"]
     if app_id is None and version is None:
         return None
     if app_id is None or version is None:
@@ -581,24 +519,6 @@ def _transaction(
     return app_id, version
 
 
-def _write_name(option: str, text: str) -> str:
-    name = text.strip()
-    if len(name) > WRITE_NAME_MAX or ":" in name or not name.isprintable():
-        raise OptionError(
-            option,
-            f"needed a name of at most {WRITE_NAME_MAX} characters, none of them a colon or a "
-            f"control character, found {text!r}",
-        )
-    return name
-
-
-def _split_names(option: str, text: str) -> list[str]:
-    found = [name.strip() for name in text.split(",")]
-    if not all(found):
-        raise OptionError(option, f"there is an empty name in {text!r}")
-    return found
-
-
 def _topic(
     option: str, name: str, namespace: str | None, check: Callable[[str], str] = check_topic
 ) -> str:
@@ -606,13 +526,6 @@ def _topic(
         return check(wrap_namespace(namespace, name))
     except MessageRejected as error:
         raise OptionError(option, str(error)) from None
-
-
-def _namespace(option: str, text: str) -> str:
-    name = text.strip()
-    if topic_fault(name) is not None or NAMESPACE_SEPARATOR in name:
-        raise OptionError(option, f"needed letters, digits and | _ -, found {text!r}")
-    return name
 
 
 def _group(option: str, name: str, namespace: str | None) -> str:

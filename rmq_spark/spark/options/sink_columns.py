@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.errors import nearest_name
 from rmq_spark.spark.errors import SchemaError
-from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyFormat, BodyOptions
+from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions
+from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.columns import BROKER_NAME
 
 if TYPE_CHECKING:
@@ -82,13 +83,7 @@ def check_sink_columns(
 
     Encoded bodies are one more column, after all others.
 
-    Args:
-        schema: The columns of the data frame.
-        has_topic: Whether all rows go to one topic: then a column of that name is ignored.
-        body: The format of bodies.
-
-    Raises:
-        SchemaError: Columns are wrong; the message lists all of them, and what to do.
+    If all rows go to one topic, ``has_topic``, a column of that name is ignored.
     """
     right_names = {name.lower(): name for name in (*SINK_COLUMNS, *IGNORED_COLUMNS)}
     wrong: list[str] = []
@@ -106,7 +101,7 @@ def check_sink_columns(
         if name is None:
             wrong.append(_unknown_column(field.name))
         elif name in found and not (name == BODY and of_body):
-            wrong.append(f"column {name} is there twice: keep one")
+            wrong.append(f"column {name} occurs twice: keep one")
         elif name in found:
             continue  # said already
         elif name in SINK_COLUMNS:
@@ -158,7 +153,7 @@ def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) 
         wrong += avro_name_faults(kind)
     if any(field.name.lower() == BODY for field in schema.fields) and body.column != BODY:
         wrong.append(
-            f"column body is there, and bodyFormat={body.format.value} makes bodies of "
+            f"there is a column body, and bodyFormat={body.format.value} makes bodies of "
             f"{', '.join(field.name for field in fields)}: drop it"
         )
     return wrong
@@ -178,13 +173,11 @@ def _combination_faults(found: Mapping[str, SinkColumn], *, has_topic: bool) -> 
     if BODY not in found:
         wrong.append("there is no column body (string or binary), which is what is sent")
     if TOPIC not in found and not has_topic:
-        wrong.append("it is not said where to: set option topic, or add a column topic")
+        wrong.append("the destination is missing: set option topic, or add a column topic")
     if QUEUE_ID in found and SHARDING_KEY in found:
         wrong.append("columns queueId and shardingKey both choose the queue: drop one of them")
     if BROKER_NAME in found and QUEUE_ID not in found:
-        wrong.append(
-            "column brokerName says where queueId is, which is not there: drop it, or add queueId"
-        )
+        wrong.append("column brokerName needs column queueId: add that, or drop this")
     return wrong
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
@@ -11,6 +12,16 @@ from typing import Any, Final
 from rmq_spark.client.arguments import LIKELY_SECONDS, MILLISECONDS_MAX
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.errors import OptionError
+from rmq_spark.wire.names import NAMESPACE_SEPARATOR, topic_fault
+
+
+class BodyFormat(Enum):
+    """The values of option ``bodyFormat``."""
+
+    BINARY = "binary"
+    TEXT = "text"
+    JSON = "json"
+    AVRO = "avro"
 
 
 class OnBadRecord(Enum):
@@ -31,6 +42,8 @@ class RowIds(str, Enum):
     KEYS = "keys"
     """By the row's keys: right in every plan, if a batch has no keys twice."""
 
+
+WRITE_NAME_MAX: Final = 255
 
 _MS_OF_UNIT: Final = {
     "": 1,
@@ -87,12 +100,31 @@ def boolean(option: str, text: str) -> bool:
     return word == "true"
 
 
-def choice(option: str, text: str, *words: str) -> str:
-    """Return the one of these words that the text is, ignoring case."""
-    word = text.strip().lower()
-    if word not in words:
-        raise OptionError(option, f"needed {', '.join(words[:-1])} or {words[-1]}, found {text!r}")
-    return word
+def one_of(*words: str) -> Callable[[str, str], str]:
+    """Return a parser of one of these words, in any case."""
+
+    def parse(option: str, text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            needed = f"{', '.join(words[:-1])} or {words[-1]}"
+            raise OptionError(option, f"needed {needed}, found {text!r}")
+        return word
+
+    return parse
+
+
+def member_of(kind: type[Enum]) -> Callable[[str, str], Enum]:
+    """Return a parser of the values of an enum."""
+    parse = one_of(*(each.value for each in kind))
+    return lambda option, text: kind(parse(option, text))
+
+
+def names(option: str, text: str) -> tuple[str, ...]:
+    """Parse names with commas between them."""
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found):
+        raise OptionError(option, f"there is an empty name in {text!r}")
+    return found
 
 
 def milliseconds(option: str, text: str) -> int:
@@ -213,4 +245,37 @@ def _object(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         raise OptionError(
             option, f"a name stands twice among {', '.join(name for name, _ in pairs)}: keep one"
         )
+    return found
+
+
+def namespace(option: str, text: str) -> str:
+    """Parse the namespace of topics and groups."""
+    name = text.strip()
+    if topic_fault(name) is not None or NAMESPACE_SEPARATOR in name:
+        raise OptionError(option, f"needed letters, digits and | _ -, found {text!r}")
+    return name
+
+
+def write_name(option: str, text: str) -> str:
+    """Parse a name by which the rows of a write are known."""
+    name = text.strip()
+    if len(name) > WRITE_NAME_MAX or ":" in name or not name.isprintable():
+        raise OptionError(
+            option,
+            f"needed a name of at most {WRITE_NAME_MAX} characters, none of them a colon or a "
+            f"control character, found {text!r}",
+        )
+    return name
+
+
+def broker_names(option: str, text: str) -> Mapping[str, str]:
+    """Parse new names of brokers by their old ones."""
+    found = json_object(option, text)
+    for old, new in found.items():
+        if not isinstance(new, str) or not new or not old:
+            raise OptionError(
+                option, f'needed names of brokers as {{"old": "new"}}, found {new!r} for {old!r}'
+            )
+        if new in found:
+            raise OptionError(option, f"{new} is an old name and a new one: name it once")
     return found

@@ -42,9 +42,8 @@ class LatestOffsets:
         self._store_times = store_times
         self._newest: SourceOffset | None = None
         self._target: Mapping[MessageQueue, int] | None = None
-        self._reported_ends: dict[
-            MessageQueue, int
-        ] = {}  # ends of queues that were withdrawn, as they were told
+        self._reported_ends: dict[MessageQueue, int] = {}
+        """Ends of queues that were withdrawn, as they were reported."""
 
     @property
     def newest(self) -> SourceOffset | None:
@@ -77,12 +76,7 @@ class LatestOffsets:
             self._newest = self._store_times.positions_at(ends, self._newest, excluding=queues)
 
     def fetch(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Return the start without queues that are gone for good, and the ends of the others.
-
-        Raises:
-            DataLoss: Messages past the start are gone.
-            BrokersAway: Queues of the start have not answered for too long.
-        """
+        """Return the start without queues that are gone for good, and the ends of the others."""
         base, ends = self._query_ends(start)
         for _ in range(_LOSS_CHECKS):
             if all(
@@ -116,8 +110,11 @@ class LatestOffsets:
                 for queue in ends
                 if queue in base.positions and queue.broker_name not in brokers
             ]
-            if late:
-                self._target = {**self._target, **self._targets_of(late, ends)}
+            if late and self._options.ending is None:
+                self._target = {**self._target, **{queue: ends[queue] for queue in late}}
+            elif late:  # all are asked for, as the end may name any of them
+                given = self._ending_offsets([*self._target, *late])
+                self._target = {**self._target, **{queue: given[queue] for queue in late}}
             at = {queue: position.next_offset for queue, position in base.positions.items()}
             ends = {
                 queue: self.clamp_to_target(queue, at.get(queue, 0), end)
@@ -128,15 +125,6 @@ class LatestOffsets:
     def clamp_to_target(self, queue: MessageQueue, start: int, end: int) -> int:
         """Return the end up to which a queue is read, given its offset and its present end."""
         return end if self._target is None else min(end, max(self._target.get(queue, 0), start))
-
-    def _targets_of(
-        self, queues: Sequence[MessageQueue], ends: Mapping[MessageQueue, int]
-    ) -> dict[MessageQueue, int]:
-        """Return the targets, given the ends, of queues whose brokers answer for the first time."""
-        if self._options.ending is None or self._target is None:
-            return {queue: ends[queue] for queue in queues}
-        given = self._ending_offsets([*self._target, *queues])  # all, as it may name any of them
-        return {queue: given[queue] for queue in queues}
 
     def _ending_offsets(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         return PositionResolver(self._options, self._queues, queues).ending_offsets(is_bound=True)
@@ -163,8 +151,13 @@ class LatestOffsets:
             wrong = self._queues.assignment_error(names.intersection(error.unknown_brokers))
             if wrong is not None:
                 raise wrong from None
-            unread = [queue for queue in known if queue.broker_name in error.broker_names]
-            self._report([f"{error}. It was read: {_describe_progress(start, unread)}"])
+            shown = [
+                f"{describe_queue(queue)} to offset {start.positions[queue].next_offset}"
+                for queue in known
+                if queue.broker_name in error.broker_names
+            ]
+            more = f" and {len(shown) - _SHOWN_MAX} more" if len(shown) > _SHOWN_MAX else ""
+            self._report([f"{error}. It was read: {', '.join(shown[:_SHOWN_MAX])}{more}"])
             return self._query_ends(start.without_brokers(error.broker_names))
         return start.with_brokers({queue.broker_name for queue in ends}), ends
 
@@ -215,12 +208,3 @@ class LatestOffsets:
 
     def _report(self, losses: Sequence[str]) -> None:
         report_losses(losses, is_failure=self._options.fail_on_data_loss)
-
-
-def _describe_progress(offset: SourceOffset, queues: Sequence[MessageQueue]) -> str:
-    shown = [
-        f"{describe_queue(queue)} to offset {offset.positions[queue].next_offset}"
-        for queue in queues
-    ]
-    more = f" and {len(shown) - _SHOWN_MAX} more" if len(shown) > _SHOWN_MAX else ""
-    return ", ".join(shown[:_SHOWN_MAX]) + more

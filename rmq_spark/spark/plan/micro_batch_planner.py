@@ -4,11 +4,22 @@
     latest_offset    where the next batch ends. If nothing was new, it waits a little first, so that
                      brokers hold its pulls and the first new message starts a batch at once
                      (`IdleWaitPolicy`); then it asks where the queues end (`latest_offsets`), and
-                     chooses the end within the limits (`next_batch`)
+                     chooses the end within the limits
     plan_ranges      what the tasks of the batch read (`partition_planner`)
     commit_progress, end_batch
                      everything before an offset is written: the planner commits the group's
                      offsets (`GroupProgress`)
+
+How the end of a batch is chosen:
+
+    nothing new    no queue has moved: no further request is made
+    first offsets  new queues start at their first message, and queues with a discontinuity
+                   (`queue_identity`) at their first unread one: the batch's end records both
+    enough rows    the planner waits for a minimum of rows, if the user asks for it (`BatchPace`)
+    within limits  rows and bytes are shared among the queues (`offset_ranges`)
+    past gaps      no queue ends after an offset that has no message
+    once more      queues that changed between two requests gave inconsistent answers: everything
+                   is asked again
 
 All queues that an offset knows must answer before a batch ends past them, unless the user lets the
 query continue without brokers that are away. A start that this planner did not make itself comes
@@ -18,19 +29,25 @@ query, or with failOnDataLoss=false are logged and skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
-from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient
 from rmq_spark.spark.errors import CheckpointError, OptionError, isolation_mismatch, report_losses
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, selects
 from rmq_spark.spark.options.start_positions import LATEST
 from rmq_spark.spark.plan.latest_offsets import LatestOffsets
-from rmq_spark.spark.plan.next_batch import NextBatch
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
-from rmq_spark.spark.plan.partition_planner import PartitionPlanner
+from rmq_spark.spark.plan.partition_planner import (
+    Backlog,
+    OffsetRange,
+    PartitionPlanner,
+    rows_within_bytes,
+    share_rows,
+)
 from rmq_spark.spark.plan.position_resolver import PositionResolver
-from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
+from rmq_spark.spark.plan.queue_identity import QueueIdentity, StoreTimeLookup, bounds_of
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -119,7 +136,38 @@ class IdleWaitPolicy:
             self._is_alone = False
 
 
+# ---- The pace of batches.
+
 NO_LIMITS: Final = BatchLimits()
+_COMPARED_SECONDS: Final = 60.0
+"""Seconds between comparisons of queues that end where they did: others may have come to that."""
+
+_RECORD_BYTES: Final = 300.0
+"""The assumed size of a message in bytes, until the first one was seen."""
+
+
+class BatchPace:
+    """The wait for enough rows, up to a time limit; for use by one thread."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Take a clock that returns seconds."""
+        self._clock = clock
+        self._last_batch_at: float | None = None
+
+    def is_enough(self, rows: int, limits: BatchLimits, *, is_closed: bool) -> bool:
+        """Return whether a batch has enough rows, or has been waited for long enough.
+
+        A first batch does not wait, nor does a query that ends with what was available
+        (``is_closed``).
+        """
+        if limits.rows_min is None or is_closed or self._last_batch_at is None:
+            return True
+        waited_seconds = self._clock() - self._last_batch_at
+        return rows >= limits.rows_min or waited_seconds >= limits.delay_ms / 1000
+
+    def record_batch(self) -> None:
+        """Record that a batch was planned: the wait for the next one starts."""
+        self._last_batch_at = self._clock()
 
 
 class MicroBatchPlanner:
@@ -134,9 +182,12 @@ class MicroBatchPlanner:
         self._store_times = StoreTimeLookup(queues)
         self._latest_offsets = LatestOffsets(options, queues, self._store_times)
         self._idle_wait = IdleWaitPolicy(options.suspend_ms, clock)
-        self._next_batch = NextBatch(
-            options, queues, self._store_times, self._latest_offsets, clock
-        )
+        self._queue_identity = QueueIdentity(queues)
+        self._pace = BatchPace(clock)
+        self._clock = clock
+        self._compared_at = clock()
+        self._known_ends: dict[MessageQueue, int] = {}
+        """Ends of queues that lie before what was read of them, with nothing new up to there."""
         self._partitions = PartitionPlanner(options, queues)
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
@@ -155,14 +206,6 @@ class MicroBatchPlanner:
             if begin.is_unverifiable:  # a topic may have been made again between two questions
                 begin = self._resolve_start()
             self._initial = self._last_planned = begin
-        return self._initial
-
-    def start_at(self, queue: MessageQueue, queue_offset: int) -> SourceOffset:
-        """Return the start of a new query that starts at this offset of a queue."""
-        offsets = {each: at.next_offset for each, at in self.initial_offset().positions.items()}
-        self._initial = self._last_planned = self._store_times.positions_at(
-            {**offsets, queue: queue_offset}
-        )
         return self._initial
 
     def prepare_available_now(self) -> None:
@@ -195,23 +238,23 @@ class MicroBatchPlanner:
         """Return the end of the next batch; ``start`` itself if there is none yet.
 
         The end of a batch without messages differs from its start if queues are gone for good.
-
-        Raises:
-            DataLoss: Messages past the start are gone.
-            CheckpointError: The start is of other topics.
-            BrokersAway: Queues of the start have not answered for too long.
-            OptionError: An end is given for a query that does not end.
         """
-        self._check_ending()
-        if self._wait_while_idle(start):
-            return start
+        if self._options.ending is not None and not self.is_closed:
+            raise OptionError(
+                self._options.ending.option,
+                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with "
+                "option availableNow=true: add that, or leave this out",
+            )
+        if start == self._empty_at and not self.is_closed:
+            has_news = self._queues.wait(self._ends, self._idle_wait.hold_ms)
+            self._idle_wait.record_wait()
+            if not has_news and not self._idle_wait.is_query_due:
+                return start
         is_first, is_known = start == self._initial, start == self._last_planned
         self._check_topics(start)
         base, self._ends = self._latest_offsets.fetch(start)
         self._idle_wait.record_query()
-        end = self._next_batch.choose_end(
-            base, self._ends, limits, is_first=is_first, is_known=is_known
-        )
+        end = self._choose_end(base, self._ends, limits, is_first=is_first, is_known=is_known)
         self._empty_at = base if end is None else None
         self._last_planned = base if end is None else end
         return self._last_planned
@@ -242,23 +285,6 @@ class MicroBatchPlanner:
         )
         return self._store_times.positions_at(begin)
 
-    def _check_ending(self) -> None:
-        """Refuse an end that is given for a query that does not end."""
-        if self._options.ending is not None and not self._latest_offsets.is_closed:
-            raise OptionError(
-                self._options.ending.option,
-                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with "
-                "option availableNow=true: add that, or leave this out",
-            )
-
-    def _wait_while_idle(self, start: SourceOffset) -> bool:
-        """Wait for new messages if there were none before; return True if there are still none."""
-        if start != self._empty_at or self._latest_offsets.is_closed:
-            return False
-        has_news = self._queues.wait(self._ends, self._idle_wait.hold_ms)
-        self._idle_wait.record_wait()
-        return not has_news and not self._idle_wait.is_query_due
-
     def _check_topics(self, start: SourceOffset) -> None:
         """Refuse a checkpoint of other topics; report topics in it that are no longer read."""
         if start == self._last_planned:
@@ -281,3 +307,170 @@ class MicroBatchPlanner:
             "any more"
         )
         report_losses([loss], is_failure=self._options.fail_on_data_loss)
+
+    # ---- the end of a batch
+
+    def _choose_end(
+        self,
+        start: SourceOffset,
+        ends: Mapping[MessageQueue, int],
+        limits: BatchLimits,
+        *,
+        is_first: bool,
+        is_known: bool,
+    ) -> SourceOffset | None:
+        """Return the end of the next batch; None if there is nothing new, or not enough yet.
+
+        ``ends`` are where the queues of ``start`` end now. If the start ``is_known``, because it
+        was made or checked here, queues that end there need no check.
+        """
+        at = {queue: position.next_offset for queue, position in start.positions.items()}
+        changed = [
+            queue
+            for queue, end in ends.items()
+            if end != self._known_ends.get(queue, at.get(queue, 0))
+        ]
+        if is_known and self._clock() - self._compared_at >= _COMPARED_SECONDS:
+            changed = [queue for queue in ends if queue in changed or queue not in self._known_ends]
+            self._compared_at = self._clock()
+        if not changed and is_known:
+            return None
+        began = self._initial_offsets(start, ends, changed if is_known else list(ends))
+        ends = {  # what broke off goes on before the place up to which it counted
+            queue: self._latest_offsets.clamp_to_target(queue, began[queue], end)
+            if queue in began
+            else end
+            for queue, end in ends.items()
+        }
+        first = {
+            queue: began.get(queue, at.get(queue, 0)) for queue in dict.fromkeys([*at, *began])
+        }
+        backlogs = {
+            queue: Backlog(end - first[queue], start.positions.get(queue, (0, 0))[1] or 0)
+            for queue, end in ends.items()
+            if queue in first and end > first[queue]
+        }
+        rows_new = sum(backlog.messages for backlog in backlogs.values())
+        is_enough = self._pace.is_enough(rows_new, limits, is_closed=self.is_closed)
+        if not (is_enough if backlogs else began):
+            return None
+        rows = self._batch_rows_max(backlogs, first, limits)
+        taken = share_rows(backlogs, rows_new if rows is None else rows)
+        end = {queue: offset + taken.get(queue, 0) for queue, offset in first.items()}
+        if end == at and not began:
+            return None
+        found = self._store_times.positions_at(end, self.newest, start, excluding=began)
+        behind = self._ends_past_gaps(found, first, ends)
+        if behind:
+            found = self._store_times.positions_at(
+                {**end, **behind}, self.newest, start, excluding=began
+            )
+        if self._is_recreated(found, start, began):
+            _, ends = self._latest_offsets.fetch(start)
+            return self._choose_end(start, ends, limits, is_first=is_first, is_known=is_known)
+        self._pace.record_batch()
+        if is_first:
+            # Where the first batch begins is in no log of Spark's: after a crash it asks for it
+            # once more.
+            began = {**at, **began}
+        return replace(
+            found, initial_offsets=MappingProxyType(began), missing_brokers=start.missing_brokers
+        )
+
+    def _ends_past_gaps(
+        self,
+        end: SourceOffset,
+        first: Mapping[MessageQueue, int],
+        ends: Mapping[MessageQueue, int],
+    ) -> dict[MessageQueue, int]:
+        """Return other ends for queues whose last offset to be read has no message.
+
+        A query recognizes a queue by the message before its position. So the end moves past the
+        next message: no more rows than planned are read, because the offset in the gap has none.
+        """
+        within = [
+            MessagePosition(queue, position.next_offset - 1)
+            for queue, position in end.positions.items()
+            if position.stored_ms is None
+            and first[queue] < position.next_offset < ends.get(queue, 0)
+        ]
+        found = self._queues.first_at_or_after(within) if within else {}
+        return {queue: at + 1 for (queue, place), at in found.items() if place < at < ends[queue]}
+
+    def _is_recreated(
+        self, end: SourceOffset, start: SourceOffset, initial_offsets: Mapping[MessageQueue, int]
+    ) -> bool:
+        """Return whether queues were recreated before their store times at this end were asked for.
+
+        If so, the times belong to the new queue, and the offsets to the old one. Only queues that
+        still are the old ones after that request have told the times of the old ones.
+        """
+        known = start, self.newest  # the newest was known when the start was checked
+        asked = {
+            queue: start.positions[queue]
+            for queue, position in end.positions.items()
+            if queue in start.positions
+            and queue not in initial_offsets
+            and all(each is None or each.positions.get(queue) != position for each in known)
+        }
+        return bool(self._queue_identity.replaced_queues(asked)) or self._has_shrunk(end, start)
+
+    def _has_shrunk(self, end: SourceOffset, start: SourceOffset) -> bool:
+        """Return whether queues have lost their ends since these were asked for.
+
+        Their last messages then have no store time: the next batch would record that of another.
+        """
+        ends = {
+            queue: position.next_offset
+            for queue, position in end.positions.items()
+            if position.next_offset
+            and position.stored_ms is None
+            and start.positions.get(queue) != position
+        }
+        now = self._queues.ends(ends) if ends else {}
+        return any(now[queue] < ends[queue] for queue in ends)
+
+    def _initial_offsets(
+        self, start: SourceOffset, ends: Mapping[MessageQueue, int], changed: Sequence[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """Return the first offsets of queues that are new, or that have a discontinuity."""
+        bounds = bounds_of(self._queues.starts(changed), ends, sorted(changed))
+        began = {
+            queue: each.first_offset
+            for queue, each in bounds.items()
+            if queue not in start.positions and each.first_offset < each.next_offset
+        }
+        known = {queue: each for queue, each in bounds.items() if queue in start.positions}
+        for queue in known:
+            self._known_ends.pop(queue, None)
+        breaks = self._queue_identity.discontinuities(start.positions, known)
+        losses = [each.loss for each in breaks.values()]
+        report_losses(losses, is_failure=self._options.fail_on_data_loss)
+        self._latest_offsets.refresh_store_times(breaks)
+        for queue, each in breaks.items():
+            if (
+                each.resume_offset < known[queue].next_offset
+                or start.positions[queue].stored_ms is None
+            ):
+                began[queue] = each.resume_offset
+            else:
+                self._known_ends[queue] = known[queue].next_offset
+        return began
+
+    def _batch_rows_max(
+        self,
+        backlogs: Mapping[MessageQueue, Backlog],
+        first: Mapping[MessageQueue, int],
+        limits: BatchLimits,
+    ) -> int | None:
+        """Return the maximum of rows in a batch, or None for no limit."""
+        rows = limits.rows_max
+        if limits.bytes_max is not None and backlogs:
+            seen = self._store_times.sizes
+            self._store_times.measure(
+                {queue: first[queue] for queue in backlogs if queue not in seen}
+            )
+            sizes = {queue: seen.get(queue, _RECORD_BYTES) for queue in backlogs}
+            within = rows_within_bytes(backlogs, sizes, limits.bytes_max)
+            rows = within if rows is None else min(rows, within)
+        return rows

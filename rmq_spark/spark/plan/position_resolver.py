@@ -49,14 +49,10 @@ class LoadSnapshot(NamedTuple):
         """Return the ends of queues, given the present ones: no queue is read past the snapshot.
 
         A queue that is new, or whose broker did not answer at `load()`, ends where it ends now.
-
-        Raises:
-            DataLoss: A queue is shorter than it was, and a loss is a failure.
         """
         losses = [
-            f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at "
-            f"{end} now: its "
-            "messages are lost, or the topic was deleted and made again. Call load() again"
+            f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at {end} "
+            "now: its messages are lost, or the topic was deleted and recreated. Call load() again"
             for queue, end in found.items()
             if end < self.ends.get(queue, 0)
         ]
@@ -100,7 +96,7 @@ class PositionResolver:
         """Return the offset at which each queue starts."""
         positions = self._options.starting
         if positions is None:
-            return self._default_offsets(default)
+            return dict(self.starts if default == EARLIEST else self.ends)
         return self._resolve(positions, is_start=True)
 
     def ending_offsets(self, *, is_bound: bool = False) -> dict[MessageQueue, int]:
@@ -110,11 +106,8 @@ class PositionResolver:
         """
         positions = self._options.ending
         if positions is None:
-            return self._default_offsets(LATEST)
+            return dict(self.ends)
         return self._resolve(positions, is_start=False, is_bound=is_bound)
-
-    def _default_offsets(self, default: int) -> dict[MessageQueue, int]:
-        return dict(self.starts if default == EARLIEST else self.ends)
 
     def _resolve(
         self, positions: Positions, *, is_start: bool, is_bound: bool = False
@@ -134,8 +127,8 @@ class PositionResolver:
             more = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
             raise OptionError(
                 positions.option,
-                f"it does not say where {named}{more} are: name every queue, or the others by "
-                '"*": -2 (earliest) or -1 (latest)',
+                f'it does not say where {named}{more} are: name every queue, or the others by "*": '
+                "-2 (earliest) or -1 (latest)",
             )
         by_time = self._by_time(positions.option, wanted, is_start=is_start)
         by_group = self._by_group(positions.option, wanted)
@@ -248,7 +241,7 @@ class PositionResolver:
             return {}
         group = self._options.consumer_group
         if group is None:
-            raise OptionError("consumerGroup", f"{option} says group: name it")
+            raise OptionError("consumerGroup", f"{option} is group, which needs its name: set it")
         found: dict[MessageQueue, int] = {}
         for queue, offset in self._queues.committed_offsets(otherwise, group).items():
             if offset is None:
@@ -262,14 +255,12 @@ class PositionResolver:
         return found
 
     def _nearest_offset(self, option: str, queue: MessageQueue, offset: int) -> int:
-        """Refuse an offset that a queue does not have, or return the nearest one."""
         start, end = self.starts[queue], self._current_ends[queue]
         if self._options.fail_on_data_loss:
             raise OptionError(
                 option,
                 f"{describe_queue(queue)} has the offsets from {start} to {end}, not {offset}; "
-                "correct it, "
-                "or set failOnDataLoss to false to take the nearest",
+                "correct it, or set failOnDataLoss to false to take the nearest",
             )
         return end if offset > end else start
 
@@ -280,6 +271,6 @@ def _check_awaited_topic(positions: Positions, topic: str) -> None:
         if isinstance(each, OffsetPosition) and each.offset > 0:
             raise OptionError(
                 positions.option,
-                f"topic {topic} is not there yet, and is read from its first message on: needed 0, "
+                f"topic {topic} does not exist yet, and is read from its first message: needed 0, "
                 f"earliest or latest for it, found {each.offset}",
             )

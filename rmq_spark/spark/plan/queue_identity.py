@@ -109,7 +109,7 @@ class QueueIdentity:
             if go_on[queue] == bounds[queue].next_offset:
                 where = "none was stored after those that were read"
             elif since[queue] == _FROM_THE_FIRST_MS:
-                where = "nothing tells which were read, as its clock had been ahead: all are read"
+                where = "which were read is unknown, because its clock was ahead: all are read"
             elif since[queue] == positions[queue].stored_ms:
                 where = f"those stored then or later begin at offset {go_on[queue]}: all are read"
             found[queue] = Discontinuity(
@@ -281,8 +281,7 @@ def bounds_of(
 def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQueue:
     return ReplacedQueue(
         f"{describe_queue(queue)} is not the one that was read: {how} it was read; the topic was "
-        "deleted "
-        "and made again, or its broker was put back from an older copy",
+        "deleted and recreated, or its broker was restored from an older copy",
         since_ms,
     )
 
@@ -290,8 +289,7 @@ def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQue
 def _describe_missing(position: MessagePosition, stored_ms: int) -> str:
     return (
         f"{describe_queue(position.queue)} has no message at offset {position.queue_offset} any "
-        "more, and one of "
-        f"{stored_ms} ms was to be read there"
+        f"more, and one of {stored_ms} ms was to be read there"
     )
 
 
@@ -330,10 +328,7 @@ class StoreTimeLookup:
     ) -> SourceOffset:
         """Return positions at these offsets.
 
-        Args:
-            offsets: The next offset of each queue.
-            known: Offsets with times; later ones win.
-            excluding: Queues for which everything known is ignored.
+        Times come from ``known`` offsets, of which later ones win, but for the queues to exclude.
         """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:

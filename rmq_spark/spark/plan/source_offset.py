@@ -46,8 +46,8 @@ _NEWER_VERSION: Final = (
     "run it with the release that has written it, or a newer one"
 )
 _FOREIGN_OFFSET: Final = (
-    "the checkpoint's offset is none of rocketpoll's ({why}): {found}. "
-    "Give the query its own checkpointLocation, or start anew with another"
+    "the checkpoint's offset is not one of rocketpoll ({why}): {found}. Give the query its own "
+    "checkpointLocation, or start again with another"
 )
 
 
@@ -159,15 +159,9 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, document: Any) -> SourceOffset:
-        """Parse the JSON that Spark returns.
-
-        Raises:
-            CheckpointError: The JSON is not of this source, or is of a newer release.
-        """
+        """Parse the JSON that Spark returns."""
         if not isinstance(document, dict) or not isinstance(document.get("v"), int):
-            raise CheckpointError(
-                _FOREIGN_OFFSET.format(why="it has no version", found=_shorten(document))
-            )
+            raise _foreign_offset("it has no version", document)
         if document["v"] > VERSION:
             raise CheckpointError(_NEWER_VERSION.format(found=document["v"], known=VERSION))
         offsets = _parse_tree(document, "offsets")
@@ -178,9 +172,7 @@ class SourceOffset:
         }
         gone = document.get("gone", [])
         if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
-            raise CheckpointError(
-                _FOREIGN_OFFSET.format(why="gone is no list of names", found=_shorten(document))
-            )
+            raise _foreign_offset("gone is no list of names", document)
         committed = _parse_commit_states(document) if "committed" in document else None
         return cls(positions, _parse_tree(document, "began"), tuple(gone), committed)
 
@@ -201,9 +193,7 @@ def _parse_commit_states(document: Mapping[str, Any]) -> CommitStates:
         before = CommitState.from_json(found["before"]) if "before" in found else None
         return CommitStates(CommitState.from_json(found.get("behind")), before)
     except (ManifestError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            _FOREIGN_OFFSET.format(why=str(error), found=_shorten(document))
-        ) from error
+        raise _foreign_offset(str(error), document) from error
 
 
 def with_renamed_broker(queue: MessageQueue, names: Mapping[str, str]) -> MessageQueue:
@@ -239,9 +229,7 @@ def _parse_tree(document: Mapping[str, Any], part: str) -> dict[MessageQueue, in
             for number, offset in queues.items()
         }
     except (AttributeError, ValueError) as error:
-        raise CheckpointError(
-            _FOREIGN_OFFSET.format(why=f"{part} is no tree", found=_shorten(document))
-        ) from error
+        raise _foreign_offset(f"{part} is no tree", document) from error
     for queue, offset in found.items():
         if (
             isinstance(offset, bool)
@@ -249,11 +237,11 @@ def _parse_tree(document: Mapping[str, Any], part: str) -> dict[MessageQueue, in
             or offset < 0
             or queue.queue_id < 0
         ):
-            why = f"{part} of queue {queue.queue_id} is {offset!r}"
-            raise CheckpointError(_FOREIGN_OFFSET.format(why=why, found=_shorten(document)))
+            raise _foreign_offset(f"{part} of queue {queue.queue_id} is {offset!r}", document)
     return found
 
 
-def _shorten(document: object) -> str:
+def _foreign_offset(why: str, document: object) -> CheckpointError:
     text = repr(document)
-    return text if len(text) < 200 else f"{text[:200]}..."
+    found = text if len(text) < 200 else f"{text[:200]}..."
+    return CheckpointError(_FOREIGN_OFFSET.format(why=why, found=found))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.client.admin.lookups import FOREVER_MS
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
-from rmq_spark.spark.brokers.addresses import BrokerAddresses
+from rmq_spark.spark.brokers.fan_out import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
@@ -82,12 +82,7 @@ def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLooku
 def read_key_lookup(
     options: ReadOptions, schema: pa.Schema, lookup: KeyLookup
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one lookup, in the order in which they were stored.
-
-    Raises:
-        BrokersAway: The broker could not be reached for too long.
-        RecordFault: A message cannot be read, and that is to fail the query.
-    """
+    """Yield the rows of one lookup, in the order in which they were stored."""
     from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415  # brings numpy and pyarrow
     from rmq_spark.wire.chunk import RecordChunk  # noqa: PLC0415  # the same
 
@@ -117,7 +112,6 @@ def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredM
 def _query_messages(
     addresses: BrokerAddresses, address: str, lookup: KeyLookup
 ) -> dict[int, StoredMessage]:
-    """Return the messages of a lookup from the broker at an address."""
     found: dict[int, StoredMessage] = {}
     seen: set[int] = set()
     end_ms = lookup.end_ms

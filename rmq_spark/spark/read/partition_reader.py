@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
-from rmq_spark.spark.brokers.addresses import BrokerAddresses, instance_for
-from rmq_spark.spark.brokers.fan_out import is_unknown_queue
+from rmq_spark.spark.brokers.fan_out import BrokerAddresses, instance_for, is_unknown_queue
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
 from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,8 +31,8 @@ _failure_logs: Final[dict[tuple[int, BrokerAccess], FailureLog]] = {}
 """The logs of failures that the tasks of a process share."""
 
 
-class RecordObserver(Protocol):
-    """Sees all records that brokers return for a range, before they become rows."""
+class RecordObserver:
+    """Sees all records that brokers return for a range, before they become rows; ignores them."""
 
     def on_records(self, records: RecordChunk) -> None:
         """Process the next records."""
@@ -42,17 +41,7 @@ class RecordObserver(Protocol):
         """Process the next record, which is unreadable, and the CRC that it states for its body."""
 
 
-class _NullObserver:
-    """An observer that does nothing."""
-
-    def on_records(self, records: RecordChunk) -> None:
-        """Ignore the records."""
-
-    def on_unreadable(self, stated_crc: int | None) -> None:
-        """Ignore the record."""
-
-
-_NULL_OBSERVER: Final = _NullObserver()
+_NULL_OBSERVER: Final = RecordObserver()
 
 
 def addresses_of(access: BrokerAccess) -> BrokerAddresses:
@@ -83,17 +72,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one range, in order.
 
-    Args:
-        options: The options of the source.
-        schema: The types that record batches must have.
-        offset_range: The offsets to read.
-        tags: The tags of which messages must have one; by default those in the options.
-        observer: Sees all records that brokers return, and those that cannot be read.
-
-    Raises:
-        DataLoss: Messages of the range are gone, and that is to fail the query.
-        RecordFault: A message cannot be read, and that is to fail the query.
-        BrokersAway: The broker could not be reached for too long.
+    Messages must have one of ``tags``, by default those in the options. The ``observer`` sees all
+    records that brokers return, and those that cannot be read.
     """
     # Both bring numpy and pyarrow: in tasks only.
     from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415

@@ -22,11 +22,11 @@ from rmq_spark.client.reading.readable_chunks import (
     without_rolled_back,
 )
 from rmq_spark.errors import RecordError
-from rmq_spark.spark.brokers.addresses import BrokerAddresses
+from rmq_spark.spark.brokers.fan_out import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, mark_of
 from rmq_spark.spark.errors import describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -60,7 +60,6 @@ def pull_chunks(
     """Pull a range; yield its records, and the offset after them.
 
     Raises:
-        DataLoss: Offsets are gone, and that is to fail the query.
         OffsetMoved: The queue does not have the next offset.
         UnreadableRecord: The next record cannot be read.
         QueueRecreated: The topic was deleted and recreated.
@@ -146,9 +145,8 @@ def _check_identity(
             what = "is another"
         raise QueueRecreated(
             f"{describe_queue(offset_range.queue)} is not the one of which the batch was planned: "
-            "its message at "
-            f"offset {last.queue_offset} {what}, and was stored at {planned_ms} ms then; the topic "
-            "was deleted and made again"
+            f"its message at offset {last.queue_offset} {what}, and was stored at {planned_ms} ms "
+            "then; the topic was deleted and recreated"
         )
 
 

@@ -176,7 +176,6 @@ def _cast_leaf(found: pa.Array, path: str, cast: Cast, kind: pa.DataType) -> pa.
 
 
 def _first_misfit(found: pa.Array, cast: Cast, kind: pa.DataType) -> Any:
-    """Return the first value that cannot be cast; there must be one."""
     while len(found) > 1:
         middle = len(found) // 2
         first = found.slice(0, middle)
@@ -196,10 +195,10 @@ def _describe_needed(kind: pa.DataType) -> str:
     if pa.types.is_date(kind):
         return "a date as 2026-01-31"
     if pa.types.is_decimal(kind):
-        return f"a number of {kind.precision} digits, {kind.scale} of them behind the point"
+        return f"a number of {kind.precision} digits, {kind.scale} of them after the point"
     if pa.types.is_floating(kind):
         return "a number that 32 bits hold"
-    zone = ", with Z or +02:00 behind it, or without" if kind.tz else " without a zone"
+    zone = ", with Z or +02:00 after it, or without" if kind.tz else " without a zone"
     return f"a time as 2026-01-31T12:00:00.123456{zone}"
 
 

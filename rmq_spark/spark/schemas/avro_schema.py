@@ -1,19 +1,28 @@
-"""Avro schemas: converts Spark types to Avro schemas and back, with the mapping that Spark uses.
+"""Avro: schemas to Spark types and bodies to columns, and back, with the mapping that Spark uses.
 
 A nullable field is a union of null and its type. Nested records are named by their paths. UUIDs are
 text. Other unions, and times of day, have no Spark type: they are refused with their path.
+
+A body is one record without a header. pyarrow has no Avro, so that bodies are decoded row by row
+here, and become columns together. Why fastavro: it is the maintained library that is compiled to C,
+with all of Avro's logical types; Apache's own Python library is ten times slower.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import types as sql
 
 from rmq_spark.errors import excerpt
+from rmq_spark.spark.errors import SetUpError
+from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_one
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOGICAL_TYPES: Final[Mapping[tuple[str, str], sql.DataType]] = {
@@ -165,12 +174,11 @@ def _to_field(field: Any, path: str, seen: dict[str, Any]) -> sql.StructField:
 
 
 def _required_member(schema: Any, key: str, path: str) -> Any:
-    """Return a required member of a schema, or raise an error that says where it is missing."""
     where = path or "the record"
     if not isinstance(schema, dict):
         raise ValueError(f"{where} is {excerpt(schema)}, which is no Avro schema")  # noqa: TRY004  # of a text
     if key not in schema:
-        raise ValueError(f"{where} lacks {key!r}: {excerpt(schema)}")
+        raise ValueError(f"{where} has no {key!r}: {excerpt(schema)}")
     return schema[key]
 
 
@@ -206,12 +214,110 @@ def _decimal(precision: Any, scale: Any, path: str) -> sql.DecimalType:
 
 
 def _named_schema(name: Any, path: str, seen: dict[str, Any]) -> Any:
-    """Return the schema of a name that was defined before."""
     if name == "null":
         raise ValueError(f"{path} is null alone, which no column can be")
     schema = seen.get(name, seen.get(str(name).rpartition(".")[2], path))
     if schema is path:
-        raise ValueError(f"{path} is {name!r}, which is neither Avro's nor said before")
+        raise ValueError(f"{path} is {name!r}, which is neither Avro's nor defined before")
     if schema is None:
         raise ValueError(f"{path} is {name} within itself, which no column can be")
     return schema
+
+
+_DECODE_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    OverflowError,
+    ArithmeticError,
+)
+
+
+class AvroBodies:
+    """The decoder of Avro bodies, given the writer's schema, to structs of one type."""
+
+    def __init__(self, kind: pa.StructType, schema: Any) -> None:
+        """Take the type of the structs, and the Avro schema with which bodies were written."""
+        fastavro = _import_fastavro()
+        self._kind = kind
+        self._schema = fastavro.parse_schema(without_uuids(schema))
+        self._read: Callable[..., Any] = fastavro.schemaless_reader
+
+    def decode_all(self, bodies: pa.Array) -> pa.StructArray:
+        """Return bodies, none of them null, as structs.
+
+        Raises:
+            ValueError: A body cannot be decoded.
+        """
+        return self._to_array([self._decode(body) for body in bodies.to_pylist()])
+
+    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
+        """Return bodies, none of them null, as structs; and the faults by row."""
+        return decode_one_by_one(bodies, self._decode, self._to_array)
+
+    def _decode(self, body: bytes) -> Any:
+        stream = io.BytesIO(body)
+        try:
+            found = self._read(stream, self._schema, None)
+        except _DECODE_ERRORS as error:
+            raise BodyFault("", "Avro of the schema", f"{excerpt(body)} ({error!r})") from error
+        if stream.tell() != len(body):
+            left = f"{len(body) - stream.tell()} bytes after it"
+            raise BodyFault("", "one Avro record of the schema", left)
+        return found
+
+    def _to_array(self, records: list[Any]) -> pa.StructArray:
+        try:
+            return pa.array(records, self._kind)
+        except (pa.ArrowException, *_DECODE_ERRORS) as error:
+            raise _find_misfit(records[0], self._kind, error) from error
+
+
+def _find_misfit(record: Any, kind: pa.StructType, error: Exception) -> BodyFault:
+    """Return the fault of the first field that its column cannot hold; of the record if unknown."""
+    for field in kind if isinstance(record, dict) else ():
+        value = record.get(field.name)
+        try:
+            pa.array([value], field.type)
+        except (pa.ArrowException, *_DECODE_ERRORS) as misfit:
+            needed = f"a value that a column of type {field.type} holds"
+            return BodyFault(field.name, needed, f"{excerpt(value)} ({misfit})")
+    needed = "a record that fits the columns of bodySchema"
+    return BodyFault("", needed, f"{excerpt(record)} ({error})")
+
+
+def check_avro_schema(text: str) -> None:
+    """Raise `ValueError` if an Avro schema, given as JSON, cannot be used to read bodies."""
+    fastavro, schema = _import_fastavro(), json.loads(text)
+    try:
+        fastavro.parse_schema(schema)
+    except Exception as error:  # fastavro raises its own errors and many of Python's
+        raise ValueError(
+            f"fastavro cannot read such a schema ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _import_fastavro() -> Any:
+    try:
+        import fastavro  # noqa: PLC0415  # an extra: for those only who have Avro
+    except ImportError as error:
+        raise SetUpError(
+            f"the Python of tasks, {sys.executable}, has no fastavro: pip install "
+            '"rocketpoll[avro]"'
+        ) from error
+    return fastavro
+
+
+def avro_encoder(schema: Any) -> Callable[[Any], bytes]:
+    """Return the function that encodes a record, given as a dict, as one body."""
+    fastavro = _import_fastavro()
+    parsed = fastavro.parse_schema(schema)
+    write = fastavro.schemaless_writer
+
+    def encode(record: Any) -> bytes:
+        stream = io.BytesIO()
+        write(stream, parsed, record)
+        return stream.getvalue()
+
+    return encode

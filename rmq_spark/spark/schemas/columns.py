@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.spark.errors import OptionError, SchemaError
+from rmq_spark.spark.errors import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ DDL_TYPES: Final[Mapping[str, str]] = {
 }
 DEFAULT_COLUMNS: Final = tuple(DDL_TYPES)[:9]
 
-_SESSION_INDEPENDENT_TYPES: Final[Mapping[str, str]] = {"timestamp": "timestamp_ltz"}
+SESSION_INDEPENDENT_TYPES: Final[Mapping[str, str]] = {"timestamp": "timestamp_ltz"}
 """Types that DDL has to name so that ``spark.sql.timestampType`` makes no others of them."""
 
 
@@ -69,56 +69,13 @@ def ddl_of(names: Iterable[str]) -> str:
     """Return the schema of these columns as DDL."""
     types = {name: DDL_TYPES[name] for name in names}
     return ", ".join(
-        f"{name} {_SESSION_INDEPENDENT_TYPES.get(type_, type_)}" for name, type_ in types.items()
+        f"{name} {SESSION_INDEPENDENT_TYPES.get(type_, type_)}" for name, type_ in types.items()
     )
-
-
-def columns_of(schema: StructType, chosen: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the columns that a schema names; a user's own may have fewer, and in any order.
-
-    ``chosen`` is the value of option ``columns``. Without a schema of the user's own, the two are
-    equal.
-
-    Raises:
-        SchemaError: The schema names an unknown column, or gives one another type.
-        OptionError: The option names other columns than the schema.
-    """
-    wrong = [] if schema.fields else ["it has no columns"]  # whose rows Spark 4.0 loses
-    for field in schema.fields:
-        found = field.dataType.simpleString()
-        needed = DDL_TYPES.get(field.name)
-        if needed is None:
-            wrong.append(f"there is no column {field.name}")
-        elif found != needed:
-            needed = _SESSION_INDEPENDENT_TYPES.get(needed, needed)
-            wrong.append(f"column {field.name} is {needed}, not {found}")
-        elif not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
-            wrong.append(f"column {field.name} can be null: give it without NOT NULL")
-    wrong += duplicate_column_faults(schema)
-    if wrong:
-        raise SchemaError(
-            f"the schema given to the source does not fit: {'; '.join(wrong)}. It chooses columns "
-            f"of the source, some of {ddl_of(DDL_TYPES)}. Leave it out; what the body holds, "
-            'from_json finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
-        )
-    names = tuple(schema.fieldNames())
-    if chosen and check_columns(chosen) != names:
-        raise OptionError(
-            "columns",
-            f"it names {', '.join(chosen)}, and the schema given to the source {', '.join(names)}: "
-            "keep one of the two",
-        )
-    return names
 
 
 def duplicates(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once, in order."""
     return [name for name, count in Counter(names).items() if count > 1]
-
-
-def duplicate_column_faults(schema: StructType) -> list[str]:
-    """Return the faults of a schema in which names occur more than once."""
-    return [f"it names {name} twice" for name in duplicates(schema.fieldNames())]
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:

@@ -175,8 +175,6 @@ def _duplicate_names(schema: sql.StructType, *, is_top: bool) -> list[str]:
 
 
 class _DdlParser:
-    """Parses one DDL text from left to right."""
-
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, bool]] = []  # each with whether it can only be a name
         at = 0
@@ -258,7 +256,7 @@ class _DdlParser:
             self._at += 1
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])[:2]
         if len(numbers) > 2 or not scale <= precision <= 38 or not precision:
-            raise ValueError("needed decimal(p,s) with 1 to 38 digits, s of them behind the point")
+            raise ValueError("needed decimal(p,s) with 1 to 38 digits, s of them after the point")
         return sql.DecimalType(precision, scale)
 
     # ---- tokens
@@ -282,5 +280,5 @@ class _DdlParser:
         if self._at >= len(self._tokens):
             return ValueError(f"needed {needed}, found the end")
         before = self._tokens[self._at - 1][0] if self._at else ""
-        where = f" behind {excerpt(before)}" if before else ""
+        where = f" after {excerpt(before)}" if before else ""
         return ValueError(f"needed {needed}{where}, found {excerpt(self._tokens[self._at][0])}")

@@ -1,12 +1,21 @@
-"""RowPreparer: turns rows into messages: it checks and casts columns, and adds an id to each row.
+"""Rows: the rows of a task become messages, each for a topic or a queue, and spans once stored.
+
+`RowPreparer` checks and casts columns, and adds an id to each row.
 
 All work is on whole columns. An error names the first faulty row, before anything of its record
-batch is sent. `routing` decides where the rows go.
+batch is sent.
+
+`RowRouter` groups rows by destination: one queue, or any queue of one topic.
+
+    rows ──> by topic ──> by queue ──> by delay level
+
+Rows for the same queue keep their order. Python code runs only once for each distinct topic, queue
+and sharding key, not for each row. `SpanCollector` collects where rows are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -14,11 +23,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmq_spark.client.arguments import check_send_topic
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.manifest import CommittedSpan, add_crc
+from rmq_spark.client.producer.topic_sender import queue_for_key
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.schemas.columns import BROKER_NAME
+from rmq_spark.wire.chunk.encode import body_crcs
 from rmq_spark.wire.chunk.properties import has_no_separator, lengths_of_maps
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import wrap_namespace
 from rmq_spark.wire.properties import (
     DELAY,
     KEY_SEPARATOR,
@@ -32,9 +48,7 @@ from rmq_spark.wire.properties import (
 )
 
 if TYPE_CHECKING:
-    from rmq_spark.client.manifest import CommittedSpan
     from rmq_spark.client.producer.tables.arrow_sender import SentSpan
-    from rmq_spark.spark.write.spans import RowSums
     from rmq_spark.wire.bodies.staged_batches import StagedAttempt
     from rmq_spark.wire.headers.staging import BatchRequestHeader
 
@@ -102,100 +116,89 @@ class RowPreparer:
         self._task = task
         self._body_bytes_max = body_bytes_max
         self._ids = row_ids
+        self._first_row = 0
 
     def prepare(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return the columns to send, in the types that a producer accepts, with the row numbers.
 
         ``first_row`` is the number of the first row.
-
-        Raises:
-            RowError: A row cannot be a message.
         """
+        self._first_row = first_row
         found: dict[str, Any] = {
             ROW: pa.array(np.arange(first_row, first_row + batch.num_rows)),
         }
         for name, position, _ in self._sent:
             column = batch.column(position)
             if name == columns.BODY:
-                found[name] = self._bodies(column, first_row)
+                found[name] = self._bodies(column)
             elif name == columns.KEYS and not _is_text(column):
-                found[name] = self._key_lists(column, first_row)
+                found[name] = self._key_lists(column)
             elif name in (columns.KEYS, columns.TAGS):
-                found[name] = self._texts(name, column, first_row)
+                found[name] = self._texts(name, column)
             elif name == columns.PROPERTIES:
-                found[name] = self._properties(column, first_row)
+                found[name] = self._properties(column)
             elif name in (columns.TOPIC, BROKER_NAME, columns.SHARDING_KEY):
                 found[name] = _none_if_empty(column.cast(pa.string()))
             else:
-                found[name] = self._numbers(name, column, first_row)
+                found[name] = self._numbers(name, column)
         if self._ids is not RowIds.NONE:
             ids = (
                 self._task.row_ids(first_row, batch.num_rows)
                 if self._ids is RowIds.POSITIONS
-                else self._ids_from_keys(found[columns.KEYS], first_row)
+                else self._ids_from_keys(found[columns.KEYS])
             )
             found[columns.PROPERTIES] = _with_ids(found.get(columns.PROPERTIES), ids)
-        self._check_lengths(found, first_row)
+        self._check_lengths(found)
         return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
 
-    def _bodies(self, column: pa.Array, first_row: int) -> pa.Array:
+    def _bodies(self, column: pa.Array) -> pa.Array:
         bodies = column.cast(pa.binary())
         lengths = pc.binary_length(bodies)
         self._reject(
             pc.is_null(bodies),
-            first_row,
             columns.BODY,
             "it is null: leave such rows out with .where('body is not null'), or coalesce it",
         )
         self._reject(
             pc.equal(lengths, 0),
-            first_row,
             columns.BODY,
             "it is empty, and RocketMQ's consumers fail on empty messages: leave such rows out "
             "with .where('length(body) > 0')",
         )
         self._reject(
             pc.greater(lengths, self._body_bytes_max),
-            first_row,
             columns.BODY,
             f"it has over {self._body_bytes_max} bytes: shorten or split it; where the broker's "
-            "maxMessageSize is higher, say so in option maxMessageBytes",
+            "maxMessageSize is higher, set option maxMessageBytes",
         )
         return bodies
 
-    def _texts(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
-        """Return the keys or tags, with None for empty ones."""
+    def _texts(self, name: str, column: pa.Array) -> pa.Array:
         texts = column.cast(pa.string())
         if not has_no_separator(PROPERTY_SEPARATOR, texts):
             self._reject(
                 pc.match_substring(texts, PROPERTY_SEPARATOR),
-                first_row,
                 name,
-                "it has the character \\x02, which RocketMQ keeps apart properties with: replace "
-                "it",
+                "it has the character \\x02, which separates properties in RocketMQ: replace it",
             )
         return _none_if_empty(texts)
 
-    def _key_lists(self, column: pa.Array, first_row: int) -> pa.Array:
+    def _key_lists(self, column: pa.Array) -> pa.Array:
         """Return each row's keys as one text, in RocketMQ's format."""
         lists = column.cast(pa.list_(pa.string()))
         keys = lists.flatten()
         is_bad = pc.match_substring(keys, KEY_SEPARATOR)
         if pc.any(is_bad).as_py():
             row = pc.list_parent_indices(lists)[pc.index(is_bad, True).as_py()].as_py()
-            problem = (
-                "a key in the array has a space, which is what keys are kept apart with: replace it"
-            )
-            raise RowError(self._task.partition, first_row + row, columns.KEYS, problem)
+            problem = "a key in the array has a space, which separates keys: replace it"
+            raise RowError(self._task.partition, self._first_row + row, columns.KEYS, problem)
         if pc.any(pc.or_kleene(pc.is_null(keys), pc.equal(pc.binary_length(keys), 0))).as_py():
             lists = _without_blanks(lists, keys)
-        return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR), first_row)
+        return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR))
 
-    def _ids_from_keys(self, keys: pa.Array, first_row: int) -> pa.Array:
-        """Return the rows' ids by their keys, which must be unique."""
+    def _ids_from_keys(self, keys: pa.Array) -> pa.Array:
         self._reject(
             pc.is_null(keys),
-            first_row,
             columns.KEYS,
             "it is empty, and rowIds=keys makes the row's id of it: give each row a key, or leave "
             "the option out",
@@ -206,23 +209,23 @@ class RowPreparer:
             row = int(np.setdiff1d(np.arange(len(codes)), firsts)[0])
             raise RowError(
                 self._task.partition,
-                first_row + row,
+                self._first_row + row,
                 columns.KEYS,
                 "an earlier row of the batch has the same, and with rowIds=keys that is the same "
                 "row: give each row of a batch a key of its own, or leave the option out",
             )
         return self._task.ids_from_keys(keys)
 
-    def _numbers(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+    def _numbers(self, name: str, column: pa.Array) -> pa.Array:
         least = -(1 << 31) if name == columns.FLAG else 0
         numbers = column.cast(pa.int64())
         is_bad = pc.or_(pc.less(numbers, least), pc.greater_equal(numbers, 1 << 31))
         needed = f"needed a number from {least} to {(1 << 31) - 1}"
-        self._reject(is_bad, first_row, name, needed)
+        self._reject(is_bad, name, needed)
         numbers = numbers.cast(_INT)
         return numbers if name == columns.QUEUE_ID else pc.fill_null(numbers, pa.scalar(0, _INT))
 
-    def _properties(self, column: pa.Array, first_row: int) -> pa.MapArray:
+    def _properties(self, column: pa.Array) -> pa.MapArray:
         """Return the user's properties, without nulls and those that RocketMQ sets itself."""
         maps = column.cast(_TEXTS)
         if maps.null_count:
@@ -238,9 +241,7 @@ class RowPreparer:
                 self._reject_property(
                     pc.equal(names, name),
                     offsets,
-                    first_row,
-                    f"name {name} means something to RocketMQ: use column {column_name}, or leave "
-                    "it out",
+                    f"RocketMQ reserves the name {name}: use column {column_name}, or leave it out",
                 )
         separated = pc.or_(
             pc.match_substring(names, NAME_VALUE_SEPARATOR),
@@ -248,13 +249,13 @@ class RowPreparer:
         )
         separated = pc.or_kleene(separated, pc.match_substring(values, PROPERTY_SEPARATOR))
         problem = (
-            "a name or a value has a character \\x01 or \\x02, which RocketMQ keeps them apart with"
+            "a name or a value has a character \\x01 or \\x02, which separate them in RocketMQ"
         )
-        self._reject_property(separated, offsets, first_row, f"{problem}: replace it")
+        self._reject_property(separated, offsets, f"{problem}: replace it")
         has_none = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=True)
         is_nameless = pc.and_not(pc.equal(pc.binary_length(names), 0), has_none)
         self._reject_property(
-            is_nameless, offsets, first_row, "a value has an empty name: name it, or leave it out"
+            is_nameless, offsets, "a value has an empty name: name it, or leave it out"
         )
         is_left_out = pc.or_(has_none, pc.is_in(names, _RESERVED_PROPERTIES))
         kept = ~np.asarray(is_left_out).astype(bool)
@@ -264,8 +265,7 @@ class RowPreparer:
             pa.array(before[offsets], _INT), names.filter(chosen), values.filter(chosen)
         )
 
-    def _check_lengths(self, found: Mapping[str, Any], first_row: int) -> None:
-        """Check that the properties of each message fit their 16-bit length."""
+    def _check_lengths(self, found: Mapping[str, Any]) -> None:
         total = np.zeros(len(found[columns.BODY]), np.int64)
         for name in (columns.KEYS, columns.TAGS):
             if name in found:
@@ -275,26 +275,25 @@ class RowPreparer:
         if len(total) and total.max() > PROPERTIES_BYTES_SENT_MAX:
             row = int(total.argmax())
             problem = (
-                f"with keys and tags they take {total[row]} bytes, and "
-                f"{PROPERTIES_BYTES_SENT_MAX} is the most that RocketMQ leaves for them: put some "
-                "into the body"
+                f"with keys and tags they take {total[row]} bytes, and {PROPERTIES_BYTES_SENT_MAX} "
+                "is the most that RocketMQ leaves for them: put some into the body"
             )
-            raise RowError(self._task.partition, first_row + row, columns.PROPERTIES, problem)
+            raise RowError(self._task.partition, self._first_row + row, columns.PROPERTIES, problem)
 
     # ---- refusing
 
-    def _reject(self, bad: pa.BooleanArray, first_row: int, column: str, problem: str) -> None:
+    def _reject(self, bad: pa.BooleanArray, column: str, problem: str) -> None:
         first = pc.index(bad, True).as_py()
         if first >= 0:
-            raise RowError(self._task.partition, first_row + first, column, problem)
+            raise RowError(self._task.partition, self._first_row + first, column, problem)
 
     def _reject_property(
-        self, bad: pa.BooleanArray, offsets: npt.NDArray[Any], first_row: int, problem: str
+        self, bad: pa.BooleanArray, offsets: npt.NDArray[Any], problem: str
     ) -> None:
         first = pc.index(bad, True).as_py()
         if first >= 0:
             row = int(np.searchsorted(offsets, first, "right")) - 1
-            raise RowError(self._task.partition, first_row + row, columns.PROPERTIES, problem)
+            raise RowError(self._task.partition, self._first_row + row, columns.PROPERTIES, problem)
 
 
 def _is_text(column: pa.Array) -> bool:
@@ -311,7 +310,6 @@ def _none_if_empty(texts: pa.Array) -> pa.Array:
 
 
 def _without_blanks(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
-    """Return the lists without nulls and empty strings."""
     kept = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), fill_value=False)).astype(
         bool
     )
@@ -322,7 +320,6 @@ def _without_blanks(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
 
 
 def _with_ids(maps: pa.MapArray | None, ids: pa.Array) -> pa.MapArray:
-    """Return each row's properties, with its id added as the last."""
     count = len(ids)
     names = pa.repeat(ROW_ID, count)
     if maps is None or not len(maps.keys):
@@ -363,8 +360,8 @@ class StagedReport(NamedTuple):
 class TaskReport(NamedTuple):
     """The rows that a task has sent or staged: how many they are, and where.
 
-    With exactly-once delivery the spans are those that a manifest names, each small enough to be
-    held in memory; else adjoining spans of a queue are joined.
+    Adjoining spans of a queue are joined, up to a size that can be held in memory. Those of
+    exactly-once delivery, which a manifest names, have the sums of their bodies.
     """
 
     row_count: int
@@ -372,6 +369,225 @@ class TaskReport(NamedTuple):
     """The size of all bodies."""
     retries: int
     """The number of times that something was tried again, as a broker was away or busy."""
-    spans: tuple[SentSpan, ...] | tuple[CommittedSpan, ...] = ()
+    spans: tuple[CommittedSpan, ...] = ()
     staged: StagedReport | None = None
     """The report of rows that were staged instead of sent."""
+
+
+# ---- destinations
+
+QueueLookup = Callable[[str], Sequence[MessageQueue]]
+"""A function that returns the queues to which a topic's messages may go."""
+
+_SENT_COLUMNS: Final = (columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG)
+
+
+class RoutedRows(NamedTuple):
+    """Rows for one queue, or for any queue of a topic, and the number of the first row."""
+
+    topic: str
+    queue: MessageQueue | None
+    delay_level: int
+    rows: pa.RecordBatch
+    first_row: int
+
+
+class RowRouter:
+    """Groups the rows of one partition by destination."""
+
+    def __init__(
+        self,
+        names: Collection[str],
+        partition: int,
+        topic: str | None,
+        queues_of: QueueLookup,
+        namespace: str | None = None,
+    ) -> None:
+        """Take how rows are routed.
+
+        Args:
+            names: The names of the columns.
+            partition: The partition of the rows.
+            topic: The full name of the topic for all rows; None if each row names its own.
+            queues_of: Returns the queues of a topic.
+            namespace: The namespace of the topics that rows name.
+        """
+        self._names = names
+        self._partition = partition
+        self._topic = topic
+        self._queues_of = queues_of
+        self._namespace = namespace
+
+    def route(self, rows: pa.RecordBatch) -> Iterator[RoutedRows]:
+        """Yield the rows that `RowPreparer` has checked, by destination."""
+        for topic, of_topic in self._by_topic(rows):
+            for queue, of_queue in self._by_queue(topic, of_topic):
+                delays = np.zeros(of_queue.num_rows, np.int64)
+                if columns.DELAY_LEVEL in self._names:
+                    delays = np.asarray(of_queue.column(columns.DELAY_LEVEL))
+                for delay_level, ready in _split_by_code(of_queue, delays):
+                    names = [name for name in _SENT_COLUMNS if name in ready.schema.names]
+                    first = ready.column(ROW)[0].as_py()
+                    yield RoutedRows(topic, queue, delay_level, ready.select(names), first)
+
+    def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._topic is not None:
+            if rows.num_rows:
+                yield self._topic, rows
+            return
+        topics = rows.column(columns.TOPIC)
+        first_row = rows.column(ROW)[0].as_py() if rows.num_rows else 0
+        problem = "it is null or empty: fill it, or set option topic for all rows"
+        first_null = pc.index(pc.is_null(topics), True).as_py()
+        if first_null >= 0:
+            raise RowError(self._partition, first_row + first_null, columns.TOPIC, problem)
+        encoded = topics.dictionary_encode()
+        for code, part in _split_by_code(rows, np.asarray(encoded.indices).astype(np.int64)):
+            topic = wrap_namespace(self._namespace, encoded.dictionary[code].as_py())
+            try:
+                check_send_topic(topic)
+            except MessageRejected as error:
+                row = part.column(ROW)[0].as_py()
+                raise RowError(self._partition, row, columns.TOPIC, str(error)) from error
+            yield topic, part
+
+    def _by_queue(
+        self, topic: str, rows: pa.RecordBatch
+    ) -> Iterator[tuple[MessageQueue | None, pa.RecordBatch]]:
+        if not {columns.SHARDING_KEY, columns.QUEUE_ID} & set(self._names):
+            yield None, rows
+            return
+        queues = self._queues_of(topic)
+        if columns.SHARDING_KEY in self._names:
+            keys = rows.column(columns.SHARDING_KEY).dictionary_encode()
+            number = {queue: at for at, queue in enumerate(queues)}
+            of_key = [number[queue_for_key(queues, key)] for key in keys.dictionary.to_pylist()]
+            codes = np.asarray(pa.array(of_key, pa.int64()).take(keys.indices).fill_null(-1))
+        else:
+            codes = self._resolve_queues(rows, queues)
+        for code, part in _split_by_code(rows, codes):
+            yield (queues[code] if code >= 0 else None), part
+
+    def _resolve_queues(
+        self, rows: pa.RecordBatch, queues: Sequence[MessageQueue]
+    ) -> npt.NDArray[Any]:
+        """Return the position in ``queues`` of the queue that each row names, or -1."""
+        ids = np.asarray(rows.column(columns.QUEUE_ID).fill_null(-1)).astype(np.int64)
+        known: list[str | None] = [None]
+        names = np.zeros(len(ids), np.int64)
+        if BROKER_NAME in self._names:
+            encoded = rows.column(BROKER_NAME).dictionary_encode()
+            known += encoded.dictionary.to_pylist()
+            names = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64) + 1
+        _, first, pair_of_row = np.unique(
+            ids * len(known) + names, return_index=True, return_inverse=True
+        )
+        chosen = [
+            self._resolve_queue(
+                rows.column(ROW)[at].as_py(), int(ids[at]), known[names[at]], queues
+            )
+            for at in first.tolist()
+        ]
+        return np.array(chosen, np.int64)[pair_of_row]
+
+    def _resolve_queue(
+        self, row: int, queue_id: int, name: str | None, queues: Sequence[MessageQueue]
+    ) -> int:
+        if queue_id < 0:
+            return -1
+        meant = [
+            at
+            for at, queue in enumerate(queues)
+            if queue.queue_id == queue_id and name in (None, queue.broker_name)
+        ]
+        if len(meant) == 1:
+            return meant[0]
+        which = f"queue {queue_id}" + (f" on {name}" if name else "")
+        there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
+        problem = (
+            f"there is no {which}, only {there}: drop queueId and brokerName, to have any queue "
+            "chosen"
+        )
+        if meant:
+            problem = f"{which} is on several brokers: name one of them in column brokerName"
+        raise RowError(self._partition, row, columns.QUEUE_ID, problem)
+
+
+def _split_by_code(
+    rows: pa.RecordBatch, codes: npt.NDArray[Any]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if not len(codes):
+        return
+    if (codes == codes[0]).all():
+        yield int(codes[0]), rows
+        return
+    order = np.argsort(codes, kind="stable")
+    ends = np.flatnonzero(np.diff(codes[order])) + 1
+    for part in np.split(order, ends):
+        yield int(codes[part[0]]), rows.take(pa.array(part))
+
+
+# ---- spans of stored rows
+
+SPAN_ROWS_MAX: Final = 50_000
+SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The bytes of bodies up to which spans are joined: a reader holds a span in memory."""
+
+
+class RowSums(NamedTuple):
+    """The sums of rows, wherever they are stored: their number, body bytes and body CRCs."""
+
+    rows: int = 0
+    body_bytes: int = 0
+    crc: int = 0
+
+    def add(self, other: RowSums) -> RowSums:
+        """Return the sums of both."""
+        crc = add_crc(self.crc, other.crc)
+        return RowSums(self.rows + other.rows, self.body_bytes + other.body_bytes, crc)
+
+
+def sums_of(bodies: pa.Array) -> RowSums:
+    """Return the sums of rows with these bodies."""
+    size = pc.sum(pc.binary_length(bodies)).as_py() or 0
+    return RowSums(len(bodies), size, add_crc(int(body_crcs(bodies).sum()), 0))
+
+
+class SpanCollector:
+    """The spans of one task's rows, as the rows are stored."""
+
+    def __init__(self) -> None:
+        self.spans: list[CommittedSpan] = []
+        self._last_index: dict[MessageQueue, int] = {}
+
+    def add(self, sent: Iterable[SentSpan], bodies: pa.Array | None) -> None:
+        """Add spans of rows that were stored.
+
+        ``bodies`` are the rows' bodies, in order; without them the sums of a span stay 0.
+        """
+        first = 0
+        for queue, queue_offset, count in sent:
+            sums = RowSums() if bodies is None else sums_of(bodies.slice(first, count))
+            first += count
+            self._join(CommittedSpan(queue, queue_offset, count, sums.crc, sums.body_bytes))
+
+    def _join(self, span: CommittedSpan) -> None:
+        at = self._last_index.get(span.queue)
+        if at is not None:
+            last = self.spans[at]
+            joined = CommittedSpan(
+                span.queue,
+                last.queue_offset,
+                last.message_count + span.message_count,
+                add_crc(last.crc, span.crc),
+                last.body_bytes + span.body_bytes,
+            )
+            if (
+                last.queue_offset + last.message_count == span.queue_offset
+                and joined.message_count <= SPAN_ROWS_MAX
+                and joined.body_bytes <= SPAN_BYTES_MAX
+            ):
+                self.spans[at] = joined
+                return
+        self._last_index[span.queue] = len(self.spans)
+        self.spans.append(span)

@@ -21,7 +21,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,16 +44,22 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.producer.tables.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.brokers.addresses import instance_for
+from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.routing import RoutedRows, RowRouter
-from rmq_spark.spark.write.rows import ROW, RowPreparer, TaskReport, WriteTask
-from rmq_spark.spark.write.spans import SpanCollector
+from rmq_spark.spark.write.rows import (
+    ROW,
+    RoutedRows,
+    RowPreparer,
+    RowRouter,
+    SpanCollector,
+    TaskReport,
+    WriteTask,
+)
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -81,7 +87,7 @@ REMEDIES: Final[Remedies] = (
     ),
     (
         (NoPermission, TopicNotUsable),
-        "let the topic be written (perm 6), or the user of option accessKey write to it",
+        "make the topic writable (perm 6), or let the user of option accessKey write to it",
     ),
     (TopicNotFound, _CREATE_TOPIC),
     (RouteNotFound, _CREATE_TOPIC),
@@ -89,8 +95,8 @@ REMEDIES: Final[Remedies] = (
     (
         TRANSIENT_ERRORS,
         (
-            "see that brokers and name servers of option namesrvAddr run, or raise option "
-            "retryTimeoutMs"
+            "check that the brokers and the name servers of option namesrvAddr run, or raise "
+            "option retryTimeoutMs"
         ),
     ),
 )
@@ -147,11 +153,7 @@ class SendRetries:
     def wait_or_raise(
         self, error: RocketPollError, topic: str, first_row: int | None = None
     ) -> None:
-        """Pause before the rows of a topic from ``first_row`` on are sent again.
-
-        Raises:
-            WriteError: A retry is useless, or the time for retries is over.
-        """
+        """Pause before the rows of a topic from ``first_row`` on are sent again."""
         is_transient = self._is_transient(_last_error(error), topic)
         if not is_transient or not self._retry_timer.sleep_or_expire(error):
             raise self._failure(error, first_row) from error
@@ -192,7 +194,6 @@ class SendRetries:
 
 
 def _last_error(error: RocketPollError) -> RocketPollError:
-    """Return the error of the last attempt."""
     return error.tries[-1] if isinstance(error, SendFailed) and error.tries else error
 
 
@@ -241,51 +242,54 @@ def send_rows(
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> TaskReport:
-    """Send all rows of a partition, and return when they are stored.
+    """Send all rows of a partition, and return when they are stored."""
+    where = f"partition {task.partition}"
+    sending = _TaskSender(options, producer_of(options), where, clock, sleep)
+    counts = send_each(options, sink_columns, task, batches, sending)
+    return TaskReport(*counts, sending.retries.retries, tuple(sending.spans.spans))
 
-    Raises:
-        RowError: A row cannot be a message. Those of earlier record batches may be stored.
-        WriteError: A broker refuses, or none could be reached for too long; the error says what was
-            stored before.
-    """
-    producer = producer_of(options)
+
+class RowSink(Protocol):
+    """The destination of a task's rows."""
+
+    retries: SendRetries
+
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues to which messages of a topic may go."""
+
+    def send(self, routed: RoutedRows) -> None:
+        """Send rows of one destination."""
+
+
+def send_each(
+    options: WriteOptions,
+    sink_columns: Sequence[SinkColumn],
+    task: WriteTask,
+    batches: Iterable[pa.RecordBatch],
+    sink: RowSink,
+) -> tuple[int, int]:
+    """Send all rows of a partition to their destinations; return their number and body bytes."""
     rows = RowPreparer(
         sink_columns, task, body_bytes_max=options.max_message_bytes, row_ids=options.row_ids
     )
-    where = f"partition {task.partition}"
-    sending = _TaskSender(options, producer, where, clock, sleep)
-    parcels = RowRouter(
-        {column.name for column in sink_columns},
-        task.partition,
-        options.topic,
-        sending.retries.queues_of,
-        options.namespace,
-    )
-    first_row = body_bytes = 0
+    names = {column.name for column in sink_columns}
+    router = RowRouter(names, task.partition, options.topic, sink.queues_of, options.namespace)
+    row_count = body_bytes = 0
     for some in coalesce_batches(batches):
-        checked = rows.prepare(some, first_row)
-        sending.retries.record_longest_body(checked.column(ROW), checked.column(columns.BODY))
-        sending.send(parcels, checked)
-        first_row += some.num_rows
-        body_bytes += body_bytes_of(checked)
-    counts = first_row, body_bytes, sending.retries.retries
-    if options.is_exactly_once:
-        return TaskReport(*counts, tuple(sending.committed_spans.spans))
-    return TaskReport(*counts, tuple(sending.spans))
-
-
-def body_bytes_of(rows: pa.RecordBatch) -> int:
-    """Return the total size of the rows' bodies, in bytes."""
-    return pc.sum(pc.binary_length(rows.column(columns.BODY))).as_py() or 0
+        checked = rows.prepare(some, row_count)
+        bodies = checked.column(columns.BODY)
+        sink.retries.record_longest_body(checked.column(ROW), bodies)
+        for routed in router.route(checked):
+            sink.send(routed)
+        row_count += some.num_rows
+        body_bytes += pc.sum(pc.binary_length(bodies)).as_py() or 0
+    return row_count, body_bytes
 
 
 def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -> SendResult:
     """Send one message of the sink's own, and return when it is stored; it may be stored twice.
 
     Its topic has one queue, even if it is deleted meanwhile and this send creates it again.
-
-    Raises:
-        WriteError: A broker refuses it, or could not be reached for too long.
     """
     producer = producer_of(options, topic_queues=1)
     sending = _TaskSender(options, producer, message.topic)
@@ -312,10 +316,7 @@ def _join_batches(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _TaskSender:
-    """The state of one task's sending: the rows stored so far, and the retries.
-
-    ``spans`` are where rows are, and ``committed_spans`` the same in the form for manifests.
-    """
+    """The state of one task's sending: where the rows stored so far are, and the retries."""
 
     def __init__(
         self,
@@ -325,19 +326,21 @@ class _TaskSender:
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
-        self.spans: list[SentSpan] = []
-        self.committed_spans = SpanCollector()
+        self.spans = SpanCollector()
         self._options = options
         self._producer = producer
         self.retries = SendRetries(options.access, producer, where, clock, sleep)
 
-    def send(self, router: RowRouter, rows: pa.RecordBatch) -> None:
-        """Send the rows, destination by destination."""
-        for parcel in router.route(rows):
-            if parcel.delay_level:
-                self._send_one_by_one(parcel)
-            else:
-                self._send_in_bulk(parcel)
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues to which messages of a topic may go."""
+        return self.retries.queues_of(topic)
+
+    def send(self, routed: RoutedRows) -> None:
+        """Send rows of one destination."""
+        if routed.delay_level:
+            self._send_one_by_one(routed)
+        else:
+            self._send_in_bulk(routed)
 
     def _send_in_bulk(self, routed: RoutedRows) -> None:
         options = self._options
@@ -402,24 +405,10 @@ class _TaskSender:
             return failed
 
     def _record_spans(self, spans: Iterable[Any], rows: pa.RecordBatch | None = None) -> None:
-        """Record the spans of messages that were stored, joining those that adjoin.
-
-        The spans of ``rows`` are in the order of the rows.
-        """
-        if self._options.is_exactly_once and rows is not None:
-            self.committed_spans.add(spans, rows.column(columns.BODY))
+        """Record the spans of messages that were stored, in the order of ``rows``."""
+        with_sums = rows if self._options.is_exactly_once else None
+        self.spans.add(spans, None if with_sums is None else with_sums.column(columns.BODY))
         for span in spans:
-            last = self.spans[-1] if self.spans else None
-            if (
-                last
-                and last.queue == span.queue
-                and last.queue_offset + last.message_count == span.queue_offset
-            ):
-                self.spans[-1] = last._replace(
-                    message_count=last.message_count + span.message_count
-                )
-            else:
-                self.spans.append(span)
             self.retries.stored_rows += span.message_count
             self.retries.reset()
 

@@ -26,7 +26,8 @@ more liberal one counts:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -36,7 +37,7 @@ from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_typ
 
 from rmq_spark.errors import BodyError, excerpt
 from rmq_spark.wire.bodies import fastjson
-from rmq_spark.wire.bodies.references import ObjectMap
+from rmq_spark.wire.bodies.fastjson import ObjectMap
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.java_numbers import int_from_json, plain_name
 
@@ -86,7 +87,8 @@ def reader_of(hint: Any) -> _Reader:
         return lambda value, _: value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _optional_reader(reader_of(only_type(arguments)))
+        read = reader_of(only_type(arguments))
+        return lambda value, path: None if value is None else read(value, path)
     if origin in (tuple, frozenset):
         return _sequence_reader(origin, reader_of(arguments[0]))
     if origin is not None and issubclass(origin, Mapping):
@@ -96,10 +98,6 @@ def reader_of(hint: Any) -> _Reader:
     if is_dataclass(hint):
         return _object_reader(hint)
     return _SCALAR_READERS[hint]
-
-
-def _optional_reader(read: _Reader) -> _Reader:
-    return lambda value, path: None if value is None else read(value, path)
 
 
 def _sequence_reader(collection: Callable[[Any], Any], read: _Reader) -> _Reader:
@@ -257,7 +255,12 @@ def parameters_of(body_type: Any) -> tuple[tuple[str, str, Any, bool], ...]:
     """Return the fields of a body class: name, name in JSON, type, and whether it has a default."""
     hints = get_type_hints(body_type)
     return tuple(
-        (each.name, _json_name(each), hints[each.name], _has_default(each))
+        (
+            each.name,
+            _json_name(each),
+            hints[each.name],
+            each.default is not MISSING or each.default_factory is not MISSING,
+        )
         for each in fields(body_type)
     )
 
@@ -292,17 +295,11 @@ def _read_float(value: Any, path: JsonPath) -> float | None:
     if isinstance(value, str):
         if value in NULLS:
             return None
-        value = _parse_float(value)
+        with suppress(ValueError):
+            value = float(value)
     if type(value) not in (int, float) or not isfinite(value):
         raise unexpected_value(path, "a number", value)
     return float(value)
-
-
-def _parse_float(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _read_bool(value: Any, path: JsonPath) -> bool | None:
@@ -350,7 +347,8 @@ def writer_of(hint: Any) -> _Writer:
         return lambda value: value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _optional_writer(writer_of(only_type(arguments)))
+        write = writer_of(only_type(arguments))
+        return lambda value: None if value is None else write(value)
     if origin is frozenset:
         write = writer_of(arguments[0])
         return lambda items: [write(item) for item in sorted(items)]
@@ -362,10 +360,6 @@ def writer_of(hint: Any) -> _Writer:
     if issubclass(hint, Enum):
         return lambda member: member.name
     return _object_writer(hint)
-
-
-def _optional_writer(write: _Writer) -> _Writer:
-    return lambda value: None if value is None else write(value)
 
 
 def _map_writer(key_type: Any, item_type: Any) -> _Writer:
@@ -397,9 +391,8 @@ def _object_writer(body_type: Any) -> _Writer:
 @cache  # as many as there are body classes
 def members_of(body_type: Any) -> tuple[tuple[str, str, Any], ...]:
     """Return the fields of a body class for writing: name in JSON, name, and type."""
-    hints = get_type_hints(body_type)
     return tuple(
-        sorted((_json_name(each), each.name, hints[each.name]) for each in fields(body_type))
+        sorted((name, attribute, hint) for attribute, name, hint, _ in parameters_of(body_type))
     )
 
 
@@ -413,10 +406,6 @@ def _json_name(each: Field[Any]) -> str:
     first, *rest = each.name.split("_")
     name: str = each.metadata.get(_NAME) or first + "".join(word.capitalize() for word in rest)
     return name
-
-
-def _has_default(each: Field[Any]) -> bool:
-    return each.default is not MISSING or each.default_factory is not MISSING
 
 
 def unexpected_value(path: JsonPath, needed: str, found: object) -> BodyError:
@@ -434,3 +423,72 @@ def _format_path(path: JsonPath) -> str:
         return f"{_format_path(holder)}[{step}]"
     name = step[:_STEP_CHARACTERS_MAX] if isinstance(step, str) else excerpt(step)
     return f"{_format_path(holder)}.{name}"
+
+
+# ---- unknown members: those that a body's class does not have
+#
+# Reading ignores them. A request may have some, because RocketMQ's next release sends them; that is
+# harmless. A table loses them when it is saved again, and its owner must be warned.
+#
+#   {"topicConfigTable": {"T": {"topicName": "T", "colour": 1}}}  ──>  topicConfigTable.*.colour
+
+_Finder: TypeAlias = Callable[[Any], Iterator[str]]
+
+
+def unknown_members(body_type: type[Any], data: Buffer) -> list[str]:
+    """Return the paths of members that a body of this class ignores, in alphabetical order.
+
+    Members inside a map or an array are reported once, with ``*`` for the key or position. The body
+    must be one that can be decoded.
+    """
+    hint: Any = body_type
+    find = _finder_of(hint)
+    return sorted(set(find(fastjson.loads(data)))) if find is not None else []
+
+
+@cache  # as many as there are types in the body classes
+def _finder_of(hint: Any) -> _Finder | None:
+    """Return the function that finds unknown members in a value of a type; None if it has none."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _finder_of(only_type(arguments))
+    if origin in (tuple, frozenset):
+        return _find_in_items(
+            _finder_of(arguments[0]), lambda value: value if isinstance(value, list) else [value]
+        )
+    if origin is not None and issubclass(origin, Mapping):
+        return _find_in_items(_finder_of(arguments[1]), _values_of_map)
+    return _find_in_object(hint) if is_dataclass(hint) else None
+
+
+def _values_of_map(value: Any) -> Iterable[Any]:
+    if isinstance(value, ObjectMap):
+        return [item for _, item in value.pairs]
+    return value.values() if isinstance(value, dict) else ()
+
+
+def _find_in_items(find: _Finder | None, items_of: Callable[[Any], Any]) -> _Finder | None:
+    if find is None:
+        return None
+
+    def find_all(value: Any) -> Iterator[str]:
+        for item in items_of(value):
+            if item is not None:
+                yield from (f"*.{place}" for place in find(item))
+
+    return find_all
+
+
+def _find_in_object(body_type: Any) -> _Finder:
+    known = {name: _finder_of(hint) for _, name, hint, _ in parameters_of(body_type)}
+
+    def find_in_object(value: Any) -> Iterator[str]:
+        if not isinstance(value, dict):  # a text in place of null
+            return
+        value = normalize_names(body_type, value)
+        yield from value.keys() - known.keys()
+        for name, find in known.items():
+            if find is not None and value.get(name) is not None:
+                yield from (f"{name}.{place}" for place in find(value[name]))
+
+    return find_in_object

@@ -4,7 +4,8 @@ RocketMQ's bodies are JSON with three liberties, all of which real brokers and c
 
     {0:"10.0.0.1:10911"}                    numbers as keys, without quotes
     {{"brokerName":"b","queueId":0}:{}}     objects as keys
-    {"$ref":"$.offsetTable[0]"}             an object that was written before, by its path
+    {"$ref":"$.offsetTable[0]"}             an object that was written before, by its path, which
+                                            RocketMQ up to 5.4 writes for a repeat
 
 orjson parses strict JSON; this module parses the rest. Neither accepts more than `DEPTH_MAX` levels
 of nesting, which no body comes near. Output is strict JSON or, if a key is an object, the second
@@ -15,16 +16,17 @@ form: every Java version reads these. Values are those of `json`; maps with obje
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import orjson
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies.references import REFERENCE_KEY, ObjectMap, resolve_references
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.json_nesting import LEVELS_MAX, check_nesting
 
 DEPTH_MAX = LEVELS_MAX
+REFERENCE_KEY = "$ref"
 
 _TOKEN = re.compile(
     r"""[ \t\r\n]*(?:
@@ -39,6 +41,13 @@ _TOKEN = re.compile(
 _STRING_PART = re.compile(r"""[^"\\]*(?:\\.[^"\\]*){0,500}""", re.DOTALL)
 _BLANK = re.compile(r"[ \t\r\n]*")
 _WORDS = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMap:
+    """Pairs of keys and values in order; keys are JSON values, mostly dicts."""
+
+    pairs: tuple[tuple[Any, Any], ...]
 
 
 def loads(data: Buffer, lenient_bytes_max: int | None = None) -> Any:
@@ -69,33 +78,20 @@ def _check_length(text: bytes, bytes_max: int | None) -> None:
 def dumps(value: Any) -> bytes:
     """Return a value as JSON text."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
-    except TypeError:  # an ObjectMap somewhere within
-        return _dumps(value, 0)
-
-
-def _dumps(value: Any, depth: int) -> bytes:
-    if depth > DEPTH_MAX:
-        raise BodyError(
-            "JSON body", at="a value", needed=f"at most {DEPTH_MAX} levels", found=value
-        )
-    inner = depth + 1
-    if isinstance(value, ObjectMap):
-        pairs = [_dumps(key, inner) + b":" + _dumps(item, inner) for key, item in value.pairs]
-    elif isinstance(value, dict):
-        pairs = [_scalar(key) + b":" + _dumps(item, inner) for key, item in value.items()]
-    elif isinstance(value, list):
-        return b"[" + b",".join([_dumps(item, inner) for item in value]) + b"]"
-    else:
-        return _scalar(value)
-    return b"{" + b",".join(pairs) + b"}"
-
-
-def _scalar(value: object) -> bytes:
-    try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, _object_map, orjson.OPT_PASSTHROUGH_DATACLASS)
     except TypeError as error:
         raise BodyError("JSON body", at="a value", needed="JSON's types", found=value) from error
+
+
+def _object_map(value: Any) -> orjson.Fragment:
+    if not isinstance(value, ObjectMap):
+        raise TypeError
+    return orjson.Fragment(b"{" + dump_pairs(value) + b"}")
+
+
+def dump_pairs(value: ObjectMap) -> bytes:
+    """Return pairs as JSON text, without the braces around them."""
+    return b",".join([dumps(key) + b":" + dumps(item) for key, item in value.pairs])
 
 
 class _JsonParser:
@@ -204,3 +200,141 @@ class _JsonParser:
 
     def _error(self, needed: str, at: int) -> BodyError:
         return BodyError("JSON body", at=at, needed=needed, found=self._text[at : at + 40])
+
+
+# ---- References.
+#
+#   $.consumerDataSet[0].group\-name     from the body's root: names and positions; every character
+#                                        of a name that is not a letter or digit has a backslash
+#   $.offsetTable.MessageQueue\ \[...    a value in a map with objects as keys, by the key's text
+#   $.offsetTable.null                   a key of that map; fastjson does not say which one
+#
+# Therefore a key is resolved only if the map has just one. Java itself reads null there.
+
+NODES_MAX = 200_000  # a shared object counts in each of its places: reading it takes time in each
+
+_STEP = re.compile(r"\.(?P<name>(?:\\.|[^.\[\\])+)|\[(?P<position>\d{1,9})\]", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_KEY_NAME = "null"
+_PATH_CHARACTERS_MAX = (
+    4096  # topic, broker and a few names, each character perhaps with its backslash
+)
+
+
+def resolve_references(root: Any, depth_max: int) -> Any:
+    """Return the value with each reference replaced by its target, which is then shared.
+
+    References within references can multiply a small text: more than `NODES_MAX` values in all, or
+    more than ``depth_max`` levels of nesting and references, are refused.
+    """
+    return _Resolver(root, depth_max).resolve(root, 0)
+
+
+class _Resolved(NamedTuple):
+    value: Any
+    nodes: int
+    levels: int
+
+
+class _Resolver:
+    def __init__(self, root: Any, depth_max: int) -> None:
+        self._root = root
+        self._depth_max = depth_max
+        self._deepest = 0
+        self._nodes = 0
+        self._known: dict[str, _Resolved | None] = {}  # by path; None while it is under way
+        self._by_java_text: dict[int, dict[str | None, Any]] = {}  # by the id of an ObjectMap
+
+    def resolve(self, value: Any, depth: int) -> Any:
+        self._count(1, depth)
+        inner = depth + 1
+        if isinstance(value, ObjectMap):
+            return ObjectMap(
+                tuple((self.resolve(k, inner), self.resolve(v, inner)) for k, v in value.pairs)
+            )
+        if isinstance(value, list):
+            return [self.resolve(item, inner) for item in value]
+        if not isinstance(value, dict):
+            return value
+        path = value.get(REFERENCE_KEY)
+        if len(value) != 1 or not isinstance(path, str):
+            return {key: self.resolve(item, inner) for key, item in value.items()}
+        return self._resolve_path(path, inner)
+
+    def _resolve_path(self, path: str, depth: int) -> Any:
+        if path in self._known:
+            known = self._known[path]
+            if known is None:
+                raise _reference_error(path, "an object that does not contain the reference")
+            self._count(known.nodes, depth + known.levels)
+            return known.value
+        self._known[path] = None
+        nodes_before, deepest_before, self._deepest = self._nodes, self._deepest, depth
+        value = self.resolve(self._find(path), depth)
+        self._known[path] = _Resolved(value, self._nodes - nodes_before, self._deepest - depth)
+        self._deepest = max(self._deepest, deepest_before)
+        return value
+
+    def _count(self, nodes: int, depth: int) -> None:
+        self._nodes += nodes
+        if self._nodes > NODES_MAX:
+            raise BodyError(
+                "JSON body", at=REFERENCE_KEY, needed=f"at most {NODES_MAX} values", found="more"
+            )
+        if depth > self._depth_max:
+            raise BodyError(
+                "JSON body",
+                at=REFERENCE_KEY,
+                needed=f"at most {self._depth_max} levels",
+                found="more",
+            )
+        self._deepest = max(self._deepest, depth)
+
+    def _find(self, path: str) -> Any:
+        if len(path) > _PATH_CHARACTERS_MAX:
+            raise _reference_error(path, f"a path of at most {_PATH_CHARACTERS_MAX} characters")
+        value = self._root
+        at = 1
+        while at < len(path) or not path.startswith("$"):
+            step = _STEP.match(path, at) if path.startswith("$") else None
+            if step is None:
+                raise _reference_error(path, "a path of .names and [positions] from $")
+            at = step.end()
+            position = step["position"]
+            if position is not None:
+                if not isinstance(value, list) or int(position) >= len(value):
+                    raise _reference_error(path, f"a list with a position {int(position)}")
+                value = value[int(position)]
+            else:
+                value = self._member(path, value, _ESCAPED.sub(r"\1", step["name"]))
+        return value
+
+    def _member(self, path: str, value: Any, name: str) -> Any:
+        if isinstance(value, dict) and name in value:
+            return value[name]
+        if isinstance(value, ObjectMap):
+            if name == _KEY_NAME and len(value.pairs) == 1:
+                return value.pairs[0][0]
+            items = self._by_java_text.get(id(value))
+            if items is None:
+                # The first of equal keys is the one that was written before.
+                items = {_java_text(key): item for key, item in reversed(value.pairs)}
+                self._by_java_text[id(value)] = items
+            if name in items:
+                return items[name]
+        raise _reference_error(path, "one object that is there")
+
+
+def _java_text(key: Any) -> str | None:
+    """Return Java's ``toString`` of a MessageQueue, the only kind of object used as a key."""
+    if not isinstance(key, dict):
+        return None
+    get = key.get
+    return (
+        f"MessageQueue [topic={get('topic')}, brokerName={get('brokerName')}, "
+        f"queueId={get('queueId')}]"
+    )
+
+
+def _reference_error(path: str, needed: str) -> BodyError:
+    return BodyError("JSON body", at=REFERENCE_KEY, needed=needed, found=path)

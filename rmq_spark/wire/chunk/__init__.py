@@ -12,10 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rmq_spark.wire.chunk.batch import encode_batch_columns
     from rmq_spark.wire.chunk.columns import COLUMNS, DEFAULT_COLUMNS, chunk_columns
     from rmq_spark.wire.chunk.decode import RecordChunk
-    from rmq_spark.wire.chunk.encode import EncodedChunk, encode_chunk
+    from rmq_spark.wire.chunk.encode import EncodedChunk, encode_batch_columns, encode_chunk
 
 _MODULES: Final = {
     "COLUMNS": "columns",
@@ -23,7 +22,7 @@ _MODULES: Final = {
     "EncodedChunk": "encode",
     "RecordChunk": "decode",
     "chunk_columns": "columns",
-    "encode_batch_columns": "batch",
+    "encode_batch_columns": "encode",
     "encode_chunk": "encode",
 }
 

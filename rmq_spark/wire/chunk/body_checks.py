@@ -101,7 +101,6 @@ def _mismatched_groups(
 
 
 def _pad_left(bodies: pa.BinaryArray, width: int) -> pa.StringArray:
-    """Return bodies of one length, with zeros in front of those that were shorter."""
     as_text = pa.Array.from_buffers(
         pa.string(), len(bodies), bodies.buffers(), offset=bodies.offset
     )

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rmq_spark.errors import RecordError
+
 Positions: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Structures: TypeAlias = npt.NDArray[Any]
@@ -45,6 +47,11 @@ _PACKED_BYTES_MIN, _PACKED_BYTES_MAX = 24, 192
 """The room of a piece beside others, in bytes; longer ones are not worth it."""
 
 _DTYPES = {"i": ">i4", "q": ">i8"}
+
+
+def chunk_error(at: int | str, needed: str, found: object) -> RecordError:
+    """Return the error for columns or records of a chunk."""
+    return RecordError("chunk", at=at, needed=needed, found=found)
 
 
 def struct_dtype(layout: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
@@ -84,16 +91,21 @@ def pack_slices(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Byt
 def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.BinaryArray:
     """Return the slices in one new buffer; they must be in order and not overlap."""
     count = len(starts)
-    shortest, longest = (
-        (lengths, lengths) if isinstance(lengths, int) else (_shortest(lengths), _longest(lengths))
-    )
+    shortest = longest = lengths if isinstance(lengths, int) else 0
+    if not isinstance(lengths, int):
+        shortest = int(lengths.min(initial=BUFFER_BYTES_MAX))
+        longest = int(lengths.max(initial=0))
     if count and shortest == longest > 0:
-        return _take_fixed_width(buffer, starts, longest)
+        pieces = take_structures(np.frombuffer(buffer, np.uint8), starts, f"V{longest}")
+        offsets = np.arange(count + 1, dtype=np.int32) * np.int32(longest)
+        return pa.Array.from_buffers(
+            pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(pieces)]
+        )
     if count and _CAN_MAKE_VIEWS and shortest >= _VIEW_BYTES_MIN:
         views = np.zeros(count, _VIEW)
         views["length"], views["start"] = lengths, starts
-        pieces = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), buffer])
-        return pieces.cast(pa.binary())
+        viewed = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), buffer])
+        return viewed.cast(pa.binary())
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[0:-1:2] = starts
     offsets[1::2] = starts + lengths
@@ -102,22 +114,6 @@ def take_bytes(buffer: pa.Buffer, starts: Positions, lengths: Widths) -> pa.Bina
         pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer]
     )
     return pieces_and_gaps.take(to_arrow(np.arange(0, 2 * count, 2)))
-
-
-def _take_fixed_width(buffer: pa.Buffer, starts: Positions, width: int) -> pa.BinaryArray:
-    pieces = take_structures(np.frombuffer(buffer, np.uint8), starts, f"V{width}")
-    offsets = np.arange(len(starts) + 1, dtype=np.int32) * np.int32(width)
-    return pa.Array.from_buffers(
-        pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(pieces)]
-    )
-
-
-def _shortest(lengths: Positions) -> int:
-    return int(lengths.min(initial=BUFFER_BYTES_MAX))
-
-
-def _longest(lengths: Positions) -> int:
-    return int(lengths.max(initial=0))
 
 
 def to_arrow(values: npt.NDArray[Any]) -> pa.Array:

@@ -11,9 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.buffer_slices import BUFFER_BYTES_MAX, Positions, take_structures
+from rmq_spark.wire.chunk.buffer_slices import (
+    BUFFER_BYTES_MAX,
+    Positions,
+    chunk_error,
+    take_structures,
+)
 from rmq_spark.wire.chunk.crc import Crcs, combine_crcs, crcs_of_slices
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
@@ -40,12 +44,7 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
     sizes = chunk.sizes + CHECKSUM_BYTES
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
-        raise RecordError(
-            "chunk",
-            at="its end",
-            needed=f"at most {BUFFER_BYTES_MAX} bytes with checksums",
-            found=total,
-        )
+        raise chunk_error("its end", f"at most {BUFFER_BYTES_MAX} bytes with checksums", total)
     offsets = np.append(chunk.starts, len(chunk.data)).astype(np.int32)
     records = pa.Array.from_buffers(
         pa.binary(), len(chunk), [None, pa.py_buffer(offsets), chunk.buffer]
@@ -93,9 +92,11 @@ class ChecksumWriter:
 def intact_records(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
     """Return, per record, whether it ends with the checksum of the bytes before it."""
     found = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _CHECKSUM)
-    intact: npt.NDArray[np.bool_] = found == _encode_checksums(
-        _content_crcs(chunk.data, chunk.ends)
-    )
+    whole = chunk.data.tobytes()  # slices of bytes are cheaper than views of them
+    bounds = pairwise([0, *chunk.ends.tolist()])
+    contents = (whole[start : end - CHECKSUM_BYTES] for start, end in bounds)
+    crcs = np.fromiter(map(crc32, contents), np.uint32, len(chunk))
+    intact: npt.NDArray[np.bool_] = found == _encode_checksums(crcs)
     return intact
 
 
@@ -105,19 +106,10 @@ def _reject(
     if bad.any():
         row = int(np.argmax(bad))
         at = int(chunk.starts[row])
-        raise RecordError("chunk", at=at, needed=f"{needed} (record {row})", found=int(found[row]))
-
-
-def _content_crcs(data: npt.NDArray[np.uint8], ends: Positions) -> Crcs:
-    """Return the CRCs one at a time, by zlib; slices of bytes are cheaper than views of them."""
-    whole = data.tobytes()
-    bounds = pairwise([0, *ends.tolist()])
-    slices = (whole[start : end - CHECKSUM_BYTES] for start, end in bounds)
-    return np.fromiter(map(crc32, slices), np.uint32, len(ends))
+        raise chunk_error(at, f"{needed} (record {row})", int(found[row]))
 
 
 def _encode_checksums(crcs: Crcs) -> npt.NDArray[np.void]:
-    """Return many checksums in the form of `encode_checksum`."""
     byte_by_byte = crcs.astype(">u4").view(np.uint8)
     return _HEX_PIECES[byte_by_byte].view(_CHECKSUM)
 
@@ -125,7 +117,6 @@ def _encode_checksums(crcs: Crcs) -> npt.NDArray[np.void]:
 def _write_at(
     data: bytearray | npt.NDArray[np.uint8], positions: Positions, values: npt.NDArray[np.void]
 ) -> None:
-    """Write values of one width at these positions."""
     width = values.dtype.itemsize
     cells = np.ndarray((max(len(data) - width + 1, 0),), values.dtype, data, strides=(1,))
     cells[positions] = values

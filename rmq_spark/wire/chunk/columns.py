@@ -1,32 +1,106 @@
 """Chunk columns: the columns that stored messages become: name, type, and the function for each.
 
 Names are those of the Spark source. A column has for all messages what `StoredMessage` has for one.
+
+A compressed body may become a thousand times as long: so `plain_bodies` yields slices that end as
+soon as they have so many bytes, and a caller that processes slices one by one never holds more. A
+body that cannot be decompressed is null, and its problem is returned with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.errors import RecordError, Verbatim
+from rmq_spark.errors import BodyError, CodecMissing, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     Positions,
+    Structures,
     Widths,
+    chunk_error,
     take_bytes,
     take_structures,
     to_arrow,
 )
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.chunk.plain_bodies import plain_bodies
 from rmq_spark.wire.chunk.properties import MAP_TYPE
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import decode_host
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
+
+_COMPRESSED = MessageSysFlag.COMPRESSED.value
+
+
+class BodySlice(NamedTuple):
+    """The bodies of the rows starting at ``first``; ``problems`` says by row why a body is null."""
+
+    first: int
+    bodies: pa.BinaryArray
+    problems: dict[int, BodyError]
+
+
+def plain_bodies(
+    chunk: RecordChunk, slice_bytes: int, bytes_max: int = PLAIN_BYTES_MAX
+) -> Iterator[BodySlice]:
+    """Yield the decompressed bodies of a chunk, in slices of about ``slice_bytes`` bytes.
+
+    A body that has more than ``bytes_max`` bytes when decompressed is null, with a problem.
+
+    A slice has at least one row; a chunk without compressed bodies is one slice, whatever its size.
+
+    Raises:
+        CodecMissing: A module that some of the bodies need is not installed.
+    """
+    if not chunk.sys_flags_union & _COMPRESSED:
+        yield BodySlice(0, chunk.stored_bodies, {})
+        return
+    compressed = np.flatnonzero(chunk.sys_flag & _COMPRESSED)
+    first = held = 0
+    plain: dict[int, bytes | None] = {}
+    problems: dict[int, BodyError] = {}
+    for row in compressed.tolist():
+        start = int(chunk.body_at[row])
+        body = chunk.data[start : start + int(chunk.body_length[row])].tobytes()
+        try:
+            plain[row] = bytes(uncompress_body(body, int(chunk.sys_flag[row]), bytes_max))
+        except CodecMissing:
+            raise
+        except BodyError as error:
+            plain[row] = None
+            problems[row] = error
+        held += len(plain[row] or b"")
+        if held >= slice_bytes:
+            yield _body_slice(chunk, first, row + 1, plain, problems)
+            first, held, plain, problems = row + 1, 0, {}, {}
+    if first < len(chunk):
+        yield _body_slice(chunk, first, len(chunk), plain, problems)
+
+
+def _body_slice(
+    chunk: RecordChunk,
+    first: int,
+    end: int,
+    plain: dict[int, bytes | None],
+    problems: dict[int, BodyError],
+) -> BodySlice:
+    lengths = chunk.body_length[first:end].copy()
+    inflated = np.fromiter(plain, np.int64, len(plain)) - first
+    lengths[inflated] = 0  # their compressed bytes are not taken along
+    bodies = take_bytes(chunk.buffer, chunk.body_at[first:end], lengths)
+    mask = np.zeros(end - first, bool)
+    mask[inflated] = True
+    bodies = pc.replace_with_mask(
+        bodies, pa.array(mask), pa.array(list(plain.values()), pa.binary())
+    )
+    return BodySlice(first, bodies, problems)
+
 
 CHUNK_PLAIN_BYTES_MAX = 1 << 30
 """The most bytes to which the bodies of one chunk may inflate: their column has 32-bit offsets."""
@@ -61,22 +135,16 @@ def _body(chunk: RecordChunk) -> pa.Array:
     whole = next(slices)
     for row, problem in whole.problems.items():
         needed = f"a compressed body that can be inflated (record {row})"
-        raise RecordError(
-            "chunk", at=int(chunk.starts[row]), needed=needed, found=Verbatim(problem)
-        )
+        raise chunk_error(int(chunk.starts[row]), needed, Verbatim(problem))
     row = len(whole.bodies)
     if row < len(chunk):
         needed = f"at most {CHUNK_PLAIN_BYTES_MAX} bytes of bodies inflated (record {row})"
-        raise RecordError("chunk", at=int(chunk.starts[row]), needed=needed, found=Verbatim("more"))
+        raise chunk_error(int(chunk.starts[row]), needed, Verbatim("more"))
     return whole.bodies
 
 
-def _born_timestamp(chunk: RecordChunk) -> pa.Array:
-    return to_arrow(chunk.head["born_timestamp"].astype(np.int64)).view(TIMESTAMP)
-
-
-def _store_timestamp(chunk: RecordChunk) -> pa.Array:
-    return to_arrow(chunk.store_timestamp.astype(np.int64)).view(TIMESTAMP)
+def _timestamps(values: Structures) -> pa.Array:
+    return to_arrow(values.astype(np.int64)).view(TIMESTAMP)
 
 
 def _hosts(buffer: pa.Buffer, starts: Positions, widths: Widths) -> pa.Array:
@@ -118,8 +186,8 @@ COLUMNS: Mapping[str, ColumnSpec] = {
     "keys": ColumnSpec(pa.string(), lambda chunk: chunk.properties.values(KEYS)),
     "tags": ColumnSpec(pa.string(), lambda chunk: chunk.properties.values(TAGS)),
     "body": ColumnSpec(pa.binary(), _body),
-    "bornTimestamp": ColumnSpec(TIMESTAMP, _born_timestamp),
-    "storeTimestamp": ColumnSpec(TIMESTAMP, _store_timestamp),
+    "bornTimestamp": ColumnSpec(TIMESTAMP, lambda chunk: _timestamps(chunk.head["born_timestamp"])),
+    "storeTimestamp": ColumnSpec(TIMESTAMP, lambda chunk: _timestamps(chunk.store_timestamp)),
     "msgId": ColumnSpec(pa.string(), _message_id),
     "offsetMsgId": ColumnSpec(pa.string(), _offset_message_id),
     "properties": ColumnSpec(MAP_TYPE, lambda chunk: chunk.properties.maps()),

@@ -24,6 +24,7 @@ from rmq_spark.wire.chunk.buffer_slices import (
     Structures,
     Widths,
     as_text,
+    chunk_error,
     pack_slices,
     struct_dtype,
     take_bytes,
@@ -70,9 +71,7 @@ class RecordChunk:
         self.data = np.frombuffer(data, np.uint8)
         self.buffer = pa.py_buffer(data)
         if len(self.data) > BUFFER_BYTES_MAX:
-            raise RecordError(
-                "chunk", at=0, needed=f"at most {BUFFER_BYTES_MAX} bytes", found=len(self.data)
-            )
+            raise chunk_error(0, f"at most {BUFFER_BYTES_MAX} bytes", len(self.data))
         given = np.array(_find_sizes(data), np.int64) if sizes is None else _size_array(sizes)
         self.sizes: Positions = given.astype(np.int64, copy=False)
         # None is larger than the data: so no sum of them can wrap around.
@@ -82,9 +81,7 @@ class RecordChunk:
         self.starts: Positions = self.ends - self.sizes
         total = int(self.ends[-1]) if len(self.ends) else 0
         if total != len(self.data):
-            raise RecordError(
-                "chunk", at="sizes", needed=f"a sum of {len(self.data)} bytes", found=total
-            )
+            raise chunk_error("sizes", f"a sum of {len(self.data)} bytes", total)
         before_body = take_structures(self.data, self.starts, _BEFORE_BODY)
         self.head: Structures = before_body["head"]
         self.store_timestamp: Structures = before_body["store_timestamp"]
@@ -221,9 +218,7 @@ class RecordChunk:
             return
         row = int(np.argmax(bad))
         at = int(self.sizes[:row].sum())
-        raise RecordError(
-            "chunk", at=at, needed=f"a {what} that fits (record {row})", found=int(found[row])
-        )
+        raise chunk_error(at, f"a {what} that fits (record {row})", int(found[row]))
 
     @cached_property
     def properties(self) -> PropertyColumns:
@@ -296,11 +291,9 @@ def _size_array(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
     try:
         given = np.asarray(sizes)
     except (TypeError, ValueError, OverflowError) as error:
-        raise RecordError(
-            "chunk", at="sizes", needed="a list of integers", found=Verbatim(error)
-        ) from error
+        raise chunk_error("sizes", "a list of integers", Verbatim(error)) from error
     if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
-        raise RecordError("chunk", at="sizes", needed="a list of integers", found=sizes)
+        raise chunk_error("sizes", "a list of integers", sizes)
     return given if len(given) else np.zeros(0, np.int64)
 
 

@@ -1,12 +1,13 @@
-"""Chunk encoding: columns to stored messages, megabytes at a time; `encode_record` does it for one.
+"""Chunk encoding: columns to stored messages, or to a batch of sends, megabytes at a time.
 
-Every column is an Arrow array or a sequence, or one value for all messages. Column `body` is always
-uncompressed: bodies are compressed here if the message's ``sysFlag`` says so.
+`encode_record` and `message_batch` do it for one message. Every column is an Arrow array or a
+sequence, or one value for all messages. Column `body` is always uncompressed: bodies are compressed
+here if the message's ``sysFlag`` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,21 +19,26 @@ from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     BUFFER_BYTES_MAX,
+    chunk_error,
     lengths_of,
     offsets_of,
     struct_dtype,
 )
+from rmq_spark.wire.chunk.columns import COLUMNS
 from rmq_spark.wire.chunk.crc import crcs_of_strings
-from rmq_spark.wire.chunk.input_columns import (
-    InputColumns,
-    concatenate_rows,
-    property_strings,
-    to_binary,
-    value_lengths,
-)
+from rmq_spark.wire.chunk.properties import encode_maps, encode_named
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.message_batch import ENTRY_BYTES_MIN, HEAD
+from rmq_spark.wire.properties import (
+    KEYS,
+    PROPERTIES_BYTES_MAX,
+    TAGS,
+    UNIQ_KEY,
+    WAIT,
+    encode_properties,
+)
 from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
 
 _HEAD = struct_dtype(layout.HEAD)
@@ -74,9 +80,7 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     )
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
-        raise RecordError(
-            "chunk", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total
-        )
+        raise chunk_error("its end", f"at most {BUFFER_BYTES_MAX} bytes", total)
 
     head = np.zeros(given.rows, _HEAD)
     head["total_size"] = sizes
@@ -110,7 +114,6 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
 
 
 def _stored_bodies(input_columns: InputColumns) -> pa.BinaryArray:
-    """Return the bodies as the commit log stores them."""
     bodies = input_columns.array("body")
     sys_flags = np.broadcast_to(
         np.asarray(input_columns.numbers("sysFlag"), np.int32), input_columns.rows
@@ -133,11 +136,8 @@ def _compressed_body(row: int, body: bytes, kind: int) -> bytes:
         # Flags from before there were types mean ZLIB.
         return compress_body(body, MessageSysFlag(kind) or MessageSysFlag.COMPRESSION_ZLIB)
     except BodyError as error:
-        raise RecordError(
-            "chunk",
-            at=f"sysFlag {row}",
-            needed="a body that can be compressed",
-            found=Verbatim(error),
+        raise chunk_error(
+            f"sysFlag {row}", "a body that can be compressed", Verbatim(error)
         ) from error
 
 
@@ -158,11 +158,8 @@ def _topics(input_columns: InputColumns) -> tuple[Any, Any, Any]:
     encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
     lengths = np.array([len(topic) for topic in encoded], np.int64)
     if lengths.max(initial=0) > layout.TOPIC_BYTES_MAX_V2:
-        raise RecordError(
-            "chunk",
-            at="topic",
-            needed=f"at most {layout.TOPIC_BYTES_MAX_V2} bytes",
-            found=encoded[int(lengths.argmax())],
+        raise chunk_error(
+            "topic", f"at most {layout.TOPIC_BYTES_MAX_V2} bytes", encoded[int(lengths.argmax())]
         )
     is_v2 = lengths > layout.TOPIC_BYTES_MAX_V1
     sized = [
@@ -179,7 +176,6 @@ def _topics(input_columns: InputColumns) -> tuple[Any, Any, Any]:
 
 
 def _hosts(input_columns: InputColumns, name: str) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Return address and port, and whether they are IPv6."""
     value = _NO_HOST if input_columns.get(name) is None else input_columns.get(name)
     texts = None if isinstance(value, str) else input_columns.array(name).dictionary_encode()
     distinct = [value] if texts is None else texts.dictionary.to_pylist()
@@ -205,9 +201,172 @@ def _check_v6_bits(
     wrong = np.flatnonzero((found & _V6_BITS) != needed)
     if len(wrong):
         row = int(wrong[0])
-        raise RecordError(
-            "chunk",
-            at=f"sysFlag {row}",
-            needed=f"the IPv6 bits of the hosts, {int(needed[row]):#x}",
-            found=hex(int(found[row])),
+        raise chunk_error(
+            f"sysFlag {row}",
+            f"the IPv6 bits of the hosts, {int(needed[row]):#x}",
+            hex(int(found[row])),
         )
+
+
+# ---- Batches of sends.
+
+_BATCH_HEAD = struct_dtype(HEAD)
+_WAIT_PROPERTY = encode_properties({WAIT: "true"}).encode()
+
+
+def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) -> pa.Buffer:
+    """Encode the body of SEND_BATCH_MESSAGE from ``body`` and optional columns such as ``tags``.
+
+    Every message gets an id (UNIQ_KEY), and the property WAIT, by which its sender waits until it
+    is stored, as messages of RocketMQ's own producers do.
+    """
+    given = InputColumns(columns)
+    bodies = given.array("body")
+    body_lengths = lengths_of(bodies)
+    ids = encode_named(UNIQ_KEY, pa.array(unique_ids, pa.string()))
+    properties = property_strings(given, ids, pa.scalar(_WAIT_PROPERTY, pa.binary()))
+    properties_lengths = value_lengths(properties, given.rows)
+    sizes = ENTRY_BYTES_MIN + body_lengths + properties_lengths
+    total = int(sizes.sum())
+    if total > BUFFER_BYTES_MAX:
+        raise RecordError(
+            "batch", at="its end", needed=f"at most {BUFFER_BYTES_MAX} bytes", found=total
+        )
+    head = np.zeros(given.rows, _BATCH_HEAD)
+    head["size"] = sizes
+    head["flag"] = given.numbers("flag")
+    head["body_length"] = body_lengths
+    parts = (to_binary(head), bodies, to_binary(properties_lengths.astype(">i2")), properties)
+    return concatenate_rows(parts, given.rows, total)
+
+
+# ---- The columns that a caller passes, and the parts that records and batches share.
+
+_ACCEPTED_COLUMNS = frozenset(COLUMNS) - {"msgId", "offsetMsgId"}
+_SEQUENCE_TYPES = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
+
+
+class InputColumns:
+    """The columns that a caller passed, checked; each becomes an array on first use."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        unknown = sorted(set(columns) - _ACCEPTED_COLUMNS)
+        if unknown:
+            raise chunk_error("columns", f"only {', '.join(sorted(_ACCEPTED_COLUMNS))}", unknown)
+        self._columns = columns
+        self.rows = _row_count(columns.get("body"))
+
+    def get(self, name: str) -> Any:
+        """Return a column as it was passed: an array, one value, or None."""
+        return self._columns.get(name)
+
+    def array(self, name: str) -> pa.Array:
+        """Return the column as an array of its type, with a value in each row."""
+        array = self.optional(name)
+        if array is None or array.null_count:
+            at = f"column {name}" if array is None else f"{name} {pc.index(array.is_null(), True)}"
+            raise chunk_error(at, "a value for each message", None)
+        return array
+
+    def optional(self, name: str) -> pa.Array | None:
+        """Return the column as an array, possibly with nulls; None if it was not passed."""
+        values = self._columns.get(name)
+        kind = COLUMNS[name].type
+        if values is None:
+            return None
+        try:
+            array = _as_array(values, kind, self.rows)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise chunk_error(
+                f"column {name}", f"values of type {kind}", Verbatim(error)
+            ) from error
+        if len(array) != self.rows:
+            raise chunk_error(f"column {name}", f"{self.rows} values", len(array))
+        return array
+
+    def numbers(self, name: str) -> Any:
+        """Return the column as numpy numbers, or 0 if it was not passed."""
+        if self._columns.get(name) is None:
+            return 0
+        array = self.array(name)
+        return (
+            array.view(pa.int64()).to_numpy()
+            if pa.types.is_timestamp(array.type)
+            else array.to_numpy()
+        )
+
+
+def _row_count(bodies: Any) -> int:
+    if not isinstance(bodies, _SEQUENCE_TYPES) or (
+        isinstance(bodies, np.ndarray) and bodies.ndim != 1
+    ):
+        raise chunk_error("column body", "one body for each message", bodies)
+    return len(bodies)
+
+
+def _as_array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values.cast(kind)
+    if isinstance(values, _SEQUENCE_TYPES):
+        return pa.array(values, kind)
+    return pa.repeat(pa.scalar(values, kind), rows)
+
+
+def property_strings(input_columns: InputColumns, *more: Any) -> Any:
+    """Join KEYS, TAGS, the rest and additions, in this order; one value if all are equal."""
+    parts = []
+    for column, name in (("keys", KEYS), ("tags", TAGS)):
+        values = input_columns.optional(column)
+        if values is not None:
+            parts.append(encode_named(name, values))
+    maps = input_columns.optional("properties")
+    if maps is not None:
+        reserved = tuple(
+            name
+            for column, name in (("keys", KEYS), ("tags", TAGS))
+            if input_columns.get(column) is not None
+        )
+        parts.append(encode_maps(maps, reserved=reserved))
+    nothing = pa.scalar(b"", pa.binary())
+    parts += more or (nothing,)
+    if len(parts) == 1:
+        return parts[0]
+    properties = pc.binary_join_element_wise(*parts, nothing)
+    lengths = lengths_of(properties)
+    if input_columns.rows and lengths.max() > PROPERTIES_BYTES_MAX:
+        row = int(lengths.argmax())
+        raise chunk_error(
+            f"properties {row}",
+            f"at most {PROPERTIES_BYTES_MAX} bytes",
+            f"{int(lengths[row])} bytes",
+        )
+    return properties
+
+
+def value_lengths(values: Any, rows: int) -> npt.NDArray[np.int64]:
+    """Return the length of each row's value, or of the one value of all rows."""
+    if isinstance(values, pa.Scalar):
+        return np.full(rows, len(values.as_py()), np.int64)
+    return lengths_of(values)
+
+
+def to_binary(structures: npt.NDArray[Any]) -> pa.BinaryArray:
+    """Return structures of one width as binary values of the same bytes."""
+    width = structures.dtype.itemsize
+    values = pa.Array.from_buffers(
+        pa.binary(width), len(structures), [None, pa.py_buffer(structures)]
+    )
+    return values.cast(pa.binary())
+
+
+def concatenate_rows(parts: Sequence[Any], rows: int, total: int) -> pa.Buffer:
+    """Join the parts of each row, and all rows, to one buffer of ``total`` bytes."""
+    if not rows:
+        return pa.py_buffer(b"")
+    return (
+        pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+        .buffers()[2]
+        .slice(0, total)
+    )

@@ -14,7 +14,7 @@ with less work than a reader of files.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,6 @@ def encode_locations(physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> b
 
 
 def _run_starts(starts: Positions, lengths: Positions) -> Positions:
-    """Return the records that start a run, without the first."""
     return np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
 
 
@@ -77,7 +76,7 @@ def decode_located(data: Buffer) -> LocatedRecords:
         raise RecordError("placed records", at=0, needed="the number of runs", found=view)
     (count,) = _COUNT.unpack_from(view)
     if not 0 <= count <= len(view) // _RUN.itemsize:
-        raise RecordError("placed records", at=0, needed="as many runs as it says", found=count)
+        raise RecordError("placed records", at=0, needed="as many runs as it states", found=count)
     sizes_at = _COUNT.size + count * _RUN.itemsize
     told, records = decode_sized_chunk(view[sizes_at:])
     sizes = np.asarray(told, np.int32)
@@ -89,13 +88,7 @@ def decode_located(data: Buffer) -> LocatedRecords:
         raise RecordError(
             "placed records", at="runs", needed=f"{len(sizes)} records in all", found=of_each.sum()
         )
-    return LocatedRecords(_expand_runs(runs, of_each, sizes), sizes, records)
-
-
-def _expand_runs(
-    runs: npt.NDArray[Any], of_each: Positions, sizes: npt.NDArray[np.int32]
-) -> Positions:
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
     firsts = np.cumsum(of_each) - of_each
     places: Positions = starts + np.repeat(runs["place"] - starts[firsts], of_each)
-    return places
+    return LocatedRecords(places, sizes, records)

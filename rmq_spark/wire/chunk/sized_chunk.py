@@ -41,7 +41,7 @@ def decode_sized_chunk(data: Buffer) -> tuple[array[int], memoryview]:
     (count,) = _COUNT.unpack_from(view)
     records_at = _COUNT.size + count * _SIZE_BYTES
     if not 0 <= count <= len(view) // _SIZE_BYTES or records_at > len(view):
-        raise RecordError("sized chunk", at=0, needed="as many sizes as it says", found=count)
+        raise RecordError("sized chunk", at=0, needed="as many sizes as it states", found=count)
     sizes = array("i", bytes(view[_COUNT.size : records_at]))
     if sys.byteorder == "little":
         sizes.byteswap()

@@ -1,8 +1,8 @@
 """HeaderCodec: converts the ext fields of one request or response to a named tuple and back.
 
 A header class lists its fields in RocketMQ's order with RocketMQ's words in snake case; on the wire
-the names are in camel case, unless the codec is given others. A field without a default is
-required; on the wire every value is text.
+the names are in camel case, unless a field's type is annotated with another one. A field without a
+default is required; on the wire every value is text.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rmq_spark.wire.java_numbers import parse_int32, parse_int64
 
 Int32 = Annotated[int, 32]
 Int64 = Annotated[int, 64]
+BrokerName = Annotated[str | None, "bname"]
 
 HeaderType = TypeVar("HeaderType", bound=tuple[Any, ...])
 
@@ -47,7 +48,7 @@ class HeaderCodec(Generic[HeaderType]):
     def __init__(
         self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None
     ) -> None:
-        """Take a header type; ``keys`` has wire names that are not the field's in camel case."""
+        """Take a header type; ``keys`` has other wire names than those of its fields."""
         self.header_type = header_type
         self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
@@ -116,7 +117,6 @@ class HeaderCodec(Generic[HeaderType]):
             return self._encode_checked(header)
 
     def _encode_checked(self, header: HeaderType) -> dict[str, str]:
-        """Encode any header; errors name the field that is wrong."""
         ext_fields: dict[str, str] = {}
         fields = zip(self._fields, self._writers, header, strict=True)
         for (key, _, needed, default), write, value in fields:
@@ -131,16 +131,26 @@ class HeaderCodec(Generic[HeaderType]):
         return ext_fields
 
 
+def fields_of(header_type: type[Any]) -> dict[str, tuple[str, Any]]:
+    """Return the wire name and the type of each field of a header."""
+    found = {}
+    for name, hint in get_type_hints(header_type, include_extras=True).items():
+        first, *rest = name.split("_")
+        key, kind = first + "".join(word.capitalize() for word in rest), hint
+        if get_origin(hint) is Annotated and isinstance(hint.__metadata__[-1], str):
+            *others, key = hint.__metadata__
+            kind = Annotated[(hint.__origin__, *others)] if others else hint.__origin__
+        found[name] = key, kind
+    return found
+
+
 def _fields_of(header_type: type[Any], keys: Mapping[str, str]) -> tuple[_HeaderField, ...]:
-    hints = get_type_hints(header_type, include_extras=True)
     defaults: Mapping[str, Any] = header_type._field_defaults
     return tuple(
         _HeaderField(
-            keys.get(name) or _camel_case(name),
-            *_KINDS[_without_none(hints[name])],
-            defaults.get(name, _REQUIRED),
+            keys.get(name, key), *_KINDS[_without_none(hint)], defaults.get(name, _REQUIRED)
         )
-        for name in header_type._fields
+        for name, (key, hint) in fields_of(header_type).items()
     )
 
 
@@ -227,11 +237,6 @@ def _is_required_number(field: _HeaderField) -> bool:
     return field.default is _REQUIRED and field.parse in (parse_int32, parse_int64)
 
 
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
 def _without_none(hint: Any) -> Any:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (part for part in get_args(hint) if part is not NoneType)
@@ -249,16 +254,13 @@ def _write_text(value: Any) -> str:
     return value
 
 
-def _write_int32(value: Any) -> str:
-    if not -0x80000000 <= value <= 0x7FFFFFFF:
-        raise ValueError
-    return int.__repr__(value)  # a flag's own str is its name
+def _int_writer(bound: int) -> Callable[[Any], str]:
+    def write(value: Any) -> str:
+        if not -bound <= value < bound:
+            raise ValueError
+        return int.__repr__(value)  # a flag's own str is its name
 
-
-def _write_int64(value: Any) -> str:
-    if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
-        raise ValueError
-    return int.__repr__(value)
+    return write
 
 
 def _write_bool(value: Any) -> str:
@@ -275,7 +277,7 @@ _KINDS: Mapping[Any, tuple[Callable[[str], Any] | None, str]] = {
 }
 _WRITERS: Mapping[Callable[[str], Any] | None, Callable[[Any], str]] = {
     None: _write_text,
-    parse_int32: _write_int32,
-    parse_int64: _write_int64,
+    parse_int32: _int_writer(1 << 31),
+    parse_int64: _int_writer(1 << 63),
     _parse_bool: _write_bool,
 }

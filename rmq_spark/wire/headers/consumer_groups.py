@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from rmq_spark.wire.headers.codec import Int32, Int64
-
-# ---- Headers of consumer groups and of the clients in them.
+from rmq_spark.wire.headers.codec import BrokerName, Int32, Int64
 
 
 class UnregisterClientRequestHeader(NamedTuple):
     """The groups that a client leaves: a producer group, a consumer group, or both."""
 
-    client_id: str
+    client_id: Annotated[str, "clientID"]
     producer_group: str | None = None
     consumer_group: str | None = None
-
-
-UNREGISTER_CLIENT_KEYS = {"client_id": "clientID"}
 
 
 class ConsumerGroupRequestHeader(NamedTuple):
@@ -33,7 +28,7 @@ class QueryConsumerOffsetRequestHeader(NamedTuple):
     topic: str
     queue_id: Int32
     set_zero_if_not_found: bool | None = None
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class UpdateConsumerOffsetRequestHeader(NamedTuple):
@@ -43,7 +38,7 @@ class UpdateConsumerOffsetRequestHeader(NamedTuple):
     topic: str
     queue_id: Int32
     commit_offset: Int64
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class GetMaxOffsetRequestHeader(NamedTuple):
@@ -52,7 +47,7 @@ class GetMaxOffsetRequestHeader(NamedTuple):
     topic: str
     queue_id: Int32
     committed: bool | None = None
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class GetMinOffsetRequestHeader(NamedTuple):
@@ -60,7 +55,7 @@ class GetMinOffsetRequestHeader(NamedTuple):
 
     topic: str
     queue_id: Int32
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class SearchOffsetRequestHeader(NamedTuple):
@@ -70,7 +65,7 @@ class SearchOffsetRequestHeader(NamedTuple):
     queue_id: Int32
     timestamp: Int64
     boundary_type: str | None = None
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class OffsetResponseHeader(NamedTuple):
@@ -84,7 +79,7 @@ class GetEarliestMsgStoretimeRequestHeader(NamedTuple):
 
     topic: str
     queue_id: Int32
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class GetEarliestMsgStoretimeResponseHeader(NamedTuple):

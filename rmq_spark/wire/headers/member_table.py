@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.extensions import ExtensionsHeader
-from rmq_spark.wire.headers import consumer_groups, pull, routes, send, staging
+from rmq_spark.wire.headers import consumer_groups as groups
+from rmq_spark.wire.headers import pull, routes, send, staging
 from rmq_spark.wire.headers.codec import HeaderCodec
 
 
@@ -21,76 +23,65 @@ class Exchange(NamedTuple):
     response: HeaderCodec[Any] | None = None
 
 
-_BNAME = {"broker_name": "bname"}
+@cache
+def _codec_of(header_type: Any) -> HeaderCodec[Any]:
+    return HeaderCodec(header_type)
 
-_send_response = HeaderCodec(send.SendMessageResponseHeader, send.SENT_KEYS)
-_send_v2 = HeaderCodec(send.SendMessageRequestHeader, send.V2_KEYS)
-_pull = HeaderCodec(pull.PullMessageRequestHeader, _BNAME)
-_pull_response = HeaderCodec(pull.PullMessageResponseHeader)
-_offset = HeaderCodec(consumer_groups.OffsetResponseHeader)
-_group = HeaderCodec(consumer_groups.ConsumerGroupRequestHeader)
-_extensions = HeaderCodec(ExtensionsHeader)
-_batch = HeaderCodec(staging.BatchRequestHeader)
 
-MEMBER_HEADERS: Mapping[int, Exchange] = {
+def exchange_table(headers: Mapping[int, tuple[Any, ...]]) -> dict[int, Exchange]:
+    """Return the exchanges by code, given the header of each request, and of its response."""
+    return {
+        code: Exchange(*(None if kind is None else _codec_of(kind) for kind in kinds))
+        for code, kinds in headers.items()
+    }
+
+
+_PULL = (pull.PullMessageRequestHeader, pull.PullMessageResponseHeader)
+_SEND_V2 = Exchange(
+    HeaderCodec(send.SendMessageRequestHeader, send.V2_KEYS),
+    _codec_of(send.SendMessageResponseHeader),
+)
+_OFFSET = groups.OffsetResponseHeader
+
+_TYPES: Mapping[int, tuple[Any, ...]] = {
     # sending
-    RequestCode.SEND_MESSAGE: Exchange(
-        HeaderCodec(send.SendMessageRequestHeader, send.LONG_KEYS), _send_response
-    ),
-    RequestCode.SEND_MESSAGE_V2: Exchange(_send_v2, _send_response),
-    RequestCode.SEND_BATCH_MESSAGE: Exchange(_send_v2, _send_response),
-    RequestCode.END_TRANSACTION: Exchange(HeaderCodec(send.EndTransactionRequestHeader, _BNAME)),
-    RequestCode.CHECK_TRANSACTION_STATE: Exchange(
-        HeaderCodec(send.CheckTransactionStateRequestHeader, _BNAME)
-    ),
-    RequestCode.CONSUMER_SEND_MSG_BACK: Exchange(
-        HeaderCodec(send.ConsumerSendMsgBackRequestHeader, _BNAME)
-    ),
+    RequestCode.SEND_MESSAGE: (send.SendMessageRequestHeader, send.SendMessageResponseHeader),
+    RequestCode.END_TRANSACTION: (send.EndTransactionRequestHeader,),
+    RequestCode.CHECK_TRANSACTION_STATE: (send.CheckTransactionStateRequestHeader,),
+    RequestCode.CONSUMER_SEND_MSG_BACK: (send.ConsumerSendMsgBackRequestHeader,),
     # pulling
-    RequestCode.PULL_MESSAGE: Exchange(_pull, _pull_response),
-    RequestCode.LITE_PULL_MESSAGE: Exchange(_pull, _pull_response),
+    RequestCode.PULL_MESSAGE: _PULL,
+    RequestCode.LITE_PULL_MESSAGE: _PULL,
     # offsets
-    RequestCode.QUERY_CONSUMER_OFFSET: Exchange(
-        HeaderCodec(consumer_groups.QueryConsumerOffsetRequestHeader, _BNAME), _offset
-    ),
-    RequestCode.UPDATE_CONSUMER_OFFSET: Exchange(
-        HeaderCodec(consumer_groups.UpdateConsumerOffsetRequestHeader, _BNAME)
-    ),
-    RequestCode.GET_MAX_OFFSET: Exchange(
-        HeaderCodec(consumer_groups.GetMaxOffsetRequestHeader, _BNAME), _offset
-    ),
-    RequestCode.GET_MIN_OFFSET: Exchange(
-        HeaderCodec(consumer_groups.GetMinOffsetRequestHeader, _BNAME), _offset
-    ),
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Exchange(
-        HeaderCodec(consumer_groups.SearchOffsetRequestHeader, _BNAME), _offset
-    ),
-    RequestCode.GET_EARLIEST_MSG_STORETIME: Exchange(
-        HeaderCodec(consumer_groups.GetEarliestMsgStoretimeRequestHeader, _BNAME),
-        HeaderCodec(consumer_groups.GetEarliestMsgStoretimeResponseHeader),
+    RequestCode.QUERY_CONSUMER_OFFSET: (groups.QueryConsumerOffsetRequestHeader, _OFFSET),
+    RequestCode.UPDATE_CONSUMER_OFFSET: (groups.UpdateConsumerOffsetRequestHeader,),
+    RequestCode.GET_MAX_OFFSET: (groups.GetMaxOffsetRequestHeader, _OFFSET),
+    RequestCode.GET_MIN_OFFSET: (groups.GetMinOffsetRequestHeader, _OFFSET),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: (groups.SearchOffsetRequestHeader, _OFFSET),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: (
+        groups.GetEarliestMsgStoretimeRequestHeader,
+        groups.GetEarliestMsgStoretimeResponseHeader,
     ),
     # groups
-    RequestCode.UNREGISTER_CLIENT: Exchange(
-        HeaderCodec(
-            consumer_groups.UnregisterClientRequestHeader, consumer_groups.UNREGISTER_CLIENT_KEYS
-        )
-    ),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Exchange(_group),
-    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: Exchange(_group),
+    RequestCode.UNREGISTER_CLIENT: (groups.UnregisterClientRequestHeader,),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (groups.ConsumerGroupRequestHeader,),
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: (groups.ConsumerGroupRequestHeader,),
     # routes
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: Exchange(HeaderCodec(routes.GetRouteInfoRequestHeader)),
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: (routes.GetRouteInfoRequestHeader,),
     # ours
-    RequestCode.EXTENSIONS: Exchange(_extensions, _extensions),
-    RequestCode.PULL_CHUNK: Exchange(_pull, _pull_response),
-    RequestCode.PULL_PLACES: Exchange(_pull, _pull_response),
-    RequestCode.APPEND_CHUNK: Exchange(
-        HeaderCodec(send.AppendChunkRequestHeader), HeaderCodec(send.AppendChunkResponseHeader)
-    ),
-    RequestCode.STAGE_CHUNK: Exchange(
-        HeaderCodec(staging.StageChunkRequestHeader), HeaderCodec(staging.StageChunkResponseHeader)
-    ),
-    RequestCode.COMMIT_BATCH: Exchange(_batch),
-    RequestCode.ABORT_BATCH: Exchange(_batch),
-    RequestCode.LAST_BATCH: Exchange(HeaderCodec(staging.LastBatchRequestHeader)),
-    RequestCode.FORGET_SINK: Exchange(HeaderCodec(staging.ForgetSinkRequestHeader)),
+    RequestCode.EXTENSIONS: (ExtensionsHeader, ExtensionsHeader),
+    RequestCode.PULL_CHUNK: _PULL,
+    RequestCode.PULL_PLACES: _PULL,
+    RequestCode.APPEND_CHUNK: (send.AppendChunkRequestHeader, send.AppendChunkResponseHeader),
+    RequestCode.STAGE_CHUNK: (staging.StageChunkRequestHeader, staging.StageChunkResponseHeader),
+    RequestCode.COMMIT_BATCH: (staging.BatchRequestHeader,),
+    RequestCode.ABORT_BATCH: (staging.BatchRequestHeader,),
+    RequestCode.LAST_BATCH: (staging.LastBatchRequestHeader,),
+    RequestCode.FORGET_SINK: (staging.ForgetSinkRequestHeader,),
+}
+
+MEMBER_HEADERS: Mapping[int, Exchange] = {
+    RequestCode.SEND_MESSAGE_V2: _SEND_V2,
+    RequestCode.SEND_BATCH_MESSAGE: _SEND_V2,
+    **exchange_table(_TYPES),
 }

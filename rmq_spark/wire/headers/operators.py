@@ -3,7 +3,7 @@
 Programs that only send or consume do not import them.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from rmq_spark.wire.headers.codec import Int32, Int64
 
@@ -16,12 +16,9 @@ class QueryMessageRequestHeader(NamedTuple):
     max_num: Int32
     begin_timestamp: Int64
     end_timestamp: Int64
-    unique_key_query: bool | None = None
+    unique_key_query: Annotated[bool | None, "_UNIQUE_KEY_QUERY"] = None
     index_type: str | None = None
     last_key: str | None = None
-
-
-QUERY_MESSAGE_KEYS = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
 
 
 class QueryMessageResponseHeader(NamedTuple):
@@ -43,12 +40,9 @@ class QueryConsumeQueueRequestHeader(NamedTuple):
 
     topic: str | None = None
     queue_id: Int32 = 0
-    from_index: Int64 = 0
-    entry_count: Int32 = 0
+    from_index: Annotated[Int64, "index"] = 0
+    entry_count: Annotated[Int32, "count"] = 0
     consumer_group: str | None = None
-
-
-QUERY_CONSUME_QUEUE_KEYS = {"from_index": "index", "entry_count": "count"}
 
 
 class ResumeCheckHalfMessageRequestHeader(NamedTuple):

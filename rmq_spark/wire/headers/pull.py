@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rmq_spark.wire.headers.codec import Int32, Int64
+from rmq_spark.wire.headers.codec import BrokerName, Int32, Int64
 
 
 class PullMessageRequestHeader(NamedTuple):
@@ -22,7 +22,7 @@ class PullMessageRequestHeader(NamedTuple):
     max_msg_bytes: Int32 | None = None
     request_source: Int32 | None = None
     proxy_froward_client_id: str | None = None  # spelt like this on the wire
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class PullMessageResponseHeader(NamedTuple):

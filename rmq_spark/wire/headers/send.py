@@ -1,8 +1,8 @@
 """Send headers: messages and the responses to them, transactions, messages sent back, replies."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from rmq_spark.wire.headers.codec import Int32, Int64
+from rmq_spark.wire.headers.codec import BrokerName, Int32, Int64
 
 
 class SendMessageRequestHeader(NamedTuple):
@@ -21,10 +21,9 @@ class SendMessageRequestHeader(NamedTuple):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     batch: bool = False
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
-LONG_KEYS = {"broker_name": "bname"}
 V2_KEYS = dict(zip(SendMessageRequestHeader._fields, "abcdefghijklmn", strict=True))
 
 
@@ -41,11 +40,8 @@ class SendMessageResponseHeader(NamedTuple):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    msg_region: str | None = None
-    trace_on: bool | None = None
-
-
-SENT_KEYS = {"msg_region": "MSG_REGION", "trace_on": "TRACE_ON"}
+    msg_region: Annotated[str | None, "MSG_REGION"] = None
+    trace_on: Annotated[bool | None, "TRACE_ON"] = None
 
 
 class EndTransactionRequestHeader(NamedTuple):
@@ -59,7 +55,7 @@ class EndTransactionRequestHeader(NamedTuple):
     from_transaction_check: bool = False
     transaction_id: str | None = None
     topic: str | None = None
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class CheckTransactionStateRequestHeader(NamedTuple):
@@ -71,7 +67,7 @@ class CheckTransactionStateRequestHeader(NamedTuple):
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     topic: str | None = None
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class ConsumerSendMsgBackRequestHeader(NamedTuple):
@@ -84,7 +80,7 @@ class ConsumerSendMsgBackRequestHeader(NamedTuple):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
-    broker_name: str | None = None
+    broker_name: BrokerName = None
 
 
 class ReplyMessageRequestHeader(NamedTuple):

@@ -17,7 +17,7 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.errors import RecordError
 from rmq_spark.spark.schemas import columns as spark_schema
-from rmq_spark.wire.chunk.plain_bodies import CodecMissing
+from rmq_spark.wire.chunk.columns import CodecMissing
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]

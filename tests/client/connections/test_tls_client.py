@@ -176,9 +176,7 @@ def test_a_server_with_tls_that_answers_in_it():
         peer.receive()
 
     with FakeServer(story) as server:
-        assert "the other side speaks TLS, and this one does not" in why_not(
-            server, None, ProtocolError
-        )
+        assert "the peer speaks TLS, and this side does not" in why_not(server, None, ProtocolError)
 
 
 def test_half_a_word_in_tls_is_an_end_that_says_what_may_be_wrong():

@@ -23,7 +23,7 @@ from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of
 from rmq_spark.spark.read.record_chunks import UnreadableRecord, pull_chunks

@@ -16,7 +16,7 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.reading import record_batches
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.compression import compress_body
@@ -157,7 +157,7 @@ READS_BOMBS = """
 import resource, sys
 from source_parts import queue_of, schema_of
 from rmq_spark.spark.options.options import read_options
-from rmq_spark.spark.plan.offset_ranges import OffsetRange
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.spark.read.partition_reader import read_range
 

@@ -205,7 +205,7 @@ def test_or_the_query_goes_on_with_what_is_younger_than_what_it_has_read(restore
     query.start()
     query.run()
     assert_read(query, bodies)
-    losses = [record for record in caplog.records if "messages are gone" in record.message]
+    losses = [record for record in caplog.records if "messages are lost" in record.message]
     assert len(losses) == 4  # one for each queue, and not again
     bodies += send(broker, "T", 80)
     query.run()

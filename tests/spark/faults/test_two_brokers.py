@@ -180,7 +180,7 @@ def test_a_broker_that_no_name_server_knows_any_more_is_a_loss(pair):
     said = str(raised.value)
     assert said.startswith(
         f"no name server knows broker {B} any more; they know {A}. If it is down, start it, and "
-        "then this query; if it has another name now"
+        "then this query. If it has a new name"
     )
     queues = [f"queue {number} of {pair.topic} on {B} to offset 2" for number in range(2)]
     assert ", ".join(queues) in said
@@ -222,7 +222,7 @@ def test_or_the_query_goes_on_without_it_for_good_and_asks_for_it_no_more(
         query.stop()
     assert_read(query, bodies)
     assert query.end()["gone"] == [B]
-    assert len(warnings_of(caplog, "messages are gone")) == 1
+    assert len(warnings_of(caplog, "messages are lost")) == 1
     query.options["failOnDataLoss"] = "true"  # it has been told
     query.start()
     query.run()
@@ -268,7 +268,7 @@ def test_a_broker_that_was_renamed_is_not_read_once_more_from_its_first_message(
     query.start()
     with pytest.raises(
         DataLoss,
-        match=rf'say so in option brokerNames, as \{{"{next(iter(renamed))}": "new name"\}}',
+        match=rf'set option brokerNames, as \{{"{next(iter(renamed))}": "new name"\}}',
     ):
         query.run()
     assert_read(query, bodies)

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from python_programs import last_line_of
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, dumps, loads
-from rmq_spark.wire.bodies.references import ObjectMap
+from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, ObjectMap, dumps, loads
 
 json_values = st.recursive(
     st.none()
@@ -138,7 +137,7 @@ def test_what_is_nested_too_deep_is_not_written():
     value = 1
     for _ in range(1000):
         value = [value]
-    with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
+    with pytest.raises(BodyError, match="needed JSON's types"):
         dumps(value)
 
 

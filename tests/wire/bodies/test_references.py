@@ -3,8 +3,7 @@ import json
 import pytest
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, loads
-from rmq_spark.wire.bodies.references import NODES_MAX, ObjectMap
+from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, NODES_MAX, ObjectMap, loads
 
 
 def test_an_object_written_before_is_found_by_its_path():

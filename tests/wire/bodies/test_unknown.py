@@ -7,10 +7,10 @@ from body_classes import CLASSES, values_of
 from hypothesis import given, settings
 
 from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.body_codec import unknown_members
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody
 from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
 from rmq_spark.wire.bodies.stats import TopicStatsTable
-from rmq_spark.wire.bodies.unknown_members import unknown_members
 
 
 @pytest.mark.parametrize("body_type", CLASSES.values(), ids=CLASSES)

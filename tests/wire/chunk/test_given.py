@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk.input_columns import (
+from rmq_spark.wire.chunk.encode import (
     InputColumns,
     concatenate_rows,
     property_strings,

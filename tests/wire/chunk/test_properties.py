@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -5,39 +7,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import properties, property_names, ragged_properties, some_text
 
-from rmq_spark.wire.chunk.properties import MAP_TYPE, PropertyColumns, PropertyScan, lengths_of_maps
+from rmq_spark.wire.chunk import properties as chunk_properties
+from rmq_spark.wire.chunk.properties import MAP_TYPE, PropertyColumns, lengths_of_maps
 from rmq_spark.wire.properties import decode_properties, encode_properties
 
 ragged_texts = ragged_properties | st.text("ab\x01\x02\u00e9", max_size=12)
 names = property_names | some_text | st.text("ab\x01\x02\u00e9", min_size=1, max_size=4)
 
 
-both = pytest.mark.parametrize("kind", [PropertyColumns, PropertyScan])
-"""By columns, and by a scan of all bytes, which says the same."""
+both = pytest.mark.parametrize("long_bytes", [chunk_properties.LONG_BYTES, -1])
+"""Piece by piece, and from the maps of long strings, which says the same."""
 
 
-def columns_of(kind, texts):
+def values_of(long_bytes, texts, name):
+    with mock.patch.object(chunk_properties, "LONG_BYTES", long_bytes):
+        return columns_of(texts).values(name).to_pylist()
+
+
+def columns_of(texts):
     """The strings as a chunk has them: each behind its length."""
     encoded = [text.encode() for text in texts]
     lengths = np.array([len(text) for text in encoded], np.int64)
     data = b"".join(len(text).to_bytes(2, "big") + text for text in encoded)
     starts = np.cumsum(lengths + 2) - lengths
-    return kind(pa.py_buffer(data), starts, lengths)
+    return PropertyColumns(pa.py_buffer(data), starts, lengths)
 
 
 @both
 @given(st.lists(properties.map(encode_properties) | ragged_texts, max_size=5), st.data())
-def test_a_value_is_found_by_any_name(kind, texts, data):
+def test_a_value_is_found_by_any_name(long_bytes, texts, data):
     maps = [decode_properties(text) for text in texts]
     known = [name for each in maps for name in each]
     name = data.draw(st.sampled_from(known) | names if known else names)
-    assert columns_of(kind, texts).values(name).to_pylist() == [each.get(name) for each in maps]
+    assert values_of(long_bytes, texts, name) == [each.get(name) for each in maps]
 
 
-@both
 @given(st.lists(ragged_texts, max_size=5))
-def test_maps_hold_what_one_string_says(kind, texts):
-    assert [dict(each) for each in columns_of(kind, texts).maps().to_pylist()] == list(
+def test_maps_hold_what_one_string_says(texts):
+    assert [dict(each) for each in columns_of(texts).maps().to_pylist()] == list(
         map(decode_properties, texts)
     )
 
@@ -45,7 +52,7 @@ def test_maps_hold_what_one_string_says(kind, texts):
 @both
 @pytest.mark.parametrize("name", ["a", "ab", "abc", "abcd", "\u00e9"])
 @pytest.mark.parametrize("end", ["", "\x02"])
-def test_short_names_are_found_up_to_the_end_of_the_chunk(kind, name, end):
+def test_short_names_are_found_up_to_the_end_of_the_chunk(long_bytes, name, end):
     texts = [
         f"{name}\x01{end}",
         f"x{name}\x011\x02",
@@ -55,16 +62,13 @@ def test_short_names_are_found_up_to_the_end_of_the_chunk(kind, name, end):
     ]
     for count in range(len(texts) + 1):
         expected = [None, None, "1", None, "2"][:count]
-        assert columns_of(kind, texts[:count]).values(name).to_pylist() == expected
+        assert values_of(long_bytes, texts[:count], name) == expected
 
 
 @both
 @pytest.mark.parametrize("name", ["a\x01b", "a\x02b", "\x01", "\x02"])
-def test_what_cannot_be_a_name_has_no_value(kind, name):
-    assert columns_of(kind, [f"{name}\x01v\x02", "a\x01b\x01c"]).values(name).to_pylist() == [
-        None,
-        None,
-    ]
+def test_what_cannot_be_a_name_has_no_value(long_bytes, name):
+    assert values_of(long_bytes, [f"{name}\x01v\x02", "a\x01b\x01c"], name) == [None, None]
 
 
 @given(st.lists(st.none() | properties, max_size=5), st.integers(0, 5))

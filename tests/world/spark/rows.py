@@ -33,8 +33,8 @@ _LEFT_OUT = re.compile(
     r"the message at offset (\d+) of queue (\d+) of (\S+) on ([\w-]+) "
     r"cannot be read, it is left out"
 )
-_TAKEN_FOR_GONE = "cannot be read, and is taken for one that is not there"
-_PASSED_OVER = "messages are gone, and are passed over"
+_TAKEN_FOR_GONE = "cannot be read, and counts as missing"
+_PASSED_OVER = "messages are lost, continuing without them"
 _REFUSED = "option assign: topic"
 _READ_AGAIN = "all are read"
 _ALL = 1_000_000
