@@ -43,7 +43,7 @@ from ..log.recovery import next_record_after
 from ..queues.consume_queue import ConsumeQueue, first_physical_offset, last_physical_offset
 from ..queues.queue_table import QueueTable
 from ..records.fields import read_fields
-from ..records.integrity import RecordCheck, limit_records, limit_to_valid
+from ..records.integrity import RecordCheck
 from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWrites, UnindexedRuns
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
@@ -316,16 +316,26 @@ class ReputMessageService:
         if many is not None:
             self._dispatch_chunk(many.chunk, start, many.end_offset)
             return
-        data, sizes, next_offset = self._next_records(start, confirmed)
-        if len(sizes) <= FEW or not bulk_tools.are_loaded():
-            sizes, next_offset = limit_records(sizes, ONE_BY_ONE_MAX, start, next_offset)
-            good, _ = self._check.check_one_by_one(data, sizes, start)
-            sizes, next_offset = limit_to_valid(sizes, good, start, next_offset)
+        self._dispatch_read(start, confirmed)
+
+    def _dispatch_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """Dispatch what lies between two places of the log, or the first of it."""
+        data, sizes, next_offset = self._next_records(start, end)
+        are_few = len(sizes) <= FEW or not bulk_tools.are_loaded()
+        if are_few:
+            good, _ = self._check.check_one_by_one(data, sizes[:ONE_BY_ONE_MAX], start)
+        else:
+            good, _ = self._check.check_columns(data, sizes, start)
+        if sizes and not good:
+            needed = "a whole record in its place"
+            raise RecordError("log", at=start, needed=needed, found=sizes[0])
+        if good < len(sizes):
+            sizes = sizes[:good]
+            next_offset = start + sum(sizes)
+        if are_few:
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
-            return
-        good, _ = self._check.check_columns(data, sizes, start)
-        sizes, next_offset = limit_to_valid(sizes, good, start, next_offset)
-        self._dispatch_chunk(_chunk(data, sizes), start, next_offset)
+        else:
+            self._dispatch_chunk(_chunk(data, sizes), start, next_offset)
 
     def _dispatch_chunk(
         self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
@@ -459,7 +469,9 @@ class ReputMessageService:
         data, sizes, next_offset = self._next_records(start, limit, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
         if len(sizes) <= min(FEW, few) or not bulk_tools.are_loaded():
-            sizes, next_offset = limit_records(sizes, max(few, 1), start, next_offset)
+            if len(sizes) > few:
+                sizes = sizes[: max(few, 1)]
+                next_offset = start + sum(sizes)
             return hash_records(data, sizes, start), next_offset
         many = KeyedChunk(_chunk(data, sizes), start)
         return many.next_keys(_READ_KEYS_MAX), many.start_offset

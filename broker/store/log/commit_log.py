@@ -146,11 +146,6 @@ class CommitLog:
         return PhysicalOffset(self.files.first_offset)
 
     @property
-    def last_timestamp(self) -> int:
-        """The time at which the last message was stored, in milliseconds."""
-        return self.timeline.last_ms
-
-    @property
     def clock_behind_ms(self) -> int:
         """Milliseconds by which the clock is behind the last message, whose time new ones get."""
         return max(self.timeline.last_ms - self._now_ms(), 0)

@@ -187,7 +187,7 @@ class Cleaner:
         usage = self._disk.usage(self.config.store_path_root_dir)
         now_ms = self._now_ms()
         in_the_end = self._pending_free_space.update(usage, self._log.written_offset, now_ms)
-        expiry = retention.expiry(now_ms, self._log.last_timestamp, in_the_end)
+        expiry = retention.expiry(now_ms, self._log.timeline.last_ms, in_the_end)
         if expiry.until > max(self._log.min_offset, checkpointing.saved_offset):
             self._save_checkpoint()
         begin = self._log.min_offset

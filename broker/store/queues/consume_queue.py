@@ -367,10 +367,6 @@ class ConsumeQueue:
         """Continue with the same files in another directory."""
         self._files.set_directory(directory)
 
-    def flush(self) -> None:
-        """Return when all entries are on the disk."""
-        self._files.flush()
-
     def close(self) -> None:
         """Close the files, without a flush."""
         self._files.close()

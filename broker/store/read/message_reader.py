@@ -55,12 +55,12 @@ from ..results import (
 )
 from .entry_selection import (
     FEW,
+    EntrySelection,
     GetLimits,
     MessageFilter,
     SelectedEntries,
     select_all,
     select_few,
-    select_many,
 )
 
 if TYPE_CHECKING:
@@ -398,7 +398,9 @@ class MessageReader:
                 pieces = _pieces(queue, queue_offset, count, entries, entry_check)
                 queue_offsets = range(queue_offset, queue_offset + count)
                 chunk = partial(self._chunk, queue, owner, queue_offsets)
-                picked = select_many(pieces, limits, log_min_offset, message_filter, chunk)
+                picked = EntrySelection(limits, log_min_offset, message_filter, chunk).select(
+                    pieces
+                )
         return picked
 
     def _records(
