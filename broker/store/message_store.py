@@ -217,16 +217,9 @@ class MessageStore:
             self._wake()
         return self._appender.results()
 
-    def put_uniform(
-        self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
-    ) -> tuple[PutMessageResult, list[int]]:
-        """Append messages that differ in flag, body and properties; return their sizes, too."""
-        result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
-        return self._wake_after_append(result), sizes
-
-    def put_fixed_size(self, batch: FixedSizeBatch) -> PutMessageResult:
-        """Append the messages of a batch that are all of one shape, all or none."""
-        return self._wake_after_append(self._appender.put_fixed_size(batch))
+    def put_batch(self, batch: RecordRun | FixedSizeBatch) -> PutMessageResult:
+        """Append the messages of a batch of one queue, all or none."""
+        return self._wake_after_append(self._appender.put_batch(batch))
 
     def put_large(
         self,

@@ -68,6 +68,16 @@ class RecentRun(NamedTuple):
         """The log offset where the run begins."""
         return self.records[0].physical_offset
 
+    @property
+    def queue_offset(self) -> QueueOffset:
+        """The offset of the first record in its queue."""
+        return self.records[0].queue_offset
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return len(self.records)
+
 
 class FixedSizeRun(NamedTuple):
     """Contiguous records of one queue and one size that were stored at the same time."""
