@@ -116,9 +116,9 @@ def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult
 
 def crash(store: MessageStore) -> None:
     """Close everything without a flush, as a kill does."""
-    flushed_offset = store._flusher._flushed_offset
-    store._flusher._flush = lambda: flushed_offset
-    store._flusher.stop()
+    flushed_offset = store.flusher._flushed_offset
+    store.flusher._flush = lambda: flushed_offset
+    store.flusher.stop()
     store._log.close()
     store._queues.close()
     store._lock.release()

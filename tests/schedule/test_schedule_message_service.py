@@ -529,7 +529,7 @@ def test_if_the_log_cannot_be_flushed_nothing_is_saved(broker):
     broker.delay("x", 1)
     broker.wait(1_001)
     broker.deliver_all()
-    broker.store._flusher.stop()
+    broker.store.flusher.stop()
     broker.delay("y", 1)
     broker.wait(1_001)
     broker.deliver_all()

@@ -460,7 +460,7 @@ def test_full_disk_keeps_young_files_and_refuses_sends_without_clean_file_forcib
 
 def reports_of(store):
     reports = []
-    store.set_deletion_listener(reports.append)
+    store.cleaner.on_deleted = reports.append
     return reports
 
 
