@@ -220,7 +220,7 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
     async def story(broker):
         offsets, housekeeping = broker.controller.tables.offsets, broker.controller.housekeeping
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(offsets._table.table, "_path", tmp_path / "gone" / "x")
+            meanwhile.setattr(offsets._table.table, "path", tmp_path / "gone" / "x")
             offsets.commit("G", "T", 0, 5)
             broker.move(300)
             await broker.until(lambda: "offsets of groups are not saved" in caplog.text)
