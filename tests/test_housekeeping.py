@@ -245,7 +245,7 @@ def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_o
             await broker.until(lambda: not housekeeping._pending_jobs)
         in_the_way.rmdir()
         broker.move(1)
-        await broker.until(lambda: "it is over that configurations are not saved" in caplog.text)
+        await broker.until(lambda: "resolved: configurations are not saved" in caplog.text)
         assert not tables.has_changed_configurations
 
     tell(story, tmp_path)
@@ -500,7 +500,7 @@ def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
             broker.move(1)
             await broker.until(lambda: errors)
         broker.move(1)
-        await broker.until(lambda: "it is over that it is not done" in caplog.text)
+        await broker.until(lambda: "resolved: it is not done" in caplog.text)
         assert [str(error) for error in errors] == ["can't start new thread"]
         assert housekeeping._pending_jobs == 0
 

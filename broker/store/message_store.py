@@ -94,7 +94,7 @@ class MessageStore:
         self._closing_reason: str | None = None
         self._checkpoint_degradation = Degradation("no checkpoint is taken")
         self._start_degradation = Degradation(
-            "what the start has found is not made good, so that nothing is taken"
+            "repairs of the start are not finished, and messages are refused"
         )
         root = config.store_path_root_dir
         below = make_root(disk, root, WRITTEN_DIRECTORIES)
@@ -497,7 +497,7 @@ class MessageStore:
     def _fail(self, failure: StoreError, *, is_logged: bool = False) -> None:
         """Take nothing more. The first failure is the one to know of, unless it ``is_logged``."""
         if self._failure is None and not is_logged:
-            _log.error("nothing is taken any more, until a restart: %s", failure)
+            _log.error("the store accepts no messages until a restart: %s", failure)
         self._failure = self._failure or str(failure)
 
     def stop_accepting(self, reason: str) -> None:

@@ -310,7 +310,7 @@ def test_a_level_that_cannot_be_read_holds_up_no_other_and_is_said_once(broker, 
     broker.wait(RETRY_MS)
     broker.deliver_all()
     assert sorted(bodies(broker.store)) == ["of level 1", "of level 2"]
-    assert "it is over that messages of delay level 1 are not delivered" in caplog.messages
+    assert "resolved: messages of delay level 1 are not delivered" in caplog.messages
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])

@@ -194,7 +194,7 @@ def test_a_chunk_must_be_of_one_queue_and_of_whole_messages(store):
     for name in ("DELAY", "TIMER_DELAY_MS"):
         properties = pa.array([[], [(name, "3")]], pa.map_(pa.string(), pa.string()))
         refusal = store.put_chunk(*chunk_of(["a", "b"], properties=properties))
-        assert f"to be delivered later (property {name}) cannot come in a chunk" in refusal.remark
+        assert f"a chunk cannot contain delayed messages (property {name})" in refusal.remark
     assert "empty" in store.put_chunk(b"", []).remark
     assert "is over" in store.put_chunk(*chunk_of(["x" * LOG_FILE_BYTES])).remark
     assert store.state().written_offset == 0

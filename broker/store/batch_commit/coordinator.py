@@ -154,7 +154,7 @@ class StagedBatches:
         """The durations for which commits have held up messages of others."""
         self._clock = clock
         self._suspended_since = 0.0
-        self.degradation = Degradation("a batch is neither committed nor given up")
+        self.degradation = Degradation("a batch can be neither committed nor rolled back")
         self._is_rolling_back = False
 
     def rolled_back_offsets(
@@ -379,13 +379,14 @@ class StagedBatches:
                 admit(rows.queue)
                 result = self._chunk_appender.put_checked(rows)
                 if result.status is not PutMessageStatus.PUT_OK:
-                    raise StoreError(result.remark or "messages are not taken")
+                    raise StoreError(result.remark or "the store accepts no messages")
                 copied.append(_CopiedRows(span_of(rows, result), result.physical_offset))
                 end_offset = result.end_offset
                 self._wake()  # so that what becomes of the rows is worked out while others wait
                 if result.message_count < rows.rows:
                     raise TransientFailure(
-                        f"only {result.message_count} of {rows.rows} messages had room"
+                        f"only {result.message_count} of {rows.rows} messages fit into the commit "
+                        "log"
                     )
             yield None
         if copied:
@@ -445,7 +446,7 @@ class StagedBatches:
             except Exception as error:  # noqa: PERF203  # each attempt may fail
                 if not is_retryable(error):
                     self.degradation.clear()
-                    failure = StoreFailed("a batch is neither committed nor given up", error)
+                    failure = StoreFailed("a batch can be neither committed nor rolled back", error)
                     self._fail(failure)
                     raise failure from error
                 self.degradation.begin(error)

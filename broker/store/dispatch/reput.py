@@ -83,9 +83,9 @@ class RecreatedTopics:
         if topic not in self.topics:
             self.topics.add(topic)
             _log.warning(
-                "%s was deleted and made again, which the manifest does not say: all messages of "
-                "the new topic are served, and those of the old one are hidden where they are in "
-                "its way",
+                "%s was deleted and recreated, which the manifest does not record: all messages "
+                "of the new topic are served, and those of the old one are hidden where their "
+                "offsets overlap",
                 topic,
             )
         self._dispatcher.note_deleted(topic, known_end)
@@ -421,7 +421,7 @@ class ReputMessageService:
             if self._listener is not None:
                 self._listener.arriving(topic, queue_id, max_offset, tags_codes)
         except Exception:  # noqa: BLE001  # whatever it is, the other queues have to be told of
-            _log.exception("telling of new messages in queue %d of %s failed", queue_id, topic)
+            _log.exception("notifying of new messages in queue %d of %s failed", queue_id, topic)
 
     def _catch_up_index(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
         if self._index is None:
@@ -493,7 +493,7 @@ class ReputMessageService:
         found = next_record_after(self._log.files, place + 1, place, self._log.sealed_from)
         hole = place, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
-        _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
+        _log.error("the commit log is damaged from %d to %d, which is skipped: %s", *hole, error)
 
     def _next_records(
         self, start: PhysicalOffset, end: PhysicalOffset, count_max: int | None = None
@@ -514,7 +514,7 @@ class ReputMessageService:
         except UnreadableFile as error:
             if start >= self._recovered_end or is_resource_shortage(error):
                 raise  # it is there, or is looked for again: nothing is passed over
-            needed, found = "a record that the disk gives", Verbatim(error)
+            needed, found = "a record that the disk returns", Verbatim(error)
             raise _UnreadableRecord("log", at=start, needed=needed, found=found) from error
         if sizes:
             return data, sizes, start + sum(sizes)
@@ -534,7 +534,7 @@ class ReputSupervisor:
     def __init__(self, reput: ReputMessageService, fail: Callable[[StoreError], object]) -> None:
         self._reput = reput
         self._fail = fail
-        self.degradation = Degradation("messages are not carried to their consume queues")
+        self.degradation = Degradation("messages are not dispatched to their consume queues")
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Dispatch what is confirmed; return False if ``should_stop`` ended it early."""
@@ -548,7 +548,7 @@ class ReputSupervisor:
             if isinstance(error, (OSError, StoreError, RecordError)):
                 self._fail(StoreFailed("writing a consume queue or the index failed", error))
             else:
-                failed = "carrying messages to their consume queues failed"
+                failed = "dispatching messages to their consume queues failed"
                 _log.exception(failed)
                 self._fail(StoreFailed(f"{failed}: {error!r}"))
         if not self._reput.is_stopped:  # else nobody has tried what was hindered

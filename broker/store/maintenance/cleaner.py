@@ -76,7 +76,7 @@ class PendingFreeSpace:
         if self._bytes and not 0 <= now_ms - self._deleted_ms < _FREE_SPACE_DELAY_MAX_MS:
             if self._bytes > self._deleted_bytes // 2:
                 _log.warning(
-                    "deleting %d bytes of the commit log has freed %d: a snapshot or another "
+                    "deleting %d bytes of the commit log freed only %d: a snapshot or another "
                     "program holds the deleted files, or others have filled the disk",
                     self._deleted_bytes,
                     self._deleted_bytes - self._bytes,
@@ -243,7 +243,7 @@ class Cleaner:
         if is_full and not self._is_full:
             _log.warning("messages are refused: %s (diskSpaceWarningLevelRatio)", why)
         elif self._is_full and not is_full:
-            _log.warning("messages are taken again: the disk is %s full", f"{used:.0%}")
+            _log.warning("messages are accepted again: the disk is %s full", f"{used:.0%}")
         self._is_full = is_full
         self._set_refusal(why if is_full else None)
 

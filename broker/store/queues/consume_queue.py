@@ -405,8 +405,8 @@ class ConsumeQueue:
             or (np.diff(places) <= 0).any()
         ):
             raise UnreadableFile(
-                f"entries of {self.directory} from {start} to {found} are damaged: nothing of that "
-                "queue expires. To have it made again, stop the broker, delete that directory, and "
+                f"entries of {self.directory} from {start} to {found} are damaged: nothing of "
+                "that queue expires. To rebuild it, stop the broker, delete that directory, and "
                 "start the broker"
             )
         return found
