@@ -514,7 +514,7 @@ def test_a_disk_that_is_really_full_is_served_from_and_takes_messages_when_there
         answer = answer_to_one_more(broker)
         assert (answer.code, "the disk is 100% full" in answer.remark) == (14, True)
         broker.as_it_sees(filler).unlink()
-        wait_until(lambda: any("messages are taken again" in line for line in broker.log()))
+        wait_until(lambda: any("messages are accepted again" in line for line in broker.log()))
         taken = asyncio.run(sent_until_it_is_full(broker))
         assert taken
         broker.as_it_sees(store / "room").unlink()

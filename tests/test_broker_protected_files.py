@@ -107,7 +107,7 @@ def test_what_is_protected_from_changes_hinders_and_all_is_there(
     taken, said = live_on(store.parent)
     attributes(f"-{attribute}", [store / place])
     assert taken
-    assert any("(lsattr)" in line and str(store / place) in line for line in said)
+    assert any("(see lsattr)" in line and str(store / place) in line for line in said)
     assert [line for line in said if "Traceback" in line or "resolved: " in line] == []
     assert served(store.parent) == (BEFORE + taken, [])
 

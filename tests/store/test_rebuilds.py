@@ -245,7 +245,7 @@ report = service_manager.StartProgress.__call__
 
 def signalled(watch, doing, *numbers):
     global left
-    if "again" in doing:
+    if "rebuilds" in doing:
         left -= 1
         if not left:
             os.kill(os.getpid(), number)
