@@ -179,7 +179,7 @@ class BrokerController:
             lambda: self.schedule.offsets().offset_table,
             self._now_ms,
         )
-        self.store.set_deletion_listener(self._report_deletion)
+        self.store.cleaner.on_deleted = self._report_deletion
         self.housekeeping = Housekeeping(
             loop=self._loop,
             scheduler=self.scheduler,
@@ -283,7 +283,7 @@ class BrokerController:
         reload = plan_reload(self._config, config)
         self._config = self.processors.admin.config = taken = reload.config
         self.server.limits = taken.server
-        self.store.update_retention(taken.store)
+        self.store.cleaner.config = taken.store
         tables = self.tables
         tables.topics.max_topics, tables.topics.max_queues = taken.max_topics, taken.max_queues
         tables.groups.max_groups = taken.max_groups

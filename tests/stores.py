@@ -15,7 +15,12 @@ from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 from rmq_spark.wire.record_checksum import with_empty_checksum
 from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
-from rocketpoll.broker.store.append.record_encoding import RecordTemplate, UniformParts, draft_of
+from rocketpoll.broker.store.append.record_encoding import (
+    RecordRun,
+    RecordTemplate,
+    UniformParts,
+    draft_of,
+)
 from rocketpoll.broker.store.bulk import lazy_numpy as np
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.errors import UnreadableFile
@@ -105,15 +110,15 @@ def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult
         [draft.body for draft in drafts],
         [draft.properties for draft in drafts],
     )
-    result, _ = store.put_uniform(RecordTemplate(drafts[0]), parts, drafts[0].born_timestamp)
-    return result
+    template = RecordTemplate(drafts[0])
+    return store.put_batch(RecordRun.uniform(template, parts, drafts[0].born_timestamp))
 
 
 def crash(store: MessageStore) -> None:
     """Close everything without a flush, as a kill does."""
-    flushed_offset = store._flusher._flushed_offset
-    store._flusher._flush = lambda: flushed_offset
-    store._flusher.stop()
+    flushed_offset = store.flusher._flushed_offset
+    store.flusher._flush = lambda: flushed_offset
+    store.flusher.stop()
     store._log.close()
     store._queues.close()
     store._lock.release()

@@ -311,7 +311,7 @@ def test_what_a_newer_release_has_written_is_served_and_what_goes_with_the_next_
     assert found == SENT
     told = [line for line in said if "has members that this release does not know" in line]
     assert [table for table in tables if not any(f"{table} has" in line for line in told)] == []
-    assert all("'shade'. They are left out when it is saved again" in line for line in told)
+    assert all("'shade'. The next save drops them" in line for line in told)
     assert len(told) == len(said) == len(tables) >= 5
 
 
@@ -514,7 +514,7 @@ def test_a_disk_that_is_really_full_is_served_from_and_takes_messages_when_there
         answer = answer_to_one_more(broker)
         assert (answer.code, "the disk is 100% full" in answer.remark) == (14, True)
         broker.as_it_sees(filler).unlink()
-        wait_until(lambda: any("messages are taken again" in line for line in broker.log()))
+        wait_until(lambda: any("messages are accepted again" in line for line in broker.log()))
         taken = asyncio.run(sent_until_it_is_full(broker))
         assert taken
         broker.as_it_sees(store / "room").unlink()

@@ -125,11 +125,13 @@ def test_messages_come_to_their_queues_by_themselves_when_the_disk_has_room_agai
 
     tell(story, tmp_path, disk)
     said = [
-        each.message for each in caplog.records if "carried to their consume queues" in each.message
+        each.message
+        for each in caplog.records
+        if "dispatched to their consume queues" in each.message
     ]
     assert [each.partition(":")[0] for each in said] == [
-        "messages are not carried to their consume queues",
-        "it is over that messages are not carried to their consume queues",
+        "messages are not dispatched to their consume queues, retrying",
+        "resolved",
     ]
 
 

@@ -101,7 +101,7 @@ def live_three_times(tmp_path, by):
 
 
 SAID = {
-    "inodes change": "has another number for a file at each look",
+    "inodes change": "reports a different number for a file each time",
     "directories are not flushed": "flushes no directories",
 }
 
@@ -152,7 +152,7 @@ def test_a_disk_that_keeps_no_locks_is_refused_with_the_reason(disk):
         f"storePathRootDir={disk[1]}", "listenPort=0", by=fuse("no locks", *disk)
     )
     assert code == 1
-    assert "the file system keeps no locks, to keep a second broker out" in said
+    assert "the file system does not support the lock that keeps a second broker out" in said
     assert str(disk[1] / "lock") in said
 
 

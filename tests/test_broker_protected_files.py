@@ -107,8 +107,8 @@ def test_what_is_protected_from_changes_hinders_and_all_is_there(
     taken, said = live_on(store.parent)
     attributes(f"-{attribute}", [store / place])
     assert taken
-    assert any("(lsattr)" in line and str(store / place) in line for line in said)
-    assert [line for line in said if "Traceback" in line or "it is over" in line] == []
+    assert any("(see lsattr)" in line and str(store / place) in line for line in said)
+    assert [line for line in said if "Traceback" in line or "resolved: " in line] == []
     assert served(store.parent) == (BEFORE + taken, [])
 
 
@@ -133,7 +133,7 @@ def test_a_queue_that_may_not_be_opened_is_named_and_not_taken_for_damaged(store
         said = broker.log()
     assert f"{store / FIRST_QUEUE} cannot be read: Permission denied" in said[0]
     assert "are not compared with the log" in said[0]
-    assert not any("damaged" in line or "it is over" in line for line in said)
+    assert not any("damaged" in line or "resolved: " in line for line in said)
     (store / FIRST_QUEUE).chmod(0o600)
     assert served(store.parent) == (BEFORE + taken, [])
 

@@ -186,7 +186,7 @@ def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(
             assert told(broker, all_from_where_the_group_is) == new
             assert broker.stop() == 0
             lines = broker.log()
-        assert sum("T was deleted and made again" in line for line in lines) == said
+        assert sum("T was deleted and recreated" in line for line in lines) == said
     assert lines == []
 
 

@@ -153,7 +153,7 @@ def test_a_broker_that_cannot_know_that_a_batch_is_committed_does_not_roll_it_ba
     journal.write_bytes(data)
     code, _, told = run_broker(*(f"{name}={value}" for name, value in settings.items()))
     assert (code, told.count("Traceback")) == (1, 0)
-    assert f"{journal} does not tell which batches are committed" in told
+    assert f"{journal} does not say which batches are committed" in told
     for path in journal.parent.glob("stagedBatches.*"):
         path.unlink()
     with BrokerProcess(tmp_path, flushDiskType="SYNC_FLUSH") as broker:
@@ -263,5 +263,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_disk_that_takes_no_end_of_a_batch(t
     caplog.set_level(logging.WARNING)
     run(whole())
     hindered, rolled_back = lines_of(caplog)
-    assert "a batch is neither committed nor given up: the disk is full" in hindered
-    assert "batch 0 of sink sink was being committed when the broker ended" in rolled_back
+    assert (
+        "a batch can be neither committed nor rolled back, retrying: the disk is full" in hindered
+    )
+    assert "the broker stopped while batch 0 of sink sink was being committed" in rolled_back

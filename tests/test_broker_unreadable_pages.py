@@ -239,7 +239,7 @@ def test_a_queue_that_no_start_looks_at_is_made_again_as_its_error_advises(fille
     said = {answer.remark for answer in answers if answer.code}
     assert len(said) == 10
     directory = (filled / "store" / QUEUE_FILE).parent
-    advised = f"To have the queue made again, stop the broker, delete {directory}, and start"
+    advised = f"To rebuild the queue, stop the broker, delete {directory}, and start"
     assert all(QUEUE_FILE in each and advised in each for each in said)
     shutil.rmtree(directory)
     assert life(filled, Broker.found, checkWholeLogBytes="0")[0] == SENT

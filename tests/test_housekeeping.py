@@ -245,7 +245,7 @@ def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_o
             await broker.until(lambda: not housekeeping._pending_jobs)
         in_the_way.rmdir()
         broker.move(1)
-        await broker.until(lambda: "it is over that configurations are not saved" in caplog.text)
+        await broker.until(lambda: "resolved: configurations are not saved" in caplog.text)
         assert not tables.has_changed_configurations
 
     tell(story, tmp_path)
@@ -430,7 +430,10 @@ def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once
         for _ in range(3):
             broker.move(5)
             await broker.until(
-                lambda: "offsets of groups are not saved: a flush takes longer" in caplog.text
+                lambda: (
+                    "offsets of groups are not saved, retrying: the disk takes longer"
+                    in caplog.text
+                )
             )
         assert not saved(tmp_path, "consumerOffset.json", "offsetTable")
         disk.let_go()
@@ -500,7 +503,7 @@ def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
             broker.move(1)
             await broker.until(lambda: errors)
         broker.move(1)
-        await broker.until(lambda: "it is over that it is not done" in caplog.text)
+        await broker.until(lambda: "resolved: it is not done" in caplog.text)
         assert [str(error) for error in errors] == ["can't start new thread"]
         assert housekeeping._pending_jobs == 0
 
@@ -511,7 +514,7 @@ def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
         pass
 
     tell(story, tmp_path)
-    assert caplog.text.count("it is not done: no thread can be started") == 1
+    assert caplog.text.count("it is not done, retrying: no thread can be started") == 1
 
 
 def test_a_broker_that_serves_starts_no_thread_for_what_it_saves(tmp_path, monkeypatch):

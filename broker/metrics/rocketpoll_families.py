@@ -96,7 +96,7 @@ class OwnFamilies:
             (
                 "flush",
                 "Time of each flush of the commit log.",
-                self._sources.broker.store.flush_durations,
+                self._sources.broker.store.flusher.durations,
             ),
             (
                 "reput",

@@ -260,7 +260,7 @@ class Housekeeping:
         for workers in self._pools:
             workers.fail_stuck_jobs()
         bulk_tools.check_loading()
-        self._store.ensure_flusher_running()
+        self._store.flusher.ensure_running()
 
     def retry_now(self) -> None:
         """Retry now what a shortage has delayed that is known to be over, not a second later."""

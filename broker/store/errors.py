@@ -155,13 +155,16 @@ def describe_error(error: BaseException) -> str:
     if number == errno.EROFS:
         return f"the disk is read-only: {error}"
     if number == errno.EFBIG:
-        return f"the broker may not write as far into a file (ulimit -f): {error}"
+        return f"the file would exceed the file size limit of the broker (ulimit -f): {error}"
     if number == errno.EPERM:
-        return f"it is not permitted, perhaps by an attribute of the file (lsattr): {error}"
+        return (
+            "the operation is not permitted, perhaps because of a file attribute (see lsattr): "
+            f"{error}"
+        )
     if number == errno.ENOMEM:
         return f"the machine is short of memory: {error}"
     if isinstance(error, MemoryError):
-        return f"the machine is short of memory: {str(error) or 'a request for some was refused'}"
+        return f"the machine is short of memory: {str(error) or 'an allocation failed'}"
     if isinstance(error, ImportError):
         return f"a library cannot be loaded: {error}"
     return f"no thread can be started: {error}" if _is_thread_shortage(error) else str(error)
@@ -186,13 +189,13 @@ class Degradation:
         is_new = self.text is None
         self.text = f"{self._what}: {why}"
         if is_new:
-            _log_warning("%s: %s; it is tried again", self._what, why)
+            _log_warning("%s, retrying: %s", self._what, why)
 
     def end(self) -> None:
         """Note that nothing fails, or not any more."""
         if self.text is not None:
             self.text = None
-            _log_warning("it is over that %s", self._what)
+            _log_warning("resolved: %s", self._what)
 
     def clear(self) -> None:
         """Forget the failure, because nothing retries it any more."""

@@ -16,7 +16,6 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, decode_record
 
-from ..common.histogram import Histogram
 from .append.chunk_appender import Admit, ChunkAppender, Sizes, run_steps
 from .append.message_appender import MessageAppender
 from .append.record_encoding import (
@@ -51,7 +50,6 @@ from .read.entry_selection import DEFAULT_LIMITS, GetLimits, MessageFilter
 from .read.message_reader import MessageReader, OffsetsOnlyPredicate
 from .read.time_lookup import KeyQuery, TimeLookup
 from .results import (
-    DeletedFiles,
     GetMessageResult,
     PhysicalOffset,
     PutMessageResult,
@@ -96,7 +94,7 @@ class MessageStore:
         self._closing_reason: str | None = None
         self._checkpoint_degradation = Degradation("no checkpoint is taken")
         self._start_degradation = Degradation(
-            "what the start has found is not made good, so that nothing is taken"
+            "repairs of the start are not finished, and messages are refused"
         )
         root = config.store_path_root_dir
         below = make_root(disk, root, WRITTEN_DIRECTORIES)
@@ -127,7 +125,7 @@ class MessageStore:
         self._time_lookup = TimeLookup(parts, self._reader)
         self._topic_deletion = TopicDeletion(parts, self._checkpointer, self._appender)
         self._key_query = KeyQuery(parts, self.record_at)
-        self._cleaner = Cleaner(
+        self.cleaner = Cleaner(
             parts,
             self._checkpointer,
             now_ms,
@@ -136,15 +134,15 @@ class MessageStore:
             self._stored_ms,
         )
         with suppress(OSError):  # the first cleaning reports it
-            self._cleaner.refuse_when_full()
-        self._flusher = FlushService(
+            self.cleaner.refuse_when_full()
+        self.flusher = FlushService(
             self._log.flush,
             self._wake_reput if self._is_sync else _do_nothing,
             self._fail,
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
         try:
-            self._flusher.start()
+            self.flusher.start()
         except BaseException:
             self._close_files()
             raise
@@ -164,7 +162,7 @@ class MessageStore:
             return True
         if self._start_degradation.text is not None:
             with suppress(OSError):  # if there is room now, nobody waits for the next cleaning
-                self._cleaner.refuse_when_full()
+                self.cleaner.refuse_when_full()
         try:
             self._opening.finish()
         except StartInterrupted:
@@ -217,16 +215,9 @@ class MessageStore:
             self._wake()
         return self._appender.results()
 
-    def put_uniform(
-        self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
-    ) -> tuple[PutMessageResult, list[int]]:
-        """Append messages that differ in flag, body and properties; return their sizes, too."""
-        result, sizes = self._appender.put_uniform(template, parts, born_timestamp)
-        return self._wake_after_append(result), sizes
-
-    def put_fixed_size(self, batch: FixedSizeBatch) -> PutMessageResult:
-        """Append the messages of a batch that are all of one shape, all or none."""
-        return self._wake_after_append(self._appender.put_fixed_size(batch))
+    def put_batch(self, batch: RecordRun | FixedSizeBatch) -> PutMessageResult:
+        """Append the messages of a batch of one queue, all or none."""
+        return self._wake_after_append(self._appender.put_batch(batch))
 
     def put_large(
         self,
@@ -268,11 +259,11 @@ class MessageStore:
 
     def flush_future(self, end_offset: PhysicalOffset) -> Future[None]:
         """Return a future, done when all before an offset is on the disk; one flush serves many."""
-        return self._flusher.flush_future(end_offset)
+        return self.flusher.flush_future(end_offset)
 
     def wait_flushed(self) -> None:
         """Wait until all that was written is on the disk, has failed, or an error delays it."""
-        self._flusher.wait_flushed(self._log.written_offset)
+        self.flusher.wait_flushed(self._log.written_offset)
 
     def wait_until_stored(
         self, result: PutMessageResult, timeout_seconds: float = 5.0
@@ -287,11 +278,6 @@ class MessageStore:
         except StoreError as error:
             return result._replace(status=PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
         return result
-
-    @property
-    def flush_durations(self) -> Histogram:
-        """The durations of the log's flushes."""
-        return self._flusher.durations
 
     def confirm_offset(self) -> PhysicalOffset:
         """Return the confirm offset: no crash takes back what lies before it."""
@@ -316,10 +302,6 @@ class MessageStore:
         self._appender.probe_writable()
         if self.is_reput_degraded:
             self._wake_reput()
-
-    def ensure_flusher_running(self) -> None:
-        """Start the thread that flushes again if it has ended; to be called now and then."""
-        self._flusher.ensure_running()
 
     # ---- getting
 
@@ -454,10 +436,6 @@ class MessageStore:
         """
         self._checkpointer.finish_deletion(topic)
 
-    def update_retention(self, config: StoreConfig) -> None:
-        """Change the settings of what `clean` keeps, and of when a full disk refuses messages."""
-        self._cleaner.config = config
-
     def clean(self) -> int:
         """Delete old files, or those for which a full disk has no room; return their number.
 
@@ -466,11 +444,7 @@ class MessageStore:
         deleted messages, or offsets would be given twice. Without room for a checkpoint, an older
         one decides what may be deleted.
         """
-        return self._cleaner.clean()
-
-    def set_deletion_listener(self, listener: Callable[[DeletedFiles], object]) -> None:
-        """Have each deletion of old files reported, in the thread of `clean`."""
-        self._cleaner.on_deleted = listener
+        return self.cleaner.clean()
 
     def _stored_ms(self, physical_offset: PhysicalOffset) -> int | None:
         """Return when the message at a log offset was stored; None if that is unknown."""
@@ -523,7 +497,7 @@ class MessageStore:
     def _fail(self, failure: StoreError, *, is_logged: bool = False) -> None:
         """Take nothing more. The first failure is the one to know of, unless it ``is_logged``."""
         if self._failure is None and not is_logged:
-            _log.error("nothing is taken any more, until a restart: %s", failure)
+            _log.error("the store accepts no messages until a restart: %s", failure)
         self._failure = self._failure or str(failure)
 
     def stop_accepting(self, reason: str) -> None:
@@ -538,7 +512,7 @@ class MessageStore:
         """
         self.write_buffered()
         self.stop_accepting("the store has been shut down")
-        self._flusher.stop()
+        self.flusher.stop()
         try:
             if self.state().failure is None:
                 self.reput()

@@ -182,7 +182,7 @@ class StoreState:
     @property
     def unsaved_reason(self) -> str:
         """The text that says what a store that closes in this state has not saved, and why."""
-        why = self.failure or self.degradation or "the disk takes too long to note what it holds"
+        why = self.failure or self.degradation or "the disk takes too long to save a checkpoint"
         if self.flushed_offset == self.written_offset:
             return why
         return (

@@ -149,8 +149,8 @@ def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_
     hindered.now += 60
     assert [hindered.ask().code for _ in range(3)] == [0, 0, 0]
     begun, over = lines_of(caplog)
-    assert begun.startswith("requests 12 are refused: ")
-    assert over == "it is over that requests 12 are refused"
+    assert begun.startswith("requests 12 are refused, retrying: ")
+    assert over == "resolved: requests 12 are refused"
 
 
 def test_where_some_requests_are_refused_and_others_are_not_that_is_not_over_each_time(
@@ -165,7 +165,7 @@ def test_where_some_requests_are_refused_and_others_are_not_that_is_not_over_eac
     assert len(lines_of(caplog)) == 1
     hindered.now += 1
     assert hindered.ask().code == 0
-    assert lines_of(caplog)[1:] == ["it is over that requests 12 are refused"]
+    assert lines_of(caplog)[1:] == ["resolved: requests 12 are refused"]
 
 
 @pytest.mark.parametrize("refusal", [None, "busy"])

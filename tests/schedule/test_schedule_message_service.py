@@ -310,7 +310,7 @@ def test_a_level_that_cannot_be_read_holds_up_no_other_and_is_said_once(broker, 
     broker.wait(RETRY_MS)
     broker.deliver_all()
     assert sorted(bodies(broker.store)) == ["of level 1", "of level 2"]
-    assert "it is over that messages of delay level 1 are not delivered" in caplog.messages
+    assert "resolved: messages of delay level 1 are not delivered" in caplog.messages
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
@@ -529,7 +529,7 @@ def test_if_the_log_cannot_be_flushed_nothing_is_saved(broker):
     broker.delay("x", 1)
     broker.wait(1_001)
     broker.deliver_all()
-    broker.store._flusher.stop()
+    broker.store.flusher.stop()
     broker.delay("y", 1)
     broker.wait(1_001)
     broker.deliver_all()

@@ -23,6 +23,7 @@ from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.append.record_encoding import (
     RecordDraft,
+    RecordRun,
     RecordTemplate,
     UniformParts,
     draft_of,
@@ -76,22 +77,19 @@ def test_what_has_its_texts_as_bytes_is_put_as_a_draft(store):
     template = RecordTemplate(draft(b""))
     tags = b"TAGS\x01a"
     parts = UniformParts((7, 0), (b"two", memoryview(b"three")), (tags, tags + b"\x02"))
-    result, sizes = store.put_uniform(template, parts, 6)
+    batch = RecordRun.uniform(template, parts, 6)
+    result, sizes = store.put_batch(batch), batch.sizes
     assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 2)
     assert sum(sizes) == result.end_offset - result.physical_offset
     found = [(each.flag, each.born_timestamp) for each in read_all(store, "T", 3)]
     assert found == [(0, 5), (7, 6), (0, 6)]
-    assert (
-        store.put_uniform(template, UniformParts((), (), ()), 6)[0].remark == "the batch is empty"
-    )
-    assert (
-        "does not fit"
-        in store.put_uniform(template, UniformParts((0,), (bytes(1 << 20),), (b"",)), 6)[0].remark
-    )
-    assert (
-        "32 bits"
-        in store.put_uniform(template, UniformParts((1 << 31,), (b"x",), (b"",)), 6)[0].remark
-    )
+
+    def refused(*parts):
+        return store.put_batch(RecordRun.uniform(template, UniformParts(*parts), 6)).remark
+
+    assert refused((), (), ()) == "the batch is empty"
+    assert "does not fit" in refused((0,), (bytes(1 << 20),), (b"",))
+    assert "32 bits" in refused((1 << 31,), (b"x",), (b"",))
     assert "topic" in store.put_draft(dataclasses.replace(draft(b"x"), topic="a b")).remark
     assert bodies(store, "T", 3) == ["one", "two", "three"]
     assert {each.tags for each in read_all(store, "T", 3)} == {"a"}
@@ -196,7 +194,7 @@ def test_a_chunk_must_be_of_one_queue_and_of_whole_messages(store):
     for name in ("DELAY", "TIMER_DELAY_MS"):
         properties = pa.array([[], [(name, "3")]], pa.map_(pa.string(), pa.string()))
         refusal = store.put_chunk(*chunk_of(["a", "b"], properties=properties))
-        assert f"to be delivered later (property {name}) cannot come in a chunk" in refusal.remark
+        assert f"a chunk cannot contain delayed messages (property {name})" in refusal.remark
     assert "empty" in store.put_chunk(b"", []).remark
     assert "is over" in store.put_chunk(*chunk_of(["x" * LOG_FILE_BYTES])).remark
     assert store.state().written_offset == 0

@@ -66,7 +66,7 @@ def test_another_generation_begins_anew_and_what_is_left_of_earlier_ones_means_n
     journal.append(b"of the second")
     journal.close()
     assert noted(path, generation=2) == [b"of the second"]
-    with pytest.raises(DamagedTable, match="of generation 1 and so an older copy"):
+    with pytest.raises(DamagedTable, match="has generation 1 and is an older copy"):
         noted(path)
 
 
@@ -101,7 +101,7 @@ def test_an_entry_that_is_damaged_before_others_is_refused_and_the_last_one_is_t
     if number == 2:
         assert noted(path) == notes[:2]
     else:
-        with pytest.raises(DamagedTable, match=r"Nothing was changed\. To mend it, put"):
+        with pytest.raises(DamagedTable, match=r"Nothing was changed\. Put"):
             noted(path)
 
 

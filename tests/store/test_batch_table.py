@@ -224,7 +224,9 @@ def test_an_entry_that_is_damaged_with_others_behind_it_is_refused(tmp_path):
     data = bytearray(path.read_bytes())
     data[2 * 4_096 + 60] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedTable, match="entry 2 at 8192 is damaged: behind it, at 12288"):
+    with pytest.raises(
+        DamagedTable, match="entry 2 at 8192 is damaged: entry 3 follows it at 12288"
+    ):
         opened(tmp_path)
 
 
@@ -236,7 +238,7 @@ def test_a_table_of_an_older_copy_is_noticed(tmp_path):
     for number in range(1, 8):
         committed(table, number)
     shutil.copy(tmp_path / "older", tmp_path / BATCH_TABLE)
-    with pytest.raises(DamagedTable, match="is of generation 1 and so an older copy"):
+    with pytest.raises(DamagedTable, match="has generation 1 and is an older copy"):
         opened(tmp_path)
 
 

@@ -612,7 +612,7 @@ def test_a_batch_behind_the_last_is_refused_and_not_taken_for_a_repeat(store):
     sink.commit(40, sink.stage(40, CHUNKS[:1]))
     for batch_id in (0, 39):
         attempt = sink.stage(batch_id, CHUNKS[1:])
-        told = f"has committed batch 40, and batch {batch_id} comes behind it"
+        told = f"has already committed batch 40, which is later than batch {batch_id}"
         with pytest.raises(BatchRefused, match=told):
             sink.commit(batch_id, attempt)
     sink.abort(0)
@@ -782,7 +782,7 @@ def test_an_attempt_that_is_named_twice_has_its_rows_once_or_not_at_all(store):
 )
 def test_a_sink_that_can_stage_nothing_cannot_commit_nothing_either(store, name, batch_id):
     """Each sink is kept for days: who commits under a long name takes what belongs to all."""
-    with pytest.raises(BatchRefused, match=r"cannot be called|needed is a batch") as refused:
+    with pytest.raises(BatchRefused, match=r"cannot be called|batch ids start at 0") as refused:
         Sink(store, name).commit(batch_id)
     assert len(str(refused.value)) < 300
     assert dict(store.staged_batches.table.sinks) == {}
@@ -1066,7 +1066,7 @@ def test_a_commit_that_cannot_be_noted_is_tried_again_a_few_times(tmp_path):
     refusing = Refusing(tmp_path, 3)
     refusing.commit()
     assert len(refusing.hindrances) == 3
-    told = "a batch is neither committed nor given up: the disk is full"
+    told = "a batch can be neither committed nor rolled back: the disk is full"
     assert told in refusing.hindrances[0]
     assert refusing.store.state().degradation is None
     assert rows_seen(refusing.store) == ROWS
@@ -1105,19 +1105,19 @@ def test_while_a_batch_can_neither_be_committed_nor_taken_back_nothing_is_taken(
     def look():
         refused.append(store.put_message(message("refused", "T", 0)).remark)
         for ask in (lambda: sink.commit(2), lambda: sink.abort(1), sink.forget):
-            with pytest.raises(StoreError, match="neither committed nor given up: the disk is"):
+            with pytest.raises(StoreError, match="neither committed nor rolled back: the disk is"):
                 ask()
 
     refusing.looks = {MANY - 1: look}
     with pytest.raises(OSError, match="No space left"):
         refusing.commit()
     (remark,) = refused
-    assert "a batch is neither committed nor given up: the disk is full" in remark
+    assert "a batch can be neither committed nor rolled back: the disk is full" in remark
     assert [
         line.partition(": ")[0] for line in lines_of(caplog, "rocketpoll.broker.store.errors")
     ] == [
-        "a batch is neither committed nor given up",
-        "it is over that a batch is neither committed nor given up",
+        "a batch can be neither committed nor rolled back, retrying",
+        "resolved",
     ]
     assert (store.state().failure, store.state().degradation) == (None, None)
     assert (rows_seen(store), of_others(store)) == ({}, ["other meanwhile"])
@@ -1173,12 +1173,12 @@ def test_a_flush_that_fails_while_a_commit_is_noted_is_for_a_restart(tmp_path, c
                 )
             ]
 
-    with pytest.raises(StoreFailed, match=r"neither committed nor given up.*restart"):
+    with pytest.raises(StoreFailed, match=r"neither committed nor rolled back.*restart"):
         sink.commit(1, attempt, admit=fail)
     with pytest.raises(StoreError, match=r"(?m)restart the broker$") as refused:
         sink.commit(1, attempt)
     assert not is_transient(refused.value)  # or it would be said to be tried again
-    assert "neither committed nor given up" in store.state().failure
+    assert "neither committed nor rolled back" in store.state().failure
     assert store.state().degradation is None
     assert lines_of(caplog, "rocketpoll.broker.store.errors") == []
     crash(store)

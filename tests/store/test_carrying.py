@@ -46,7 +46,7 @@ def test_it_says_whether_that_was_all(carrying, reput, failures):
 def test_what_lacks_hinders_it_until_it_is_there(carrying, reput, failures):
     reput.outcomes = [MemoryError(), True]
     assert not carrying.run(lambda: False)
-    assert "not carried to their consume queues" in carrying.degradation.text
+    assert "not dispatched to their consume queues" in carrying.degradation.text
     assert carrying.run(lambda: False)
     assert (carrying.degradation.text, failures) == (None, [])
 
@@ -56,7 +56,7 @@ def test_what_hinders_to_the_end_is_not_said_to_be_over(carrying, reput, failure
     carrying.run(lambda: False)
     reput.is_stopped = True
     carrying.run(lambda: False)
-    assert "not carried to their consume queues" in carrying.degradation.text
+    assert "not dispatched to their consume queues" in carrying.degradation.text
 
 
 @pytest.mark.parametrize("error", [StoreFailed("the disk"), ValueError("a mistake of ours")])

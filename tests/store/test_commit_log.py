@@ -102,7 +102,7 @@ def test_it_is_said_when_times_stand_still_and_when_they_go_on(tmp_path, clock, 
     times_of(log, clock, START_MS + 1)
     assert log.clock_behind_ms == 0
     first, second = caplog.messages
-    assert first.startswith("the clock is 86400 s behind the last message of the commit log")
+    assert first.startswith("the clock lags the last message of the commit log by 86400 s")
     assert second == "the clock has caught up with the last message of the commit log"
 
 
@@ -218,13 +218,13 @@ def test_a_disk_that_is_full_for_large_messages_is_said_to_be_once(tmp_path, clo
         append(log, "small")
         assert "the disk is full" in log.write_degradation.text
     assert [line.split(":")[0] for line in lines_of(caplog, "rocketpoll.broker.store")] == [
-        "the commit log is not written to"
+        "the commit log is not written, retrying"
     ]
     disk.capacity = None
     append(log, "x" * 5_000)
     assert log.write_degradation.text is None
     assert lines_of(caplog, "rocketpoll.broker.store")[1:] == [
-        "it is over that the commit log is not written to"
+        "resolved: the commit log is not written"
     ]
 
 

@@ -104,7 +104,7 @@ def test_a_queue_ends_where_it_ended_when_it_is_opened_again(tmp_path_factory, c
     if count:
         queue.skip_to(start)
         queue.append(start, entries(start, count))
-    queue.flush()
+    queue._files.flush()
     queue.close()
     again = queue_in(directory)
     expected = (start, start + count) if count else (0, 0)

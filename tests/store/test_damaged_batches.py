@@ -206,7 +206,7 @@ def test_both_files_of_an_older_copy_are_refused(tmp_path, end, checkpoint, what
     put_back(tmp_path / "copy", root, *what)
     log = tree_in(root / "commitlog")
     for _ in range(2):
-        with pytest.raises(DamagedTable, match=r"it is of an older copy: the newest commit"):
+        with pytest.raises(DamagedTable, match=r"it is an older copy: the newest commit"):
             open_store(root, **SYNC)
     assert tree_in(root / "commitlog") == log
     for name in BOTH:
@@ -287,5 +287,5 @@ def test_a_row_whose_commit_is_not_noted_any_more_is_not_shown(tmp_path):
     data = bytearray(journal.read_bytes())
     data[entries_in(data)[-1][1] - 1] ^= 1
     journal.write_bytes(data)
-    with pytest.raises(DamagedTable, match="it is of an older copy"):
+    with pytest.raises(DamagedTable, match="it is an older copy"):
         open_store(tmp_path, **SYNC)

@@ -78,7 +78,8 @@ def test_records_made_by_columns_are_those_of_each_message_by_itself(
     template = RecordTemplate(draft_of(common))
     even = even_of(template, each, ending, born_timestamp)
     uniform = RecordRun.uniform(template, as_parts(each, ending), born_timestamp)
-    uniform.next_offsets = {template.queue: place[0]}
+    for batch in (even, uniform):
+        batch.next_offsets = {template.queue: place[0]}
     assert (even.size, even.sizes) == (uniform.size, uniform.sizes)
     assert even.encode(*place) == uniform.encode(*place)
 
@@ -129,8 +130,8 @@ def test_a_store_comes_to_the_same_by_columns_as_one_by_one(tmp_path_factory, to
     template = RecordTemplate(draft_of(message("", topic=topic, queue_id=1)))
     for each, ending, is_followed in batches:
         results = (
-            stores[0].put_fixed_size(even_of(template, each, ending, 5)),
-            stores[1].put_uniform(template, as_parts(each, ending), 5)[0],
+            stores[0].put_batch(even_of(template, each, ending, 5)),
+            stores[1].put_batch(RecordRun.uniform(template, as_parts(each, ending), 5)),
         )
         assert results[0] == results[1]
         assert results[0].status is Status.PUT_OK
@@ -151,12 +152,12 @@ def test_a_batch_that_cannot_be_stored_is_refused_as_one_by_one(tmp_path):
     long_properties = [BatchedMessage(b"x", "k\x01" + "v" * 32_750 + "\x02", 0)] * 2
     whole_file = [BatchedMessage(b"x" * 900, "", 0)] * 20
     for each in (long_body, long_properties, whole_file):
-        result = store.put_fixed_size(even_of(template, each, b"", 5))
-        assert result == store.put_uniform(template, as_parts(each, b""), 5)[0]
+        result = store.put_batch(even_of(template, each, b"", 5))
+        assert result == store.put_batch(RecordRun.uniform(template, as_parts(each, b""), 5))
         assert result.status is not Status.PUT_OK
     assert store.state().written_offset == 0
     store.stop_accepting("it is told to")
-    refused = store.put_fixed_size(even_of(template, [BatchedMessage(b"x", "", 0)], b"", 5))
+    refused = store.put_batch(even_of(template, [BatchedMessage(b"x", "", 0)], b"", 5))
     assert (refused.status, refused.remark) == (Status.SERVICE_NOT_AVAILABLE, "it is told to")
     store.shutdown()
 

@@ -115,7 +115,7 @@ def test_the_keys_of_a_batch_are_not_read_from_the_log(tmp_path):
         each = [BatchedMessage(b"x" * 9, f"UNIQ_KEY\x01{key}\x02WAIT\x01true") for key in keys]
         entries = fixed_size_entries(encode_batch(each))
         even = FixedSizeBatch(template, entries, properties_of_batch(entries), b"\x02C\x01c\x02", 5)
-        start = store.put_fixed_size(even).physical_offset
+        start = store.put_batch(even).physical_offset
         places |= {key: start + number * even.record_bytes for number, key in enumerate(keys)}
     end = store.state().written_offset
     store._log.files.write(0, bytes(end))

@@ -146,7 +146,7 @@ def test_a_flush_that_fails_early_is_told_to_whoever_writes_or_flushes_next(disk
     c.write(b"d", 0)
     other.flush()
     for ask in (lambda: b.write(b"y", 0), lambda: made(group, tmp_path, "e"), group.flush):
-        with pytest.raises(StoreFailed, match=r"flushing .*/a has failed"):
+        with pytest.raises(StoreFailed, match=r"flushing .*/a failed"):
             ask()
 
 

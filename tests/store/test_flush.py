@@ -159,7 +159,7 @@ def test_a_store_whose_flush_fails_in_an_unknown_way_says_so_and_takes_nothing_m
 ):
     store = open_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     owner, name = (
-        (store._log.files._group, "flush") if broken == "files" else (store._flusher, "_on_flushed")
+        (store._log.files._group, "flush") if broken == "files" else (store.flusher, "_on_flushed")
     )
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, lambda: {}["gone"])

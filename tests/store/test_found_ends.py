@@ -43,5 +43,5 @@ def test_then_a_queue_may_not_end_before_where_it_was_found_to(found, reput):
 
 def test_a_refusal_says_what_is_in_the_way():
     assert isinstance(end_unknown_error("T", 3, None), EndUnknown)
-    assert "where queue 3 of T ends is not known yet" in str(end_unknown_error("T", 3, None))
+    assert "the end of queue 3 of T is not known yet" in str(end_unknown_error("T", 3, None))
     assert str(end_unknown_error("T", 3, "the disk is full: /x")).endswith(": the disk is full: /x")

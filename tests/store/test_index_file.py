@@ -359,6 +359,6 @@ def test_after_a_failed_flush_no_header_vouches_for_what_may_be_lost(tmp_path):
     append(file, (7, 1000, NOON))
     with pytest.raises(StoreFailed, match="20231114221320500"):
         file.flush()
-    with pytest.raises(StoreFailed, match=r"flushing .*20231114221320500 has failed"):
+    with pytest.raises(StoreFailed, match=r"flushing .*20231114221320500 failed"):
         file.flush()
     assert open_again(tmp_path).is_empty

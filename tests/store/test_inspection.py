@@ -90,7 +90,7 @@ def test_a_torn_tail_is_named(root, capsys):
     end = StoreInspection(root).recovered.end_offset
     damage(root, end + 3, b"torn")
     assert verify.main([str(root)]) == 1
-    assert f"at {end + 3}, behind the end" in capsys.readouterr().out
+    assert f"at {end + 3}, past the end" in capsys.readouterr().out
     dump.main([str(root)])
     assert f"TORN TAIL at {end + 3}" in capsys.readouterr().out
 
@@ -146,7 +146,7 @@ def test_a_topic_that_rocketmq_deleted_lacks_nothing_and_is_named(tmp_path, caps
     before = content(root)
     assert verify.main([str(root)]) == 0
     named, last = capsys.readouterr().out.splitlines()
-    assert named.startswith("topic gone: deleted by RocketMQ; 5 messages are in the log still")
+    assert named.startswith("topic gone: deleted by RocketMQ; 5 messages are still in the log")
     assert last == "all is well"
     assert content(root) == before
     again = open_store(root)
@@ -164,7 +164,7 @@ def test_a_topic_that_rocketmq_has_still_lacks_its_queue(tmp_path, capsys):
     as_rocketmq_leaves_it(root, "T", "U")
     assert verify.main([str(root)]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "queue T/0: missing, with 1 entry; a start makes it again",
+        "queue T/0: missing, with 1 entry; a start rebuilds it",
         "1 fault",
     ]
     (root / "config" / "topics.json").unlink()
@@ -199,7 +199,7 @@ def test_something_that_is_no_file_is_named_and_not_waited_for(root, tool, place
         assert (code, said) == (0, "")
     else:
         assert code == 1
-        assert said.startswith(f"{root / place} is no ")
+        assert said.startswith(f"{root / place} is not a ")
 
 
 def test_nor_are_those_that_have_expired_in_front_of_others(tmp_path, capsys):

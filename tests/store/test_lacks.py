@@ -191,7 +191,7 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
     assert (store.is_opening, store.state().degradation) == (False, None)
     assert put(store, "taken")[0] == "PUT_OK"
     assert (bodies(store), bodies(store, "T", 1)) == ([*expected[0], "taken"], expected[1])
-    told = [each.message for each in caplog.records if "made good" in each.message]
+    told = [each.message for each in caplog.records if "repairs of the start" in each.message]
     assert len(told) == 2
     store.shutdown()
     again = open_store(tmp_path, **SYNC, **SMALL)
@@ -245,8 +245,8 @@ def test_a_hindrance_is_told_once_when_it_begins_and_once_when_it_is_over(caplog
         hindrance.end()
         assert hindrance.text is None
     assert [line.partition(":")[0] for line in lines_of(caplog, "rocketpoll.broker.store")] == [
-        "nothing is done",
-        "it is over that nothing is done",
+        "nothing is done, retrying",
+        "resolved",
     ] * 2
 
 
@@ -259,9 +259,9 @@ def test_hindrances_of_one_kind_begin_and_end_by_themselves(caplog):
     for _ in range(2):
         hindrances.end(1)
     assert [line.partition(":")[0] for line in lines_of(caplog, "rocketpoll.broker.store")] == [
-        "one waits",
-        "two waits",
-        "it is over that one waits",
+        "one waits, retrying",
+        "two waits, retrying",
+        "resolved",
     ]
 
 

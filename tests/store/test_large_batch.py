@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from stored_messages import int32s, int64s, plain_messages, properties
 from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
-from rocketpoll.broker.store.append.record_encoding import RecordTemplate, UniformParts, draft_of
+from rocketpoll.broker.store.append.record_encoding import (
+    RecordRun,
+    RecordTemplate,
+    UniformParts,
+    draft_of,
+)
 from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.results import PutMessageStatus as Status
@@ -72,7 +77,8 @@ def test_what_comes_to_lie_in_the_log_is_what_the_same_batch_at_once_becomes(
     )
     for store in (in_steps, at_once):
         store.put_message(message("before"))
-    expected, sizes = at_once.put_uniform(template, parts_of(each), born_timestamp)
+    batch = RecordRun.uniform(template, parts_of(each), born_timestamp)
+    expected, sizes = at_once.put_batch(batch), batch.sizes
     parts = [parts_of(each[start : start + step]) for start in range(0, len(each), step)]
     result, sizes_in_steps = finished(in_steps.put_large(template, parts, born_timestamp, allow))
     assert result._replace(remark=None) == expected._replace(remark=None)

@@ -236,7 +236,7 @@ def test_a_damaged_manifest_stays_known_to_be_behind_a_kill_of_the_start_that_fo
     path = tmp_path / "config" / MANIFEST
     path.rename(path.with_name(f"{MANIFEST}.corrupt"))  # as far as that start has come
     again = open_store(tmp_path)
-    assert "all queues are made again" in caplog.text
+    assert "all queues are rebuilt" in caplog.text
     assert again.half_deleted_topics == ()
     assert bodies(again)[-1] == "new"
     again.shutdown()

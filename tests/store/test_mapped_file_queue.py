@@ -212,9 +212,9 @@ def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing
 @pytest.mark.parametrize(
     ("name", "size", "message"),
     [
-        ("notes.txt", SIZE, "is no file of this store: its name should be 20 digits"),
-        ("00000000000000000007", SIZE, "should be the place of its first byte, a multiple of"),
-        ("0000000000000000010x", SIZE, "is no file of this store"),
+        ("notes.txt", SIZE, "is not a file of this store: its name should be 20 digits"),
+        ("00000000000000000007", SIZE, "should be the offset of its first byte, a multiple of"),
+        ("0000000000000000010x", SIZE, "is not a file of this store"),
         ("00000000000000000100", 99, "has 99 bytes, but the store is set to files of 100"),
         (
             "00000000000000000300",

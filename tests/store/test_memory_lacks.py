@@ -10,7 +10,12 @@ import pytest
 from memory_faults import MemoryFault
 from stores import crash, message, open_store, read_all
 
-from rocketpoll.broker.store.append.record_encoding import RecordTemplate, UniformParts, draft_of
+from rocketpoll.broker.store.append.record_encoding import (
+    RecordRun,
+    RecordTemplate,
+    UniformParts,
+    draft_of,
+)
 from rocketpoll.broker.store.config import FlushDiskType
 
 FAULTS = int(os.environ.get("ROCKETPOLL_MEMORY_FAULTS", "60"))
@@ -67,7 +72,8 @@ class Senders:
         flags, properties = (0,) * len(texts), (b"",) * len(texts)
         parts = UniformParts(flags, tuple(text.encode() for text in texts), properties)
         try:
-            result, _ = self.store.put_uniform(RecordTemplate(draft), parts, 5)
+            batch = RecordRun.uniform(RecordTemplate(draft), parts, 5)
+            result = self.store.put_batch(batch)
         except MemoryError:
             self.doubtful.update(texts)
         else:

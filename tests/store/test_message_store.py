@@ -375,7 +375,9 @@ def test_a_checkpoint_that_is_cut_short_by_a_stop_does_not_say_that_nothing_hind
     store.stop_accepting("it is told to stop")
     assert not store.save_checkpoint()
     assert "no checkpoint is taken: the disk is full" in store.state().degradation
-    assert not any("it is over" in line for line in lines_of(caplog, "rocketpoll.broker"))
+    assert not any(
+        "resolved: no checkpoint" in line for line in lines_of(caplog, "rocketpoll.broker")
+    )
     disk.lack(None)
     assert store.shutdown() is None
-    assert any("it is over" in line for line in lines_of(caplog, "rocketpoll.broker"))
+    assert any("resolved: no checkpoint" in line for line in lines_of(caplog, "rocketpoll.broker"))

@@ -14,10 +14,10 @@ from rmq_spark.wire.chunk import RecordChunk
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 from rocketpoll.broker.store.queues.entry_check import WrongEntry
 from rocketpoll.broker.store.read.entry_selection import (
+    EntrySelection,
     GetLimits,
     select_all,
     select_few,
-    select_many,
 )
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
@@ -60,6 +60,10 @@ class EveryMessage(CodeFilter):
 
 def packed(found):
     return b"".join(starmap(ENTRY_STRUCT.pack, found))
+
+
+def select_many(pieces, *given):
+    return EntrySelection(*given).select(pieces)
 
 
 def many(found, limits, wanted, cuts=()):

@@ -103,14 +103,17 @@ def test_queues_of_files_of_another_size_are_named_with_both_ways_to_go_on(table
     with pytest.raises(ForeignFile, match="set to files of 320: start with the size") as refused:
         larger.load()
     text = str(refused.value)
-    assert f"made again from the log, leave the broker stopped, delete {table._directory}," in text
+    assert (
+        f"rebuild all queues from the log, leave the broker stopped, delete {table._directory},"
+        in text
+    )
     assert "truncate" not in text  # the entries would lie in files that are named for others
 
 
 @pytest.mark.parametrize("path", ["T/zero", "a b/0", "T/-1"])
 def test_foreign_directories_are_named_and_left_alone(table, tmp_path, path):
     (tmp_path / "consumequeue" / path).mkdir(parents=True)
-    with pytest.raises(ForeignFile, match="is no consume queue"):
+    with pytest.raises(ForeignFile, match="is not a consume queue"):
         reopened(tmp_path)
     assert (tmp_path / "consumequeue" / path).is_dir()
 

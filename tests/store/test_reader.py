@@ -92,12 +92,8 @@ def expire(store, clock):
     """All files but the last: they are old by the clock and by the newest message."""
     clock.now_ms = 4_000_000_000_000
     store.put_message(message("newest"))
-    store.update_retention(
-        dataclasses.replace(
-            store._cleaner.config,
-            file_reserved_time_hours=0,
-            delete_when_hours=tuple(range(24)),
-        )
+    store.cleaner.config = dataclasses.replace(
+        store.cleaner.config, file_reserved_time_hours=0, delete_when_hours=tuple(range(24))
     )
     assert store.clean() > 0
 

@@ -137,7 +137,7 @@ def test_a_start_that_is_killed_at_any_change_of_the_disk_is_resumed(tmp_path, f
         for at in (number, number // 3, 40):
             caplog.clear()
             start_and_be_killed(root, at, **flush)
-            assert "its entries are not those" not in caplog.text
+            assert "its entries do not match" not in caplog.text
         assert finished(root, **flush) == whole, number
         shutil.rmtree(root)
 
@@ -158,7 +158,7 @@ def watched(root, end_at=None, **others):
     reports = []
 
     def watch(doing, done, total):
-        if "again" in doing and "queues" in doing:
+        if "rebuilds" in doing and "queues" in doing:
             reports.append((done, total))
         return end_at is not None and len(reports) >= end_at
 
@@ -245,7 +245,7 @@ report = service_manager.StartProgress.__call__
 
 def signalled(watch, doing, *numbers):
     global left
-    if "again" in doing:
+    if "rebuilds" in doing:
         left -= 1
         if not left:
             os.kill(os.getpid(), number)
@@ -293,10 +293,10 @@ def test_a_broker_process_that_gets_a_signal_as_it_makes_queues_again_goes_on_fr
     for left in (60, 40):
         found, log = start_process(tmp_path / "store", number, left)
         assert found == code, log
-        assert "the start makes consume queues and index again: " in log
+        assert "the start rebuilds consume queues and index: " in log
         assert "Traceback" not in log
         if number != "SIGKILL":
-            assert "the start was told to end; the next start resumes it at " in log
+            assert "the start was interrupted; the next start resumes it at " in log
     rest, _ = watched(tmp_path / "store")
     assert 0 < rest[0][1] < 84_000 - 60 * 400
     assert finished(tmp_path / "store") == whole

@@ -344,7 +344,7 @@ def test_a_page_that_may_be_of_a_message_behind_the_end_is_refused_with_advice_t
         file.write(b"\0")
     disk = UnreadableDisk()
     disk.bad.add((LOG, page))
-    with pytest.raises(UnreadableFile, match="nobody knows where the log ends") as refused:
+    with pytest.raises(UnreadableFile, match="the end of the commit log is unknown") as refused:
         open_store(root, disk, **PADDED)
     advice = re.search("dd if=.*", str(refused.value))[0]
     subprocess.run(["/bin/sh", "-c", advice], check=True)

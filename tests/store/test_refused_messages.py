@@ -120,7 +120,7 @@ def test_a_stop_that_cannot_wipe_says_so_and_leaves_the_sign_of_a_crash(tmp_path
     tear_a_batch(store, disk)
     store.shutdown()
     assert (tmp_path / ABORT).exists()
-    assert "messages that were refused, from " in caplog.text
+    assert "remains of refused messages, from " in caplog.text
     assert str(tmp_path / "commitlog" / f"{0:020}") in caplog.text
 
 

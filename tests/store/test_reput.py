@@ -84,7 +84,7 @@ def test_a_listener_that_fails_for_one_queue_is_told_of_the_others(
     store.write_buffered()
     assert [queue_id for _, queue_id, _, _ in listener.arrivals] == [0, 2]
     assert (store.state().degradation, store.state().failure) == (None, None)
-    assert "telling of new messages in queue 1 of T failed" in caplog.text
+    assert "notifying of new messages in queue 1 of T failed" in caplog.text
     store.shutdown()
 
 
@@ -273,7 +273,7 @@ def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_i
     assert bodies(again) == whole
     assert again.state().holes == ((placed[5], placed[6]),)
     assert len(again.query_message("T", "k", 10, 0, 1 << 62)) == 10
-    assert caplog.text.count("the log is damaged from") == 1
+    assert caplog.text.count("the commit log is damaged from") == 1
     again.put_message(message("after"))
     assert bodies(again)[-1] == "after"
     again.shutdown()
@@ -361,7 +361,7 @@ def test_whatever_keeps_messages_from_their_queues_for_good_ends_the_taking_of_m
     monkeypatch.setattr(store._components.dispatcher, "entries_of_few", failing)
     store.put_message(message("the last that is taken"))
     assert repr(error) in store.state().failure
-    assert "carrying messages to their consume queues failed" in caplog.text
+    assert "dispatching messages to their consume queues failed" in caplog.text
     assert repr(error) in store.put_message(message("refused")).remark
     assert bodies(store) == ["seen"]
     monkeypatch.undo()

@@ -437,9 +437,9 @@ def test_files_whose_room_never_comes_are_told_of_and_others_go_once_a_minute(
         deleted.append(store.clean())
         clock.now_ms += 10_000
     assert deleted == [1, *5 * [0], 1, *5 * [0], 1]
-    told = [text for text in caplog.messages if "has freed" in text]
+    told = [text for text in caplog.messages if "freed only" in text]
     assert len(told) == 2
-    assert told[0].startswith(f"deleting {LOG_FILE_BYTES} bytes of the commit log has freed 0: ")
+    assert told[0].startswith(f"deleting {LOG_FILE_BYTES} bytes of the commit log freed only 0: ")
     store.shutdown()
 
 
@@ -460,7 +460,7 @@ def test_full_disk_keeps_young_files_and_refuses_sends_without_clean_file_forcib
 
 def reports_of(store):
     reports = []
-    store.set_deletion_listener(reports.append)
+    store.cleaner.on_deleted = reports.append
     return reports
 
 

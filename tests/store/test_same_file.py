@@ -48,6 +48,6 @@ def test_numbers_that_are_others_at_each_look_say_nothing_which_is_said_once(ope
     for _ in range(2):
         assert is_same_file(Numbered(path), descriptor)
     assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
-        f"the file system of {path} has another number for a file at each look"
+        f"the file system of {path} reports a different number for a file each time"
     ]
     assert isinstance(path, Path)

@@ -90,10 +90,12 @@ def test_while_there_is_no_room_that_is_told_once_and_over_when_all_that_were_re
         staging.put(A._replace(sink="t", batch_id=number), 1, b"c" * 4)
         staging.forget("t")
     (begun,) = lines_of(caplog, "rocketpoll.broker.store")
-    assert begun.startswith("rows are not staged: 60 bytes are staged, and 50 more would be over")
+    assert begun.startswith(
+        "rows are not staged, retrying: 60 bytes are staged, and 50 more would be over"
+    )
     staging.forget("s", last=3)
     _, over = lines_of(caplog, "rocketpoll.broker.store")
-    assert over == "it is over that rows are not staged"
+    assert over == "resolved: rows are not staged"
     with pytest.raises(StagingFull):  # more than ever has room, as its sender hears
         staging.put(A, 1, b"a" * 200)
     assert len(lines_of(caplog, "rocketpoll.broker.store")) == 2
@@ -235,7 +237,7 @@ def test_sinks_have_names_that_files_can_have(sink):
     ids=["attempt with a dash", "empty attempt", "batch", "chunk"],
 )
 def test_numbers_and_attempts_have_such_names_too(wrong):
-    with pytest.raises(BatchRefused, match=r"needed (is a batch|are a chunk) from 0 on"):
+    with pytest.raises(BatchRefused, match=r"(batch ids|chunks) start at 0"):
         A._replace(**wrong).check()
 
 

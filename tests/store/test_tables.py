@@ -147,7 +147,7 @@ def test_a_table_without_a_checksum_is_believed_and_one_with_that_of_another_is_
     assert (table.load(DEFAULT), table.has_checksum) == (offsets(2), True)
     (root / NAME).write_bytes(saved(offsets(2)).replace(b'"0":2', b'"0":3'))
     assert (table.load(DEFAULT), table.has_checksum) == (offsets(1), False)
-    assert "none at all where somebody has changed the rest by hand" in table.quarantined.reason
+    assert "none if somebody has edited the file by hand" in table.quarantined.reason
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}.bak"])
@@ -159,7 +159,7 @@ def test_members_that_this_release_does_not_know_are_named_once(root, caplog, na
         assert table.load(DEFAULT) == offsets(1)
     [line] = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"{root / name} has members that this release does not know")
-    assert ": 'colour', 'lines\\nfeed'. They are left out when it is saved again" in line
+    assert ": 'colour', 'lines\\nfeed'. The next save drops them" in line
     table.save(offsets(2))
     assert table_in(root).load(DEFAULT) == offsets(2)
     assert len(caplog.records) == 1
@@ -170,7 +170,7 @@ def test_of_very_many_such_members_the_first_are_named(root, caplog):
     (root / NAME).write_text(json.dumps({"offsetTable": {}, **many}))
     assert table_in(root).load(DEFAULT) == DEFAULT
     assert "'name000', 'name001'" in caplog.text
-    assert "'name007' and 892 more. They are left out" in caplog.text
+    assert "'name007' and 892 more. The next save drops them" in caplog.text
 
 
 def test_what_was_not_confirmed_is_never_read(root):
@@ -254,7 +254,7 @@ def test_when_nothing_can_be_read_the_table_is_refused_and_nothing_changed(root,
     assert f"{root / NAME} cannot be read (" in text
     assert f"backup {root / NAME}.bak (" in text
     assert ("it is missing" in text) == (missing != "neither")
-    assert f"put a good copy at {root / NAME}" in text
+    assert f"Put a good copy at {root / NAME}" in text
     assert content(root) == before
 
 

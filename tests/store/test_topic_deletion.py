@@ -156,7 +156,7 @@ def test_a_damaged_table_of_deletions_is_set_aside_with_a_warning(tmp_path, capl
     store = open_store(tmp_path)
     [line] = [each for each in lines_of(caplog, "rocketpoll.broker.store") if "damaged" in each]
     assert "config/deletions.json was damaged" in line
-    assert "is now deletions.json.corrupt; its backup, perhaps a save older, was read" in line
+    assert "is now deletions.json.corrupt; its backup was read, which may be one save older" in line
     store.shutdown()
 
 
@@ -168,7 +168,7 @@ def test_so_many_topics_may_be_deleted_until_their_messages_expire(tmp_path, mon
     store.delete_topic("T")
     store.delete_topic("U")
     with pytest.raises(
-        TransientFailure, match="2 topics were deleted whose messages the log still has"
+        TransientFailure, match="2 deleted topics still have messages in the commit log"
     ):
         store.delete_topic("V")
     assert bodies(store, "V") == ["x" * 1000]

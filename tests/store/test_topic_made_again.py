@@ -83,7 +83,7 @@ def test_all_of_the_new_topic_is_served_and_of_the_old_one_what_is_in_nobodys_wa
     assert bodies(again) == named("new", new_count)
     assert again.queue_offsets("T", 0) == (0, new_count)
     assert bodies(again, "U") == named("kept", 3)
-    assert sum("T was deleted and made again" in text for text in warnings(caplog)) == 1
+    assert sum("T was deleted and recreated" in text for text in warnings(caplog)) == 1
     found = contents(again)
     again.shutdown()
     assert_next_start_is_quiet(tmp_path, caplog, found)
@@ -131,7 +131,7 @@ def test_the_new_topic_is_served_though_its_first_messages_are_damaged(
     whole = [text for text in named("new", 5) if text not in damaged]
     assert bodies(again) == whole
     assert again.queue_offsets("T", 0).next == 5
-    assert sum("T was deleted and made again" in text for text in warnings(caplog)) == 1
+    assert sum("T was deleted and recreated" in text for text in warnings(caplog)) == 1
     again.shutdown()
     last = open_store(tmp_path, check_whole_log_bytes=check_whole_log_bytes)
     put(last, "later")

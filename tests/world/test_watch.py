@@ -31,7 +31,7 @@ LEFT = {
         controller.processors.pending_replies, "_bytes", 1
     ),
     "commits": lambda controller, _: setattr(
-        controller.store.staged_batches, "_under_way", Future()
+        controller.store.staged_batches, "under_way", Future()
     ),
     "members of groups": lambda controller, _: setattr(
         controller.processors.consumers._limits, "_members", 1

@@ -18,7 +18,12 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_batch import BatchEntry, fixed_size_entries, split_batch, split_in_parts
 from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES
 
-from ...store.append.record_encoding import FixedSizeBatch, UniformParts, properties_of_batch
+from ...store.append.record_encoding import (
+    FixedSizeBatch,
+    RecordRun,
+    UniformParts,
+    properties_of_batch,
+)
 from ...store.bulk.lazy_numpy import is_loaded as is_numpy_loaded
 from ...store.message_store import MessageStore
 from ...store.results import PutMessageResult
@@ -76,11 +81,12 @@ class BatchPuts:
     ) -> tuple[PutMessageResult, Sequence[int]]:
         """Put a batch at once; return its result, and the sizes of its records."""
         of_batch = self._properties.batch_properties(properties.text)
-        even = self._fixed_size_batch(plan, body, of_batch, born_timestamp)
-        if even is not None:
-            return self._store.put_fixed_size(even), even.sizes
-        parts = self._parts_of(split_batch(body), of_batch)
-        return self._store.put_uniform(plan.template, parts, born_timestamp)
+        batch: RecordRun | FixedSizeBatch | None
+        batch = self._fixed_size_batch(plan, body, of_batch, born_timestamp)
+        if batch is None:
+            parts = self._parts_of(split_batch(body), of_batch)
+            batch = RecordRun.uniform(plan.template, parts, born_timestamp)
+        return self._store.put_batch(batch), batch.sizes
 
     def put_in_steps(
         self, plan: CachedSend, body: Buffer, properties: StoredProperties, born_timestamp: int
@@ -110,7 +116,8 @@ class BatchPuts:
                 self._cache.check_admission(plan)
                 each_field = zip(*parts, strict=True)
                 together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
-                result, sizes = self._store.put_uniform(plan.template, together, born_timestamp)
+                batch = RecordRun.uniform(plan.template, together, born_timestamp)
+                result, sizes = self._store.put_batch(batch), batch.sizes
         finally:  # also if its client goes
             self._splitting_bytes -= taken_apart
         return result, sizes

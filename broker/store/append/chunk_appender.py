@@ -197,7 +197,7 @@ class ChunkAppender:
         if not parts:
             return illegal_result("the chunk is empty")
         if len(queues) != 1:
-            return illegal_result("the records must be of one queue")
+            return illegal_result("the records of a chunk must belong to one queue")
         (queue,) = queues
         fault = topic_fault(queue[0]) or light_queue_fault(queue[0])
         if fault is not None:
@@ -218,10 +218,10 @@ class ChunkAppender:
         """Return what is wrong with records that come for the first time, or None."""
         chunk.check_crcs()
         if (chunk.sys_flag & TRANSACTION_MASK).any():
-            return "half messages cannot come in a chunk"
+            return "a chunk cannot contain half messages"
         for name in (DELAY, *TIMER_PROPERTIES):
             if chunk.properties.values(name).null_count < len(chunk):
-                return f"messages to be delivered later (property {name}) cannot come in a chunk"
+                return f"a chunk cannot contain delayed messages (property {name})"
         return None
 
     def put_large(

@@ -189,7 +189,20 @@ class MessageAppender:
                 return None
             return self._put_run(run)
 
-    def _put_run(self, run: RecordRun) -> PutMessageResult:
+    def put_batch(self, batch: RecordRun | FixedSizeBatch) -> PutMessageResult:
+        """Append the messages of a batch of one queue, all or none."""
+        if not batch.size:
+            return illegal_result("the batch is empty")
+        (queue,) = batch.queues
+        fault = self.put_fault(queue, batch.body_bytes_max, batch.properties_bytes_max)
+        fault = fault or self.size_fault(batch.size, batch.sizes)
+        if fault is not None:
+            return fault
+        with self._lock:
+            self._write_buffered()
+            return self._put_run(batch)
+
+    def _put_run(self, run: RecordRun | FixedSizeBatch) -> PutMessageResult:
         """Append a run, and return the result of its first message, under the lock."""
         refusal = self._refusal_reason()
         if refusal is not None:
@@ -197,11 +210,11 @@ class MessageAppender:
         self._append_run(run)
         if run.refusal is not None:
             return run.refusal
-        records, timestamp, end = run.recent
-        _, queue_offset, place, _, _ = records[0]
-        return PutMessageResult(_PUT_OK, place, queue_offset, end, timestamp, len(records))
+        new = run.recent
+        first = new.start_offset, new.queue_offset
+        return PutMessageResult(_PUT_OK, *first, new.end_offset, new.store_timestamp, new.rows)
 
-    def _append_run(self, run: RecordRun) -> None:
+    def _append_run(self, run: RecordRun | FixedSizeBatch) -> None:
         """Append a run, all or none; note its `refusal` if it was not written, for any reason."""
         next_offsets, log = self._next_offsets, self._log
         log_end = log.written_offset
@@ -250,37 +263,6 @@ class MessageAppender:
         run = RecordRun(templates, UniformParts(*parts), born_timestamps)
         self._unreported, self._buffered, self._buffer_room = [*self._unreported, run], [], 0
         self._append_run(run)
-
-    def put_uniform(
-        self, template: RecordTemplate, parts: UniformParts, born_timestamp: int
-    ) -> tuple[PutMessageResult, list[int]]:
-        """Append messages that differ in flag, body and properties, and return their sizes, too."""
-        if not parts.bodies:
-            return illegal_result("the batch is empty"), []
-        longest = max(map(len, parts.bodies)), max(map(len, parts.properties))
-        fault = self.put_fault(template.queue, *longest)
-        if fault is not None:
-            return fault, []
-        run = RecordRun.uniform(template, parts, born_timestamp)
-        fault = self.size_fault(run.size, run.sizes)
-        if fault is not None:
-            return fault, []
-        with self._lock:
-            self._write_buffered()
-            result = self._put_run(run)
-        return result, run.sizes
-
-    def put_fixed_size(self, batch: FixedSizeBatch) -> PutMessageResult:
-        """Append the messages of a batch that are all of one shape, all or none."""
-        fault = self.put_fault(batch.queue, batch.body_bytes, batch.properties_bytes)
-        fault = fault or self.size_fault(batch.size, (batch.record_bytes,))
-        if fault is not None:
-            return fault
-        result = self._append(batch, batch.queue, batch.count, batch.count)
-        if result.status is _PUT_OK:
-            place = result.queue_offset, result.physical_offset, result.store_timestamp
-            self._recent_writes.add(batch.recent_run(*place))
-        return result
 
     def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
         """Append messages of a queue that take this number of its offsets."""

@@ -260,146 +260,34 @@ def _make_seal(
     return seal
 
 
-# ---- FixedSizeBatch: messages of a batch that are all as long as the first, made into records by
-# columns.
+# ---- RecordBatch: messages that go into the log back to back in one write.
 
-_KINDS = {"i": ">i4", "q": ">i8"}
-
-
-class FixedSizeBatch:
-    """Messages of one template and one size, with successive queue offsets."""
-
-    def __init__(
-        self,
-        template: RecordTemplate,
-        entries: FixedSizeEntries,
-        message_properties: bytes,
-        ending: bytes,
-        born_timestamp: int,
-    ) -> None:
-        """Store at least one message; all ``message_properties`` get the same ending.
-
-        They all end with a separator after that, or none of them does.
-        """
-        self.queue = template.queue
-        self._template = template
-        self._entries = entries
-        self._message_properties = message_properties
-        first = entries.first
-        properties = terminated_properties(first.properties + ending)
-        self._properties = properties
-        self._ending = properties[len(first.properties) :]
-        self._born_timestamp = born_timestamp
-        self.count = entries.rows
-        """The number of messages."""
-        self.body_bytes = len(first.body)
-        self.properties_bytes = len(properties)
-        self.record_bytes = template.fixed_bytes + self.body_bytes + self.properties_bytes
-        """The size of each record, in bytes."""
-        self.size = self.record_bytes * self.count
-
-    @property
-    def sizes(self) -> list[int]:
-        """The sizes of the records, in bytes."""
-        return [self.record_bytes] * self.count
-
-    def encode(
-        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
-    ) -> bytes:
-        """Return all records, given the first one's position."""
-        entries, size, count = self._entries, self.record_bytes, self.count
-        first = entries.first
-        pieces = self._template.seal(
-            size,
-            first.flag,
-            first.body,
-            self._properties,
-            self._born_timestamp,
-            queue_offset,
-            physical_offset,
-            store_timestamp,
-        )
-        given = np.frombuffer(entries.data, np.uint8).reshape(count, entries.entry_bytes)
-        records = np.empty((count, size), np.uint8)
-        records[:] = np.frombuffer(b"".join(pieces), np.uint8)
-
-        bodies = slice(entries.body_at, entries.body_at + self.body_bytes)
-        body_at = self._template.head_bytes
-        records[:, body_at : body_at + self.body_bytes] = given[:, bodies]
-        own_bytes = len(first.properties)
-        ending_at = size - CHECKSUM_BYTES - len(self._ending)
-        records[:, ending_at - own_bytes : ending_at] = given[:, entries.entry_bytes - own_bytes :]
-
-        heads: Any = np.ndarray((count,), _head_dtype(), records, strides=(size,))
-        heads["body_crc"] = _crcs(entries.data, entries.entry_bytes, bodies) & layout.BODY_CRC_MASK
-        heads["flag"] = np.ndarray(
-            (count,), ">i4", entries.data, entries.flag_at, (entries.entry_bytes,)
-        )
-        heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
-        heads["physical_offset"] = np.arange(physical_offset, physical_offset + self.size, size)
-
-        watched = slice(0, size - CHECKSUM_BYTES)
-        crcs = _crcs(records.reshape(-1).data, size, watched).astype(">u4")
-        digits = _digits_by_byte()[crcs.view(np.uint8)]
-        records[:, watched.stop :] = digits.view(np.uint8).reshape(count, CHECKSUM_BYTES)
-        return records.tobytes()
-
-    def recent_run(
-        self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
-    ) -> FixedSizeRun:
-        """Return what reput needs to know of the records, given the position of the first."""
-        return FixedSizeRun(
-            self.queue,
-            queue_offset,
-            physical_offset,
-            self.record_bytes,
-            self.count,
-            self._message_properties,
-            self._ending,
-            store_timestamp,
-        )
-
-
-def properties_of_batch(entries: FixedSizeEntries) -> bytes:
-    """Return the properties of all messages, back to back."""
-    rows = np.frombuffer(entries.data, np.uint8).reshape(entries.rows, entries.entry_bytes)
-    return rows[:, entries.entry_bytes - len(entries.first.properties) :].tobytes()
-
-
-def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
-    """Return the CRC of some columns of each row."""
-    rows = len(data) // width
-    cut = _column_struct(columns.start, columns.stop - columns.start, width - columns.stop, rows)
-    return np.fromiter(map(crc32, cut.unpack(data)), np.uint32, rows)
-
-
-@lru_cache(maxsize=8)
-def _column_struct(before: int, length: int, after: int, rows: int) -> struct.Struct:
-    """Return what cuts columns out of rows, of all at once: a tuple for each takes a while."""
-    return struct.Struct(f"{before}x{length}s{after}x" * rows)
-
-
-@cache
-def _head_dtype() -> Any:
-    return np.dtype([(name, _KINDS[kind]) for name, kind in layout.HEAD])
-
-
-@cache
-def _digits_by_byte() -> Any:
-    return np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")
-
-
-# ---- RecordRun: records of messages of any templates, which go into the log back to back in one
-# write.
-
-_new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
 _NOT_WRITTEN = PutMessageResult(
     PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="the machine is short of memory"
 )
 
 
-class RecordRun:
-    """Messages on their way into the log, in their order."""
+class RecordBatch:
+    """Messages on their way into the log, in their order, all or none."""
+
+    def __init__(self, queues: set[QueueKey], size: int) -> None:
+        self.queues = queues
+        """The queues that get messages."""
+        self.size = size
+        """The size of all records together, in bytes."""
+        self.next_offsets: dict[QueueKey, QueueOffset] = {}
+        """The next offset of each queue: to be set before `encode`, which counts on from there."""
+        self.recent: RecentRun | FixedSizeRun = RecentRun((), 0, LOG_START)
+        """The records that `encode` has made, for reput and for who answers."""
+        self.refusal: PutMessageResult | None = _NOT_WRITTEN
+        """The result of each message while they are not in the log."""
+
+
+_new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
+
+
+class RecordRun(RecordBatch):
+    """Messages of any templates."""
 
     def __init__(
         self,
@@ -415,13 +303,8 @@ class RecordRun:
             template.fixed_bytes + len(body) + len(text)
             for template, body, text in zip(templates, parts.bodies, parts.properties, strict=True)
         ]
-        self.size = sum(self.sizes)
-        self.next_offsets: dict[QueueKey, QueueOffset] = {}
-        """The next offset of each queue: to be set before `encode`, which counts on from there."""
-        self.recent = RecentRun((), 0, LOG_START)
-        """The records that `encode` has made, for reput and for who answers."""
-        self.refusal: PutMessageResult | None = _NOT_WRITTEN
-        """The result of each message while the run is not in the log."""
+        super().__init__({template.queue for template in templates}, sum(self.sizes))
+        self.recent: RecentRun
 
     @classmethod
     def uniform(
@@ -431,11 +314,6 @@ class RecordRun:
         parts = parts._replace(properties=terminate_all(parts.properties))
         count = len(parts.bodies)
         return cls([template] * count, parts, [born_timestamp] * count)
-
-    @property
-    def queues(self) -> set[QueueKey]:
-        """The queues that get messages."""
-        return {template.queue for template in self._templates}
 
     @property
     def body_bytes_max(self) -> int:
@@ -491,3 +369,129 @@ class RecordRun:
             ).fault() from error
         self.recent = RecentRun(records, store_timestamp, physical_offset)
         return b"".join(pieces)
+
+
+# ---- FixedSizeBatch: messages of a batch that are all as long as the first, made into records by
+# columns.
+
+_KINDS = {"i": ">i4", "q": ">i8"}
+
+
+class FixedSizeBatch(RecordBatch):
+    """Messages of one template and one size, with successive queue offsets."""
+
+    def __init__(
+        self,
+        template: RecordTemplate,
+        entries: FixedSizeEntries,
+        message_properties: bytes,
+        ending: bytes,
+        born_timestamp: int,
+    ) -> None:
+        """Store at least one message; all ``message_properties`` get the same ending.
+
+        They all end with a separator after that, or none of them does.
+        """
+        self._template = template
+        self._entries = entries
+        self._message_properties = message_properties
+        first = entries.first
+        properties = terminated_properties(first.properties + ending)
+        self._properties = properties
+        self._ending = properties[len(first.properties) :]
+        self._born_timestamp = born_timestamp
+        self.count = entries.rows
+        """The number of messages."""
+        self.body_bytes_max = len(first.body)
+        self.properties_bytes_max = len(properties)
+        self.record_bytes = template.fixed_bytes + self.body_bytes_max + self.properties_bytes_max
+        """The size of each record, in bytes."""
+        super().__init__({template.queue}, self.record_bytes * self.count)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the records, in bytes."""
+        return [self.record_bytes] * self.count
+
+    def encode(
+        self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
+    ) -> bytes:
+        """Return all records, given the first one's position and their common time."""
+        entries, size, count = self._entries, self.record_bytes, self.count
+        queue = self._template.queue
+        queue_offset = self.next_offsets[queue]
+        first = entries.first
+        pieces = self._template.seal(
+            size,
+            first.flag,
+            first.body,
+            self._properties,
+            self._born_timestamp,
+            queue_offset,
+            physical_offset,
+            store_timestamp,
+        )
+        given = np.frombuffer(entries.data, np.uint8).reshape(count, entries.entry_bytes)
+        records = np.empty((count, size), np.uint8)
+        records[:] = np.frombuffer(b"".join(pieces), np.uint8)
+
+        bodies = slice(entries.body_at, entries.body_at + self.body_bytes_max)
+        body_at = self._template.head_bytes
+        records[:, body_at : body_at + self.body_bytes_max] = given[:, bodies]
+        own_bytes = len(first.properties)
+        ending_at = size - CHECKSUM_BYTES - len(self._ending)
+        records[:, ending_at - own_bytes : ending_at] = given[:, entries.entry_bytes - own_bytes :]
+
+        heads: Any = np.ndarray((count,), _head_dtype(), records, strides=(size,))
+        heads["body_crc"] = _crcs(entries.data, entries.entry_bytes, bodies) & layout.BODY_CRC_MASK
+        heads["flag"] = np.ndarray(
+            (count,), ">i4", entries.data, entries.flag_at, (entries.entry_bytes,)
+        )
+        heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
+        heads["physical_offset"] = np.arange(physical_offset, physical_offset + self.size, size)
+
+        watched = slice(0, size - CHECKSUM_BYTES)
+        crcs = _crcs(records.reshape(-1).data, size, watched).astype(">u4")
+        digits = _digits_by_byte()[crcs.view(np.uint8)]
+        records[:, watched.stop :] = digits.view(np.uint8).reshape(count, CHECKSUM_BYTES)
+        self.next_offsets[queue] = queue_offset + count
+        self.recent = FixedSizeRun(
+            queue,
+            queue_offset,
+            physical_offset,
+            size,
+            count,
+            self._message_properties,
+            self._ending,
+            store_timestamp,
+        )
+        return records.tobytes()
+
+
+def properties_of_batch(entries: FixedSizeEntries) -> bytes:
+    """Return the properties of all messages, back to back."""
+    rows = np.frombuffer(entries.data, np.uint8).reshape(entries.rows, entries.entry_bytes)
+    return rows[:, entries.entry_bytes - len(entries.first.properties) :].tobytes()
+
+
+def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
+    """Return the CRC of some columns of each row."""
+    rows = len(data) // width
+    cut = _column_struct(columns.start, columns.stop - columns.start, width - columns.stop, rows)
+    return np.fromiter(map(crc32, cut.unpack(data)), np.uint32, rows)
+
+
+@lru_cache(maxsize=8)
+def _column_struct(before: int, length: int, after: int, rows: int) -> struct.Struct:
+    """Return what cuts columns out of rows, of all at once: a tuple for each takes a while."""
+    return struct.Struct(f"{before}x{length}s{after}x" * rows)
+
+
+@cache
+def _head_dtype() -> Any:
+    return np.dtype([(name, _KINDS[kind]) for name, kind in layout.HEAD])
+
+
+@cache
+def _digits_by_byte() -> Any:
+    return np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")

@@ -154,7 +154,7 @@ class StagedBatches:
         """The durations for which commits have held up messages of others."""
         self._clock = clock
         self._suspended_since = 0.0
-        self.degradation = Degradation("a batch is neither committed nor given up")
+        self.degradation = Degradation("a batch can be neither committed nor rolled back")
         self._is_rolling_back = False
 
     def rolled_back_offsets(
@@ -226,8 +226,10 @@ class StagedBatches:
                 yield from run_in_thread(partial(self.table.begin, batch, len(found)), executor)
                 self._suspended_since = self._clock()
                 self._reput.suspend_from(self._appender.written_end_offset())
-                rows = sum(each.rows for each in attempts)
-                yield from self._copy_and_commit(batch, owner, rows, found, admit, executor, pause)
+                committed = CommittedBatch(
+                    batch_id=batch_id, owner=owner, rows=sum(each.rows for each in attempts)
+                )
+                yield from self._copy_and_commit(batch, committed, found, admit, executor, pause)
             else:
                 empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0)
                 yield from run_in_thread(partial(self.table.commit, sink, empty), executor)
@@ -310,8 +312,7 @@ class StagedBatches:
     def _copy_and_commit(
         self,
         batch: OpenBatch,
-        owner: str,
-        rows: int,
+        committed: CommittedBatch,
         names: Sequence[StagedName],
         admit: Callable[[QueueKey], object],
         executor: JobExecutor,
@@ -321,43 +322,32 @@ class StagedBatches:
         put: list[_CopiedRows] = []
         try:
             end_offset = yield from self._copy(batch, names, put, admit, executor)
-            committed = CommittedBatch(
-                batch_id=batch.batch_id,
-                owner=owner,
-                rows=rows,
-                spans=merge_spans([each.span for each in put]),
-            )
+            committed = replace(committed, spans=merge_spans([each.span for each in put]))
             finish = partial(self.table.commit, batch.sink, committed)
             yield from self._retry_until_durable(finish, executor, pause, COMMIT_ATTEMPTS_MAX)
         except StoreFailed:
             raise
         except Exception:
-            yield from self._rollback_and_release(batch, put, executor, pause)
+            self._is_rolling_back = True
+            self._reput.discard_pending()
+            try:
+                rollback = partial(self._rollback, batch)
+                yield from self._retry_until_durable(rollback, executor, pause)
+            finally:
+                self._is_rolling_back = False
+            self.rollbacks += 1
+            self._reclaim_offsets(put)
+            self._release()
             raise
         self._release(end_offset)
 
-    def _rollback_and_release(
-        self,
-        batch: OpenBatch,
-        copied: Sequence[_CopiedRows],
-        executor: JobExecutor,
-        pause: Callable[[], Future[None]],
-    ) -> Steps[None]:
-        """Roll back a batch that cannot be committed, and let others continue."""
-        self._is_rolling_back = True
-        self._reput.discard_pending()
-        try:
-            yield from self._retry_until_durable(partial(self._rollback, batch), executor, pause)
-        finally:
-            self._is_rolling_back = False
-        self.rollbacks += 1
+    def _reclaim_offsets(self, copied: Sequence[_CopiedRows]) -> None:
         for each in reversed(copied):
             # Else the offsets are those of another topic by now.
             if not self._is_topic_deleted(each):
                 span = each.span
                 queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
                 self._appender.reclaim_offsets(queue, first, first + span.count)
-        self._release()
 
     def _release(self, atomic_until: PhysicalOffset = LOG_START) -> None:
         self.degradation.end()
@@ -389,13 +379,14 @@ class StagedBatches:
                 admit(rows.queue)
                 result = self._chunk_appender.put_checked(rows)
                 if result.status is not PutMessageStatus.PUT_OK:
-                    raise StoreError(result.remark or "messages are not taken")
+                    raise StoreError(result.remark or "the store accepts no messages")
                 copied.append(_CopiedRows(span_of(rows, result), result.physical_offset))
                 end_offset = result.end_offset
                 self._wake()  # so that what becomes of the rows is worked out while others wait
                 if result.message_count < rows.rows:
                     raise TransientFailure(
-                        f"only {result.message_count} of {rows.rows} messages had room"
+                        f"only {result.message_count} of {rows.rows} messages fit into the commit "
+                        "log"
                     )
             yield None
         if copied:
@@ -454,19 +445,16 @@ class StagedBatches:
                 yield from run_in_thread(job, executor)
             except Exception as error:  # noqa: PERF203  # each attempt may fail
                 if not is_retryable(error):
-                    raise self._fail_commit(error) from error
+                    self.degradation.clear()
+                    failure = StoreFailed("a batch can be neither committed nor rolled back", error)
+                    self._fail(failure)
+                    raise failure from error
                 self.degradation.begin(error)
                 if attempt == attempts:
                     raise
                 yield pause()
             else:
                 return
-
-    def _fail_commit(self, error: Exception) -> StoreFailed:
-        self.degradation.clear()
-        failure = StoreFailed("a batch is neither committed nor given up", error)
-        self._fail(failure)
-        return failure
 
 
 def _ignore_result(_: object) -> None:

@@ -167,8 +167,8 @@ def rollback_open_batch(components: StoreComponents) -> None:
     under_way = components.batch_table.under_way
     if under_way is not None:
         _log.warning(
-            "batch %d of sink %s was being committed when the broker ended: nothing of it is "
-            "seen, and its sink may commit it again",
+            "the broker stopped while batch %d of sink %s was being committed: the batch is "
+            "rolled back, and its sink can commit it again",
             under_way.batch_id,
             under_way.sink,
         )

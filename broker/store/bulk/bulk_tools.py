@@ -107,7 +107,7 @@ class _State:
     attempt: Future[None] | None = None
     workers: DaemonThreadPool | None = None
     lock = threading.Lock()
-    degradation = Degradation("the tools for many messages at once are not loaded")
+    degradation = Degradation("numpy and pyarrow are not loaded")
 
 
 _state = _State()
@@ -151,6 +151,6 @@ def _import_module(home: str) -> ModuleType:
         if is_transient(error) or isinstance(error, OSError):
             raise
         raise ImportError(
-            f"{home} cannot be imported, as pyarrow and numpy do not fit together, or something "
-            f"else has one of their names: {type(error).__name__}: {error}"
+            f"{home} cannot be imported: pyarrow and numpy are incompatible, or another module "
+            f"has one of their names: {type(error).__name__}: {error}"
         ) from error

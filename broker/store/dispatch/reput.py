@@ -43,7 +43,7 @@ from ..log.recovery import next_record_after
 from ..queues.consume_queue import ConsumeQueue, first_physical_offset, last_physical_offset
 from ..queues.queue_table import QueueTable
 from ..records.fields import read_fields
-from ..records.integrity import RecordCheck, limit_records, limit_to_valid
+from ..records.integrity import RecordCheck
 from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWrites, UnindexedRuns
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
@@ -83,9 +83,9 @@ class RecreatedTopics:
         if topic not in self.topics:
             self.topics.add(topic)
             _log.warning(
-                "%s was deleted and made again, which the manifest does not say: all messages of "
-                "the new topic are served, and those of the old one are hidden where they are in "
-                "its way",
+                "%s was deleted and recreated, which the manifest does not record: all messages "
+                "of the new topic are served, and those of the old one are hidden where their "
+                "offsets overlap",
                 topic,
             )
         self._dispatcher.note_deleted(topic, known_end)
@@ -316,16 +316,26 @@ class ReputMessageService:
         if many is not None:
             self._dispatch_chunk(many.chunk, start, many.end_offset)
             return
-        data, sizes, next_offset = self._next_records(start, confirmed)
-        if len(sizes) <= FEW or not bulk_tools.are_loaded():
-            sizes, next_offset = limit_records(sizes, ONE_BY_ONE_MAX, start, next_offset)
-            good, _ = self._check.check_one_by_one(data, sizes, start)
-            sizes, next_offset = limit_to_valid(sizes, good, start, next_offset)
+        self._dispatch_read(start, confirmed)
+
+    def _dispatch_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
+        """Dispatch what lies between two places of the log, or the first of it."""
+        data, sizes, next_offset = self._next_records(start, end)
+        are_few = len(sizes) <= FEW or not bulk_tools.are_loaded()
+        if are_few:
+            good, _ = self._check.check_one_by_one(data, sizes[:ONE_BY_ONE_MAX], start)
+        else:
+            good, _ = self._check.check_columns(data, sizes, start)
+        if sizes and not good:
+            needed = "a whole record in its place"
+            raise RecordError("log", at=start, needed=needed, found=sizes[0])
+        if good < len(sizes):
+            sizes = sizes[:good]
+            next_offset = start + sum(sizes)
+        if are_few:
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
-            return
-        good, _ = self._check.check_columns(data, sizes, start)
-        sizes, next_offset = limit_to_valid(sizes, good, start, next_offset)
-        self._dispatch_chunk(_chunk(data, sizes), start, next_offset)
+        else:
+            self._dispatch_chunk(_chunk(data, sizes), start, next_offset)
 
     def _dispatch_chunk(
         self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
@@ -411,7 +421,7 @@ class ReputMessageService:
             if self._listener is not None:
                 self._listener.arriving(topic, queue_id, max_offset, tags_codes)
         except Exception:  # noqa: BLE001  # whatever it is, the other queues have to be told of
-            _log.exception("telling of new messages in queue %d of %s failed", queue_id, topic)
+            _log.exception("notifying of new messages in queue %d of %s failed", queue_id, topic)
 
     def _catch_up_index(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
         if self._index is None:
@@ -459,7 +469,9 @@ class ReputMessageService:
         data, sizes, next_offset = self._next_records(start, limit, INDEX_RECORDS_MAX)
         few = bisect_right(list(accumulate(sizes[:ONE_BY_ONE_MAX])), _ONE_BY_ONE_BYTES_MAX)
         if len(sizes) <= min(FEW, few) or not bulk_tools.are_loaded():
-            sizes, next_offset = limit_records(sizes, max(few, 1), start, next_offset)
+            if len(sizes) > few:
+                sizes = sizes[: max(few, 1)]
+                next_offset = start + sum(sizes)
             return hash_records(data, sizes, start), next_offset
         many = KeyedChunk(_chunk(data, sizes), start)
         return many.next_keys(_READ_KEYS_MAX), many.start_offset
@@ -481,7 +493,7 @@ class ReputMessageService:
         found = next_record_after(self._log.files, place + 1, place, self._log.sealed_from)
         hole = place, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
-        _log.error("the log is damaged from %d to %d, which is passed over: %s", *hole, error)
+        _log.error("the commit log is damaged from %d to %d, which is skipped: %s", *hole, error)
 
     def _next_records(
         self, start: PhysicalOffset, end: PhysicalOffset, count_max: int | None = None
@@ -502,7 +514,7 @@ class ReputMessageService:
         except UnreadableFile as error:
             if start >= self._recovered_end or is_resource_shortage(error):
                 raise  # it is there, or is looked for again: nothing is passed over
-            needed, found = "a record that the disk gives", Verbatim(error)
+            needed, found = "a record that the disk returns", Verbatim(error)
             raise _UnreadableRecord("log", at=start, needed=needed, found=found) from error
         if sizes:
             return data, sizes, start + sum(sizes)
@@ -522,7 +534,7 @@ class ReputSupervisor:
     def __init__(self, reput: ReputMessageService, fail: Callable[[StoreError], object]) -> None:
         self._reput = reput
         self._fail = fail
-        self.degradation = Degradation("messages are not carried to their consume queues")
+        self.degradation = Degradation("messages are not dispatched to their consume queues")
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Dispatch what is confirmed; return False if ``should_stop`` ended it early."""
@@ -536,7 +548,7 @@ class ReputSupervisor:
             if isinstance(error, (OSError, StoreError, RecordError)):
                 self._fail(StoreFailed("writing a consume queue or the index failed", error))
             else:
-                failed = "carrying messages to their consume queues failed"
+                failed = "dispatching messages to their consume queues failed"
                 _log.exception(failed)
                 self._fail(StoreFailed(f"{failed}: {error!r}"))
         if not self._reput.is_stopped:  # else nobody has tried what was hindered

@@ -345,7 +345,7 @@ def _open_regular(path: Path, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except FileNotFoundError as error:
         if path.is_symlink():
-            raise OSError(errno.ENOLINK, "a link that leads nowhere", str(path)) from error
+            raise OSError(errno.ENOLINK, "a dangling link", str(path)) from error
         raise
     mode = os.fstat(descriptor).st_mode
     if S_ISREG(mode):
@@ -357,7 +357,7 @@ def _open_regular(path: Path, flags: int) -> int:
 
 
 def _not_a_file_error(path: Path) -> OSError:
-    return OSError(errno.EINVAL, "a pipe, a socket or a device, and no file", str(path))
+    return OSError(errno.EINVAL, "a pipe, socket or device instead of a file", str(path))
 
 
 def _flush(descriptor: int, path: Path) -> None:
@@ -378,8 +378,8 @@ def _flush_names(descriptor: int, path: Path) -> None:
         if device not in _unflushed_devices:
             _unflushed_devices.add(device)
             _log.warning(
-                "the file system of %s flushes no directories: whether names of new files outlive "
-                "a power loss is left to it",
+                "the file system of %s cannot flush directories: it decides whether names of new "
+                "files survive a power loss",
                 path,
             )
 

@@ -140,7 +140,9 @@ def _open_and_lock(path: Path) -> int:
         number = errno.EAGAIN if error.errno in _LOCKED_ERRNOS else error.errno
         why = error.strerror
         if number in _NO_LOCKS_ERRNOS:
-            why = f"the file system keeps no locks, to keep a second broker out ({why})"
+            why = (
+                f"the file system does not support the lock that keeps a second broker out ({why})"
+            )
         raise OSError(number, why, str(path)) from None
     return descriptor
 

@@ -92,7 +92,7 @@ class PooledFile:
             return (self.open_file or self.group.ensure_open(self)).next_data(position)
         except OSError as error:
             raise UnreadableFile(
-                f"what lies behind {position} of {self.path} cannot be told: {error.strerror}"
+                f"the data past {position} of {self.path} cannot be located: {error.strerror}"
             ) from error
 
     def check_in_place(self) -> None:
@@ -219,7 +219,7 @@ class FileGroup:
             open_file.flush()
         except BaseException as error:
             with self.lock:
-                self._failure = f"flushing {file.path} has failed: {error}"
+                self._failure = f"flushing {file.path} failed: {error}"
                 self._pool.idle.update(self.unflushed)
                 self.unflushed.clear()  # so that the next write to any of them is refused
             if isinstance(error, OSError):

@@ -108,7 +108,8 @@ class JsonTable(Generic[Body]):
         damaged = self.quarantined
         if damaged is not None:
             _log.warning(
-                "%s was damaged (%s) and is now %s; its backup, perhaps a save older, was read",
+                "%s was damaged (%s) and is now %s; its backup was read, which may be one save "
+                "older",
                 self.path,
                 damaged.reason,
                 damaged.path.name,
@@ -180,9 +181,9 @@ class JsonTable(Generic[Body]):
         if names:
             more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
             _log.warning(
-                "%s has members that this release does not know, as a newer one or another program "
-                "writes them: %s%s. They are left out when it is saved again; to keep them, stop "
-                "the broker and copy the file",
+                "%s has members that this release does not know, written by a newer release or "
+                "another program: %s%s. The next save drops them. To keep them, stop the broker "
+                "and copy the file",
                 source,
                 ", ".join(map(excerpt, names[:_NAMES_MAX])),
                 more,
@@ -203,9 +204,8 @@ class JsonTable(Generic[Body]):
     def _damaged_error(self, damage: str, backup_damage: str) -> DamagedTable:
         return DamagedTable(
             f"{self.path} cannot be read ({damage or 'it is missing'}), nor can its backup "
-            f"{self._backup} ({backup_damage or 'it is missing'}). Nothing was changed. To mend "
-            f"it, put a good copy at {self.path}; or, to start with an empty table, move both "
-            "files away"
+            f"{self._backup} ({backup_damage or 'it is missing'}). Nothing was changed. Put a "
+            f"good copy at {self.path}; or, to start with an empty table, move both files away"
         )
 
 
@@ -226,6 +226,6 @@ def _verify_checksum(data: bytes) -> bool:
         return False
     begin = data[: found.start()] or b"{"
     if int(found[1]) != crc32(begin + b"}"):
-        needed = "that of all before it, or none at all where somebody has changed the rest by hand"
+        needed = "the checksum of all before it, or none if somebody has edited the file by hand"
         raise BodyError("table", at="$.checksum", needed=needed, found=int(found[1]))
     return True

@@ -88,8 +88,8 @@ def is_same_file(path: Path, descriptor: int) -> bool:
     if found.st_dev not in _warned_devices:
         _warned_devices.add(found.st_dev)
         _log.warning(
-            "the file system of %s has another number for a file at each look: nobody notices here "
-            "when files are moved away or replaced while they are in use",
+            "the file system of %s reports a different number for a file each time: files that "
+            "are moved away or replaced while in use go unnoticed",
             path,
         )
     return True

@@ -124,8 +124,8 @@ class MappedFileQueue:
         size = sizes[name]
         if len(name) != FILE_NAME_DIGITS or not name.isdecimal():
             fault = (
-                f"is no file of this store: its name should be {FILE_NAME_DIGITS} digits. Move it "
-                "away"
+                f"is not a file of this store: its name should be {FILE_NAME_DIGITS} digits. Move "
+                "it away"
             )
         elif size is None:
             fault = f"is a directory: a file of {self.file_size} bytes should be there"
@@ -140,8 +140,9 @@ class MappedFileQueue:
                 fault += f"; if it was cut, {self._repair_hint(self.directory / name)}"
         elif int(name) % self.file_size and not self._may_miss_files:
             fault = (
-                "is no file of this store: its name should be the place of its first byte, a "
-                f"multiple of {self.file_size}. Move it away, if nobody has renamed it by mistake"
+                "is not a file of this store: its name should be the offset of its first byte, a "
+                f"multiple of {self.file_size}. Move it away, unless somebody has renamed it by "
+                "mistake"
             )
         else:
             return
@@ -149,17 +150,17 @@ class MappedFileQueue:
 
     def _repair_hint(self, path: Path) -> str:
         return (
-            "put it back from a copy; or do without what is lost, which is named and passed over "
-            f"then: truncate -s {self.file_size} {shlex.quote(str(path))}"
+            "restore it from a copy; or give up what is lost, which the start then reports and "
+            f"skips: truncate -s {self.file_size} {shlex.quote(str(path))}"
         )
 
     def data_loss_hint(self, offset: int) -> str:
         """Return how an operator makes the file there whole that the disk does not give whole."""
         file, copy = (shlex.quote(f"{self.path_at(offset)}{end}") for end in ("", ".copy"))
         return (
-            "put the file back from a copy; or do without what the disk does not give of it: "
-            f"dd if={file} of={copy} bs={PAGE_BYTES} conv=noerror,sync,sparse; "
-            f"truncate -s {self.file_size} {copy} && mv {copy} {file}"
+            "restore the file from a copy; or give up what the disk does not return of it: dd "
+            f"if={file} of={copy} bs={PAGE_BYTES} conv=noerror,sync,sparse; truncate -s "
+            f"{self.file_size} {copy} && mv {copy} {file}"
         )
 
     def path_at(self, offset: int) -> Path:

@@ -49,7 +49,7 @@ def _warn_of_lost_content(error: UnreadableFile) -> None:
     """Warn that the disk has lost a file; raise the error if it may be there, as without rights."""
     if not has_lost_content(error):
         raise error
-    _log.warning("%s: what that file of the index held is made again from the log", error)
+    _log.warning("%s: this index file is rebuilt from the commit log", error)
 
 
 class IndexService:
@@ -122,13 +122,13 @@ class IndexService:
         needed = self._sizes.file_bytes
         if size is None or not _INDEX_NAME.fullmatch(path.name):
             raise ForeignFile(
-                f"{path}: needed an index file, named by {_NAME_DIGITS} digits. Move it away"
+                f"{path}: expected an index file, named by {_NAME_DIGITS} digits. Move it away"
             )
         if size not in {0, needed}:
             raise ForeignFile(
                 f"{path}: needed {needed} bytes for {self._sizes.hash_slot_num} slots and "
-                f"{self._sizes.index_num} entries, found {size}: start with the maxHashSlotNum and "
-                "maxIndexNum that it was written with; or, to have the index made again, delete "
+                f"{self._sizes.index_num} entries, found {size}: start with the maxHashSlotNum "
+                "and maxIndexNum that it was written with; or, to rebuild the index, delete "
                 f"{path.parent}"
             )
         return size

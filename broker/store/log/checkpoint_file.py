@@ -76,7 +76,7 @@ def load_checkpoint(disk: Disk, path: Path) -> Checkpoint | None:
     except OSError as error:
         if not has_lost_content(error):
             raise
-        _log.warning("%s cannot be read (%s): a start does without it", path, error.strerror)
+        _log.warning("%s cannot be read (%s): the start ignores it", path, error.strerror)
         return None
     content = data[:_BEFORE_MARK]
     if data[_BEFORE_MARK:] != _MARK + _CRC.pack(crc32(content)):

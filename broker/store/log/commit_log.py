@@ -51,8 +51,8 @@ _log = logging.getLogger(__name__)
 BLANK_BYTES = 8
 _RECORD_BYTES_LIKELY = 1 << 12
 _LEFTOVER_WARNING = (
-    "%s holds what is left of messages that were refused, from %d to %d of the commit log: it "
-    "could not be wiped, and the next start may find them"
+    "%s holds remains of refused messages, from %d to %d of the commit log: they could not be "
+    "wiped, and the next start may find them"
 )
 FILE_CHECK_INTERVAL_MS = 10
 """Milliseconds after which the file that is written to is looked for again: some microseconds."""
@@ -134,7 +134,7 @@ class CommitLog:
         self.sealed_from = LOG_START
         """From where on each record has a checksum; those before may be another program's."""
         self.failure: Exception | None = None
-        self.write_degradation = Degradation("the commit log is not written to")
+        self.write_degradation = Degradation("the commit log is not written")
         self._refused_write = 0, 0
         """Bytes for which there was no room, and when."""
         self._is_past_first_file = False
@@ -144,11 +144,6 @@ class CommitLog:
     def min_offset(self) -> PhysicalOffset:
         """The first offset that is still kept."""
         return PhysicalOffset(self.files.first_offset)
-
-    @property
-    def last_timestamp(self) -> int:
-        """The time at which the last message was stored, in milliseconds."""
-        return self.timeline.last_ms
 
     @property
     def clock_behind_ms(self) -> int:
@@ -345,8 +340,8 @@ class CommitLog:
         if lag_ms > STEP_MS and not self._is_clock_behind:
             self._is_clock_behind = True
             _log.warning(
-                "the clock is %d s behind the last message of the commit log: messages are stored "
-                "with the time of that one until the clock has caught up. Set the clock right",
+                "the clock lags the last message of the commit log by %d s: messages are stored "
+                "with the time of that one until the clock has caught up. Correct the clock",
                 lag_ms // 1000,
             )
         elif lag_ms <= 0 and self._is_clock_behind:
@@ -427,7 +422,8 @@ class CommitLog:
 
     def _check_failure(self) -> None:
         if self.failure is not None:
-            raise StoreFailed("the commit log takes no more", self.failure) from self.failure
+            text = "the commit log accepts no more messages"
+            raise StoreFailed(text, self.failure) from self.failure
 
 
 def _fill_positions(

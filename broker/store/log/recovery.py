@@ -138,8 +138,8 @@ class LogRecovery:
         """Refuse the start if the last scan of what seems to be the end had a refused read."""
         if self._unreadable is not None:
             raise UnreadableFile(
-                f"{self._unreadable}; so nobody knows where the log ends, and nothing was changed: "
-                + self._files.data_loss_hint(self._unreadable_at)
+                f"{self._unreadable}; the end of the commit log is unknown, and nothing was "
+                "changed: " + self._files.data_loss_hint(self._unreadable_at)
             ) from self._unreadable
 
     def _read(self, position: PhysicalOffset, size: int) -> Buffer:

@@ -224,8 +224,8 @@ class Checkpointer:
         if is_saved is None:
             with self.maintenance:  # what is just being noted is true
                 what = (
-                    "not all consume queues are flushed after %d s: the next start is one as after "
-                    "a crash"
+                    "not all consume queues are flushed after %d s: the next start recovers as "
+                    "after a crash"
                 )
                 _log.warning(what, _LAST_CHECKPOINT_SECONDS)
         return bool(is_saved)
@@ -306,7 +306,7 @@ class Checkpointer:
                 queue.expire_before(max(first, deleted_topics.get(topic, first)))
             except UnreadableFile as error:
                 if (topic, queue_id) not in self._unexpired_queues:
-                    _log.error("%s. All other queues expire; this one is tried again", error)
+                    _log.error("%s. All other queues expire; this one is retried", error)
                 return None
             return DeletedSpan(topic, queue_id, before, queue.min_offset)
 
@@ -320,7 +320,7 @@ class Checkpointer:
         with self.maintenance:
             if len(self._components.dispatcher.deleted_topics) >= DELETED_TOPICS_MAX:
                 raise TransientFailure(
-                    f"{DELETED_TOPICS_MAX} topics were deleted whose messages the log still has. "
+                    f"{DELETED_TOPICS_MAX} deleted topics still have messages in the commit log. "
                     "Delete more when files of the log have expired (fileReservedTime)"
                 )
             half_deleted = tuple(dict.fromkeys((*self.half_deleted, topic)))

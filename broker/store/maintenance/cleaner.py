@@ -76,7 +76,7 @@ class PendingFreeSpace:
         if self._bytes and not 0 <= now_ms - self._deleted_ms < _FREE_SPACE_DELAY_MAX_MS:
             if self._bytes > self._deleted_bytes // 2:
                 _log.warning(
-                    "deleting %d bytes of the commit log has freed %d: a snapshot or another "
+                    "deleting %d bytes of the commit log freed only %d: a snapshot or another "
                     "program holds the deleted files, or others have filled the disk",
                     self._deleted_bytes,
                     self._deleted_bytes - self._bytes,
@@ -187,7 +187,7 @@ class Cleaner:
         usage = self._disk.usage(self.config.store_path_root_dir)
         now_ms = self._now_ms()
         in_the_end = self._pending_free_space.update(usage, self._log.written_offset, now_ms)
-        expiry = retention.expiry(now_ms, self._log.last_timestamp, in_the_end)
+        expiry = retention.expiry(now_ms, self._log.timeline.last_ms, in_the_end)
         if expiry.until > max(self._log.min_offset, checkpointing.saved_offset):
             self._save_checkpoint()
         begin = self._log.min_offset
@@ -243,7 +243,7 @@ class Cleaner:
         if is_full and not self._is_full:
             _log.warning("messages are refused: %s (diskSpaceWarningLevelRatio)", why)
         elif self._is_full and not is_full:
-            _log.warning("messages are taken again: the disk is %s full", f"{used:.0%}")
+            _log.warning("messages are accepted again: the disk is %s full", f"{used:.0%}")
         self._is_full = is_full
         self._set_refusal(why if is_full else None)
 

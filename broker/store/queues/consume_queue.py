@@ -262,8 +262,21 @@ class ConsumeQueue:
 
         Those in ``rolled_back``, ranges in order, are marked as rolled back.
         """
-        if queue_offset > self.max_offset:
-            self._fill_gap(queue_offset, blank_offset, rolled_back)
+        if queue_offset <= self.max_offset:
+            return
+        is_new = self.max_offset == self.min_offset
+        # A new queue begins there, or where what was rolled back before it begins: who waits at
+        # the start of an empty queue has lost nothing then.
+        begin = QueueOffset(
+            _rolled_back_tail_start(range(self.max_offset, queue_offset), rolled_back)
+        )
+        if is_new and not self._files.files:
+            self.min_offset = self.max_offset = self._file_start(begin)
+        gap = range(self.max_offset, queue_offset)
+        self._write(self.max_offset, blank_entries(gap, blank_offset, rolled_back))
+        self.max_offset = queue_offset
+        if is_new:
+            self.min_offset = begin
 
     def entries(self, queue_offset: QueueOffset, count: int) -> Entries:
         """Read a number of entries from an offset on, at most to the end of its file."""
@@ -367,10 +380,6 @@ class ConsumeQueue:
         """Continue with the same files in another directory."""
         self._files.set_directory(directory)
 
-    def flush(self) -> None:
-        """Return when all entries are on the disk."""
-        self._files.flush()
-
     def close(self) -> None:
         """Close the files, without a flush."""
         self._files.close()
@@ -396,8 +405,8 @@ class ConsumeQueue:
             or (np.diff(places) <= 0).any()
         ):
             raise UnreadableFile(
-                f"entries of {self.directory} from {start} to {found} are damaged: nothing of that "
-                "queue expires. To have it made again, stop the broker, delete that directory, and "
+                f"entries of {self.directory} from {start} to {found} are damaged: nothing of "
+                "that queue expires. To rebuild it, stop the broker, delete that directory, and "
                 "start the broker"
             )
         return found
@@ -422,26 +431,6 @@ class ConsumeQueue:
             found.update(queue_offset + int(row) for row in np.flatnonzero(is_taken))
             queue_offset += len(entries)
         return found
-
-    def _fill_gap(
-        self, queue_offset: QueueOffset, blank_offset: PhysicalOffset, rolled_back: Sequence[range]
-    ) -> None:
-        """Write blank entries up to an offset, which numbers it.
-
-        A new queue begins there, or where what was rolled back before it begins: who waits at the
-        start of an empty queue has lost nothing then.
-        """
-        is_new = self.max_offset == self.min_offset
-        begin = QueueOffset(
-            _rolled_back_tail_start(range(self.max_offset, queue_offset), rolled_back)
-        )
-        if is_new and not self._files.files:
-            self.min_offset = self.max_offset = self._file_start(begin)
-        gap = range(self.max_offset, queue_offset)
-        self._write(self.max_offset, blank_entries(gap, blank_offset, rolled_back))
-        self.max_offset = queue_offset
-        if is_new:
-            self.min_offset = begin
 
     def _write(self, queue_offset: QueueOffset, entries: Buffer) -> None:
         position = queue_offset * ENTRY_BYTES

@@ -61,8 +61,8 @@ class RecoveredEnds:
 def end_unknown_error(topic: str, queue_id: int, hindrance: str | None) -> EndUnknown:
     """Return the error for a queue whose end is not known yet, with the reason."""
     return EndUnknown(
-        f"where queue {queue_id} of {topic} ends is not known yet, as messages that the start has "
-        f"found are not in their consume queues: {hindrance or 'they are just being carried there'}"
+        f"the end of queue {queue_id} of {topic} is not known yet, because recovered messages are "
+        f"not in their consume queues: {hindrance or 'they are being dispatched'}"
     )
 
 
@@ -285,7 +285,7 @@ class QueueTable:
                     continue
                 if not is_topic or not name.isdecimal() or size is not None:
                     raise ForeignFile(
-                        f"{path} is no consume queue: <topic>/<number> was expected. Move it away"
+                        f"{path} is not a consume queue: expected <topic>/<number>. Move it away"
                     )
                 paths[topic, int(name)] = path
         for (key, path), sizes in zip(
@@ -299,8 +299,8 @@ class QueueTable:
                 if {None, 0, self._file_size}.issuperset(sizes.values()):
                     raise
                 raise ForeignFile(
-                    f"{error}; or, to have all queues made again from the log, leave the broker "
-                    f"stopped, delete {self._directory}, and start the broker"
+                    f"{error}; or, to rebuild all queues from the log, leave the broker stopped, "
+                    f"delete {self._directory}, and start the broker"
                 ) from None
             self._leftover_files += [path / name for name in left]
 
@@ -320,8 +320,8 @@ class QueueTable:
             else:
                 continue
             raise ForeignFile(
-                f"{directory / name} {fault}. To have the queue made again from the log, leave the "
-                f"broker stopped, delete {directory}, and start the broker"
+                f"{directory / name} {fault}. To rebuild the queue from the log, leave the broker "
+                f"stopped, delete {directory}, and start the broker"
             )
 
     def _has_file_of_configured_size(self) -> bool:

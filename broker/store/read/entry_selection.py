@@ -148,19 +148,8 @@ def select_few(
     )
 
 
-def select_many(
-    pieces: Iterable[Buffer],
-    limits: GetLimits,
-    log_min_offset: PhysicalOffset,
-    message_filter: MessageFilter | None,
-    records: ReadRecords,
-) -> SelectedEntries:
-    """Select from entries that come in pieces; no more pieces are read than needed."""
-    return _Selection(limits, log_min_offset, message_filter, records).select(pieces)
-
-
-class _Selection:
-    """The messages that one get has selected so far."""
+class EntrySelection:
+    """The messages that one get has selected so far from entries that come in pieces."""
 
     def __init__(
         self,
@@ -181,6 +170,7 @@ class _Selection:
         self._sizes: list[npt.NDArray[np.int64]] = []
 
     def select(self, pieces: Iterable[Buffer]) -> SelectedEntries:
+        """Select from entries; no more pieces are read than needed."""
         is_missing = is_gone = False
         for piece in pieces:
             entries = np.frombuffer(piece, ENTRY)

@@ -55,12 +55,12 @@ from ..results import (
 )
 from .entry_selection import (
     FEW,
+    EntrySelection,
     GetLimits,
     MessageFilter,
     SelectedEntries,
     select_all,
     select_few,
-    select_many,
 )
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def first_unreadable(data: bytes, sizes: npt.NDArray[np.int64]) -> int:
 # it.
 
 _SKIP_HINT = (
-    "To have what cannot be read passed over, start the broker once with checkWholeLogBytes above "
-    "the size of the log, which finds and names it"
+    "To skip what cannot be read, start the broker once with checkWholeLogBytes above the size "
+    "of the log, which finds and reports it"
 )
 
 
@@ -198,15 +198,12 @@ def damaged_entry_error(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> U
     return UnreadableFile(
         f"an entry of {queue.directory}, {which}, does not lead to its message, but to "
         f"{wrong.place} of the commit log: it is damaged, or the record there. "
-        f"{_rebuild_hint(queue)}, which names a damaged record and passes over it"
+        f"{_rebuild_hint(queue)}, which reports and skips a damaged record"
     )
 
 
 def _rebuild_hint(queue: ConsumeQueue) -> str:
-    return (
-        f"To have the queue made again, stop the broker, delete {queue.directory}, and start the "
-        "broker"
-    )
+    return f"To rebuild the queue, stop the broker, delete {queue.directory}, and start the broker"
 
 
 _RUNS_MAX = 4
@@ -398,7 +395,9 @@ class MessageReader:
                 pieces = _pieces(queue, queue_offset, count, entries, entry_check)
                 queue_offsets = range(queue_offset, queue_offset + count)
                 chunk = partial(self._chunk, queue, owner, queue_offsets)
-                picked = select_many(pieces, limits, log_min_offset, message_filter, chunk)
+                picked = EntrySelection(limits, log_min_offset, message_filter, chunk).select(
+                    pieces
+                )
         return picked
 
     def _records(

@@ -100,7 +100,7 @@ class TimeLookup:
         if queue is None:
             self._reader.check_end(topic, queue_id, FIRST_IN_QUEUE, least_end)
             return FIRST_IN_QUEUE
-        end, last = queue.max_offset, self._log.last_timestamp
+        end, last = queue.max_offset, self._log.timeline.last_ms
 
         def stored_at(entry: Any) -> int:
             try:

@@ -141,28 +141,6 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     return sizes
 
 
-def limit_records(
-    sizes: list[int], count_max: int, start: PhysicalOffset, next_offset: PhysicalOffset
-) -> tuple[list[int], PhysicalOffset]:
-    """Limit the number of records from a position on; return their sizes, and where they end."""
-    if len(sizes) <= count_max:
-        return sizes, next_offset
-    return sizes[:count_max], start + sum(sizes[:count_max])
-
-
-def limit_to_valid(
-    sizes: list[int], count: int, start: PhysicalOffset, next_offset: PhysicalOffset
-) -> tuple[list[int], PhysicalOffset]:
-    """Cut records down to those that are good, which are some unless there were none at all.
-
-    Raises:
-        RecordError: The first is not good.
-    """
-    if sizes and not count:
-        raise RecordError("log", at=start, needed="a whole record in its place", found=sizes[0])
-    return limit_records(sizes, count, start, next_offset)
-
-
 def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
     """Return how many records of one size, up to a number, begin at a position in the data."""
     is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size

@@ -68,6 +68,16 @@ class RecentRun(NamedTuple):
         """The log offset where the run begins."""
         return self.records[0].physical_offset
 
+    @property
+    def queue_offset(self) -> QueueOffset:
+        """The offset of the first record in its queue."""
+        return self.records[0].queue_offset
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return len(self.records)
+
 
 class FixedSizeRun(NamedTuple):
     """Contiguous records of one queue and one size that were stored at the same time."""
@@ -201,10 +211,15 @@ class UnindexedRuns:
         """
         batches = self._batches
         while batches and batches[0].end_offset <= limit:
-            stretch = self._first_contiguous(limit)
-            rows = sum(each.rows for each in stretch)
-            is_enough = rows > _FEW or stretch[-1].end_offset == limit
-            if batches[0].start_offset >= start and is_enough:
+            stretch: list[FixedSizeRun] = []
+            rows, end = 0, batches[0].start_offset
+            for each in batches:
+                is_next = each.start_offset == end
+                if not is_next or each.end_offset > limit or rows >= _ROWS_PER_STEP:
+                    break
+                stretch.append(each)
+                rows, end = rows + each.rows, each.end_offset
+            if batches[0].start_offset >= start and (rows > _FEW or end == limit):
                 return stretch
             batches.popleft()
         return ()
@@ -213,14 +228,3 @@ class UnindexedRuns:
         """Drop the first batches, whose keys cannot be computed from memory."""
         for _ in runs:
             self._batches.popleft()
-
-    def _first_contiguous(self, limit: PhysicalOffset) -> list[FixedSizeRun]:
-        stretch: list[FixedSizeRun] = []
-        rows = 0
-        for each in self._batches:
-            is_next = not stretch or each.start_offset == stretch[-1].end_offset
-            if not is_next or each.end_offset > limit or rows >= _ROWS_PER_STEP:
-                break
-            stretch.append(each)
-            rows += each.rows
-        return stretch

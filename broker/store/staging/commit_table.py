@@ -143,23 +143,22 @@ class BatchJournal:
         generation, number, _ = found
         if generation > self._generation:
             raise self.damaged_error(
-                f"the table beside it is of generation {self._generation} and so an older copy: "
-                f"at {position} is an entry of generation {generation}"
+                f"the table beside it has generation {self._generation} and is an older copy: the "
+                f"entry at {position} has generation {generation}"
             )
         if generation == self._generation and number >= self._number:
             raise self.damaged_error(
-                f"entry {self._number} at {self._position} is damaged: behind it, at {position}, "
-                f"is entry {number}"
+                f"entry {self._number} at {self._position} is damaged: entry {number} follows it "
+                f"at {position}"
             )
 
     def damaged_error(self, what: str) -> DamagedTable:
         """Compose the error of a journal that is not to be believed, with the remedy."""
         table = self.path.with_suffix(".json")
         return DamagedTable(
-            f"{self.path} does not tell which batches are committed: {what}. Nothing was "
-            f"changed. To mend it, put {table.name} and {self.path.name} of one copy there; or, "
-            "to forget all sinks, whose batches can then be committed twice, move both and "
-            f"{table.name}.bak away"
+            f"{self.path} does not say which batches are committed: {what}. Nothing was changed. "
+            f"Put {table.name} and {self.path.name} of one copy there; or, to forget all sinks, "
+            f"whose batches can then be committed twice, move both and {table.name}.bak away"
         )
 
 
@@ -277,9 +276,9 @@ class BatchTable:
     def lost_entry_error(self, first_row: PhysicalOffset) -> DamagedTable:
         """Return the error of a table that lacks the end of a commit whose rows were visible."""
         return self._journal.damaged_error(
-            "its last entry is damaged, or it is of an older copy: by what it says, a batch was "
-            f"being committed, but the rows of that, from {first_row} of the commit log on, are "
-            "in their consume queues already"
+            "its last entry is damaged, or it is an older copy: it says that a batch is being "
+            f"committed, but the rows of that batch, from {first_row} of the commit log on, are "
+            "already in their consume queues"
         )
 
     def check_newest(self, mark: int, source: str) -> None:
@@ -291,8 +290,8 @@ class BatchTable:
         known = self.newest_mark
         if known is not None and mark > known:
             raise self._journal.damaged_error(
-                f"it is of an older copy: the newest commit of rows that it knows of began at "
-                f"{known - 1} of the commit log, and by {source} one has begun at {mark - 1}"
+                "it is an older copy: the newest commit of rows that it knows began at "
+                f"{known - 1} of the commit log, but according to {source} one began at {mark - 1}"
             )
 
     @property
@@ -331,15 +330,15 @@ class BatchTable:
             return False
         if last.owner != owner:
             raise BatchRefused(
-                f"sink {sink} belongs to {last.owner}, which has committed batch {last.batch_id}; "
-                f"{owner} needs a name of its own"
+                f"sink {sink} belongs to {last.owner}, which has committed batch {last.batch_id}. "
+                f"Give the sink of {owner} another name"
             )
         if batch_id < last.batch_id:
             raise BatchRefused(
-                f"sink {sink} has committed batch {last.batch_id}, and batch {batch_id} comes "
-                "behind it: the checkpoint is an older copy, or its batches began anew, and their "
-                "rows would be sent twice. Put the latest checkpoint back; or, to have them sent "
-                f"again on purpose, take a new one behind rocketpoll sink forget {sink}"
+                f"sink {sink} has already committed batch {last.batch_id}, which is later than "
+                f"batch {batch_id}: the checkpoint is an older copy, or was started over, and its "
+                "rows would be sent twice. Restore the latest checkpoint; or, to send them again "
+                f"on purpose, run rocketpoll sink forget {sink} and start with a new one"
             )
         return batch_id == last.batch_id
 
@@ -351,7 +350,7 @@ class BatchTable:
         """
         if spans_max > SPANS_MAX:
             raise BatchRefused(
-                f"batch {batch.batch_id} of sink {batch.sink} has {spans_max} chunks, and may have "
+                f"batch {batch.batch_id} of sink {batch.sink} has {spans_max} chunks, over "
                 f"{SPANS_MAX}: stage more rows in each"
             )
         self._apply(
@@ -383,9 +382,8 @@ class BatchTable:
         if sinks[oldest].committed_ms > self._now_ms() - SINK_RETENTION_DAYS * _DAY_MS:
             raise BatchRefused(
                 f"there are {SINKS_MAX} sinks already, all of which have committed within "
-                f"{SINK_RETENTION_DAYS} days, and {sink} would be one more. Sinks that write no "
-                "more "
-                "can go: rocketpoll sink forget NAME"
+                f"{SINK_RETENTION_DAYS} days, and {sink} would be one more. Forget sinks that no "
+                "longer write: rocketpoll sink forget NAME"
             )
 
     def _oldest(self) -> str:

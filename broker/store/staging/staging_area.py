@@ -70,8 +70,8 @@ class StagedName(NamedTuple):
         check_batch_name(self.sink, self.batch_id)
         if not _ATTEMPT.fullmatch(self.attempt) or self.number < 0:
             raise BatchRefused(
-                f"needed are a chunk from 0 on, and an attempt of up to 64 letters, digits, _ and "
-                f".; found {self.number} and {_excerpt(self.attempt)}"
+                "chunks start at 0, and an attempt has up to 64 letters, digits, _ and .; found "
+                f"{self.number} and {_excerpt(self.attempt)}"
             )
 
 
@@ -83,11 +83,11 @@ def check_batch_name(sink: str, batch_id: int) -> None:
     """
     if not _SINK.fullmatch(sink):
         raise BatchRefused(
-            f"a sink cannot be called {_excerpt(sink)}: needed are up to 200 letters, digits and "
-            "any of % | _ - ."
+            f"a sink cannot be called {_excerpt(sink)}: use up to 200 letters, digits and any of "
+            "% | _ - ."
         )
     if batch_id < 0:
-        raise BatchRefused(f"needed is a batch from 0 on, found {batch_id}")
+        raise BatchRefused(f"batch ids start at 0, found {batch_id}")
 
 
 def _excerpt(name: str) -> str:
@@ -208,9 +208,7 @@ class StagingArea:
                 twice.
         """
         if len({each.attempt for each in attempts}) < len(attempts):
-            raise BatchRefused(
-                f"batch {batch_id} of sink {sink} names an attempt twice, and no row comes twice"
-            )
+            raise BatchRefused(f"batch {batch_id} of sink {sink} names an attempt twice")
         from rmq_spark.wire.chunk.crc import combine_crcs  # noqa: PLC0415  # needs the tools for many records
 
         names: list[StagedName] = []
@@ -354,10 +352,11 @@ def _head_in(data: bytes, path: Path) -> _Head:
         BatchRefused: There is none, or one of a newer release.
     """
     if len(data) < _HEAD.size or data[:4] != _MAGIC:
-        raise BatchRefused(f"{path} is damaged: it does not begin as a staged chunk does")
+        raise BatchRefused(f"{path} is damaged: it does not start like a staged chunk")
     _, version, crc, rows = _HEAD.unpack_from(data)
     if version != _VERSION:
         raise BatchRefused(
-            f"{path} was staged by a newer release: its format is {version}, known is {_VERSION}"
+            f"{path} was staged by a newer release: its format is {version}, this release knows "
+            f"{_VERSION}"
         )
     return _Head(crc, rows)

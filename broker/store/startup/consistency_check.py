@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from rmq_spark.errors import RecordError
 from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.framing import Buffer
 
@@ -114,7 +115,13 @@ def _pieces(
     """
     while start < end_offset:
         stop = border if start < border else end_offset
-        data, sizes = log.read_records(start, stop, _RUN_BYTES)
+        try:
+            data, sizes = log.read_records(start, stop, _RUN_BYTES)
+        except RecordError:
+            data = log.read_record(start)  # across the border of a manifest that somebody changed
+            sizes = [len(data)]
+            if not len(data):
+                raise
         if sizes:
             yield start, data, sizes
         start += sum(sizes) or log.files.space_left(start)

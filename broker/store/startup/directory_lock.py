@@ -66,9 +66,9 @@ def lock_directory(disk: Disk, root: Path, subdirectories: Sequence[Path] = ()) 
     except BlockingIOError as error:
         locked = error.filename or str(path)
         raise StoreInUse(
-            f"{root} is in use by another process, which has locked {locked}: stop that broker, or "
-            f"give this one a directory of its own (`fuser -v {shlex.quote(locked)}` tells "
-            "which process it is)"
+            f"{root} is in use by another process, which has locked {locked}: stop that broker, "
+            f"or give this one a directory of its own (`fuser -v {shlex.quote(locked)}` shows the "
+            "process)"
         ) from None
     except OSError as error:
         if error.errno != errno.EDEADLK:

@@ -55,12 +55,10 @@ from .consistency_check import QUEUES_MAX, ConsistencyResult, check_derived_file
 from .directory_lock import AbortFile
 
 _log = logging.getLogger(__name__)
-_DAMAGE_WARNING = (
-    "%s is damaged: its entries are not those of the messages in the commit log; %s made again"
-)
+_DAMAGE_WARNING = "%s is damaged: its entries do not match the commit log; %s rebuilt"
 _PROGRESS_BYTES = 1 << 30
 """Bytes of the log after which a start that makes all queues again notes how far it has come."""
-_INTERRUPTED = "the start was told to end"
+_INTERRUPTED = "the start was interrupted"
 _TOPICS_SHOWN_MAX = 8
 _NOT_CHECKED = ConsistencyResult(None, is_index_consistent=True)
 
@@ -232,8 +230,8 @@ class StoreOpening:
         aside = checkpointer.manifest.quarantined
         if aside is not None:
             _log.warning(
-                "%s was damaged (%s) and is now %s; its backup was read, and all queues are made "
-                "again. Topics that were deleted since that was saved may be back",
+                "%s was damaged (%s) and is now %s; its backup was read, and all queues are "
+                "rebuilt. Topics that were deleted since that was saved may be back",
                 checkpointer.manifest.path,
                 aside.reason,
                 aside.path.name,
@@ -241,8 +239,8 @@ class StoreOpening:
             return False
         if checkpoint is not None and not checkpointer.is_newest(self._manifest, checkpoint):
             _log.warning(
-                "%s is missing or of an older copy: it is not the one that was saved last, and all "
-                "queues are made again. Topics that were deleted since it was saved may be back",
+                "%s is missing or an older copy: it is not the one that was saved last, and all "
+                "queues are rebuilt. Topics that were deleted since it was saved may be back",
                 checkpointer.manifest.path,
             )
             return False
@@ -292,7 +290,7 @@ class StoreOpening:
         for start, end in self._recovered.holes:
             _log.warning(
                 "%s is damaged: no message can be read from %d to %d of the commit log, which is "
-                "passed over; all others are served",
+                "skipped; all others are served",
                 files.path_at(start),
                 start,
                 end,
@@ -306,8 +304,8 @@ class StoreOpening:
         if was_ours and files.first_offset > manifest.log_min_offset:
             _log.warning(
                 "%s is missing: the commit log begins at %d, and began at %d at the last "
-                "checkpoint; messages before that are gone, unless they were deleted by age or "
-                "need just before a crash",
+                "checkpoint; the messages between are lost, unless they expired or a full disk "
+                "forced their deletion just before a crash",
                 files.path_at(manifest.log_min_offset),
                 files.first_offset,
                 manifest.log_min_offset,
@@ -315,16 +313,16 @@ class StoreOpening:
         safe_offset = manifest.safe_offset
         if was_ours and safe_offset is not None and end_offset < safe_offset:
             _log.warning(
-                "%s is missing or of an older copy: the commit log ends at %d, and went on to %d "
-                "at the last checkpoint; messages behind that end are gone",
+                "%s is missing or an older copy: the commit log ends at %d, and ended at %d at "
+                "the last checkpoint; the messages between are lost",
                 files.path_at(end_offset),
                 end_offset,
                 safe_offset,
             )
         if led_to > end_offset:
             _log.warning(
-                "%s is missing, damaged or of an older copy: the commit log ends at %d, and "
-                "consume queues lead to messages up to %d; those behind the end are gone",
+                "%s is missing, damaged or an older copy: the commit log ends at %d, and consume "
+                "queues lead to messages up to %d; those past the end are lost",
                 files.path_at(end_offset),
                 end_offset,
                 led_to,
@@ -510,7 +508,7 @@ class StoreOpening:
         files, recovered, checkpoint = self._log.files, self._recovered, self._checkpoint
         if self.recovered_from_crash:
             start = checkpoint.safe_offset if checkpoint else files.first_offset
-            doing = "writes the commit log to the disk again"
+            doing = "rewrites the commit log"
             reporter = _ProgressReporter(self._on_progress, doing, start, recovered.end_offset)
             rewrite_recovered(files, checkpoint, recovered, reporter.report)
         wipe_after(files, recovered.end_offset)
@@ -526,10 +524,10 @@ class StoreOpening:
         reput, end_offset = self._reput, self._recovered.end_offset
         if reput.has_listener:
             if reput.reput_from_offset < end_offset:
-                raise TransientFailure("messages are not carried to their consume queues yet")
+                raise TransientFailure("messages are not dispatched to their consume queues yet")
             return
         doing = (
-            "makes consume queues and index again"
+            "rebuilds consume queues and index"
             if self._is_rebuilding
             else "completes consume queues"
         )

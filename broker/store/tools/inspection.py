@@ -133,14 +133,14 @@ class StoreInspection:
 
 def _directories(directory: Path) -> list[Path]:
     if not directory.is_dir():
-        raise ForeignFile(f"{directory} is no directory: the queues of a topic were expected")
+        raise ForeignFile(f"{directory} is not a directory: expected the queues of a topic")
     return [path for path in directory.iterdir() if not is_ignored_name(path.name)]
 
 
 def _number(path: Path) -> int:
     """Return the number of the queue whose directory this is."""
     if not (path.name.isdecimal() and path.is_dir()):
-        raise ForeignFile(f"{path} is no consume queue: <topic>/<number> was expected")
+        raise ForeignFile(f"{path} is not a consume queue: expected <topic>/<number>")
     return int(path.name)
 
 
@@ -151,11 +151,11 @@ def _file_size(directory: Path) -> int:
         if is_ignored_name(path.name) or (path.is_dir() and not path.name.isdecimal()):
             continue
         if not path.is_file():  # to open a pipe would be to wait
-            raise ForeignFile(f"{path} is no file: those of a store were expected")
+            raise ForeignFile(f"{path} is not a file: expected files of a store")
         sizes.add(path.stat().st_size)
     if len(sizes) != 1 or 0 in sizes:
         raise ForeignFile(
-            f"{directory} has files of {sorted(sizes)} bytes: one size was expected. A start of "
-            "the broker mends what a crash has left"
+            f"{directory} has files of {sorted(sizes)} bytes: expected one size. Start the "
+            "broker, which repairs what a crash has left"
         )
     return sizes.pop()

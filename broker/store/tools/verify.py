@@ -96,12 +96,13 @@ def findings(root: Path) -> Iterator[VerifyFinding]:
     store = StoreInspection(root)
     for start, end in store.recovered.holes:
         yield VerifyFinding(
-            f"commit log: {end - start} bytes from {start} on are no records; those behind are kept"
+            f"commit log: {end - start} bytes from {start} on are no records; those past them are "
+            "kept"
         )
     if store.torn_tail_at is not None:
         place = store.torn_tail_at
         yield VerifyFinding(
-            f"commit log: something that is no record at {place}, behind the end; a start wipes it"
+            f"commit log: something that is no record at {place}, past the end; a start wipes it"
         )
     expected = _Expected(store)
     there = set()
@@ -117,12 +118,12 @@ def findings(root: Path) -> Iterator[VerifyFinding]:
         else:
             entries = format_count(count, "entry", "entries")
             yield VerifyFinding(
-                f"queue {topic}/{queue_id}: missing, with {entries}; a start makes it again"
+                f"queue {topic}/{queue_id}: missing, with {entries}; a start rebuilds it"
             )
     for topic, count in deleted.items():
         held = format_count(count, "message is", "messages are")
         yield VerifyFinding(
-            f"topic {topic}: deleted by RocketMQ; {held} in the log still, and served again once "
+            f"topic {topic}: deleted by RocketMQ; {held} still in the log, and served again once "
             "rocketpoll's broker has started here",
             is_fault=False,
         )

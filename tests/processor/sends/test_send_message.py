@@ -22,6 +22,7 @@ from rocketpoll.broker.processor.sends import batch_messages, send_message
 from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission
 from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor, SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.store.append.record_encoding import FixedSizeBatch
 from rocketpoll.broker.store.files.mapped_file_queue import MappedFileQueue
 from rocketpoll.broker.store.results import PutMessageStatus
 
@@ -340,9 +341,9 @@ class CountedEven:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
-    def put_fixed_size(self, batch):
-        self.batches += 1
-        return self._store.put_fixed_size(batch)
+    def put_batch(self, batch):
+        self.batches += isinstance(batch, FixedSizeBatch)
+        return self._store.put_batch(batch)
 
 
 @pytest.mark.parametrize("count", [15, 16, 100])
