@@ -65,7 +65,7 @@ JOBS ?= 5
 CLASSES := build/spark-classes/.ready
 
 $(CLASSES): $(READY)
-	$(BIN)/python tests/spark_classes.py
+	$(BIN)/python tests/support/spark/class_data_archive.py
 	mkdir -p $(@D) && touch $@
 
 # No test of the default suite takes longer than a minute or two: one that does waits for what never
@@ -114,11 +114,11 @@ LOWEST_TELLING := $(addprefix tests/wire/,bodies chunk test_compression.py test_
 LOWEST_WITHOUT := $(addprefix --ignore=,tests/client/admin/test_arrow_reads.py \
 	tests/client/reading/test_taken_back.py tests/client/test_hosts.py)
 
-$(LOWEST)/.ready: pyproject.toml setup.cfg tests/lowest_versions.py
+$(LOWEST)/.ready: pyproject.toml setup.cfg tests/support/programs/lowest_versions.py
 	test -n '$(LOWEST_PYTHON)' || { echo 'no Python 3.10, 3.11 or 3.12 with venv is here'; exit 1; }
 	rm -rf $(LOWEST)
 	$(LOWEST_PYTHON) -m venv $(LOWEST)
-	$(LOWEST_PYTHON) tests/lowest_versions.py > $(LOWEST)/constraints.txt
+	$(LOWEST_PYTHON) tests/support/programs/lowest_versions.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --only-binary :all: \
 	  --constraint $(LOWEST)/constraints.txt --editable '.[avro,opentelemetry]' $(LOWEST_TOOLS)
 	touch $@
@@ -145,7 +145,7 @@ site: $(READY)  ## the pages as a site; then python3 -m http.server -d build/sit
 
 # Some of them: make notebooks NOTEBOOKS='lag explore'
 notebooks: $(READY)  ## the notebooks anew, with what their cells show, on a quiet machine (Java 17)
-	$(BIN)/python tests/notebook_runs.py $(NOTEBOOKS)
+	$(BIN)/python tests/support/programs/notebook_runs.py $(NOTEBOOKS)
 
 archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
 	$(BIN)/rocketpoll archive dist/rocketpoll.zip
@@ -217,7 +217,7 @@ SPARKS ?= 4.0 4.1 4.2 4.3
 build/spark-%/.ready: pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --editable '.[dev]' 'pyspark==$*.*'
-	$(@D)/bin/python tests/spark_classes.py
+	$(@D)/bin/python tests/support/spark/class_data_archive.py
 	touch $@
 
 matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of source and sink on every release of Spark
@@ -230,8 +230,9 @@ SPECULATION := --conf spark.speculation=true --conf spark.speculation.quantile=0
 	--conf spark.speculation.multiplier=1.1 --conf spark.speculation.efficiency.enabled=false
 
 cluster: $(READY) $(CLASSES)  ## the same on a Spark cluster with two workers on this machine
-	$(BIN)/python tests/spark_cluster.py $(SPARK_SUITE)
-	$(BIN)/python tests/spark_cluster.py $(SPECULATION) $(wildcard tests/spark/test_*_speculation.py)
+	PYTHONPATH=tests $(BIN)/python -m support.spark.cluster $(SPARK_SUITE)
+	PYTHONPATH=tests $(BIN)/python -m support.spark.cluster $(SPECULATION) \
+	  $(wildcard tests/spark/test_*_speculation.py)
 
 # Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
 ROUNDS ?= 100000
@@ -271,11 +272,11 @@ COMMANDS ?= demo check
 MINUTES ?= 120
 
 fresh:  ## the README's commands in bare roots of Debian 12 and 13 (as root; debootstrap)
-	$(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --commands $(COMMANDS) \
+	$(PYTHON) tests/support/programs/fresh_debian.py --releases $(RELEASES) --commands $(COMMANDS) \
 	  --also "$$ALSO" --minutes $(MINUTES)
 
 image:  ## the steps of deploy/Dockerfile in bare roots of Debian 13, and the image run (as root)
-	$(PYTHON) tests/image_steps.py
+	PYTHONPATH=tests $(PYTHON) -m support.programs.image_steps
 
 bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.wire
@@ -307,8 +308,8 @@ release: releasable check fresh  ## builds, checks, tries in bare Debians, tags:
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
-	REQUIRE_FRESH=1 $(PYTHON) tests/fresh_debian.py --releases $(RELEASES) --wheel dist/*.whl \
-	  --minutes $(MINUTES)
+	REQUIRE_FRESH=1 $(PYTHON) tests/support/programs/fresh_debian.py --releases $(RELEASES) \
+	  --wheel dist/*.whl --minutes $(MINUTES)
 	git tag --annotate v$(VERSION) --message "rocketpoll $(VERSION)"
 
 clean:  ## forget everything that was built

@@ -2,9 +2,9 @@
 
 Hypothesis knows no deadline, as machines that run CI are slow now and then. A shell has what it
 starts in the background ignore Ctrl-C, and so would all programs that tests start: they are as in
-the foreground. Whoever starts Spark gets a driver that starts quickly: see `spark_classes`. Files
-are in memory where it has room: see `scratch`. Of the processes that run files beside each other,
-one has all those that need a Spark, by default: see `one_spark`.
+the foreground. Spark drivers start quickly: see `support.spark.class_data_archive`. Files are in
+memory where it has room: see `support.suite.temporary_files`. Of the processes that run files
+beside each other, one has all those that need a Spark: see `support.suite.spark_scheduling`.
 """
 
 import gc
@@ -12,11 +12,11 @@ import os
 import signal
 
 import pytest
-from breadth import DEEP, WIDE, is_left_out, may_be_deep
 from hypothesis import settings
-from one_spark import OneSpark, needs_spark
-from scratch import choose_scratch
-from spark_classes import quick_start
+from support.spark.class_data_archive import quick_start
+from support.suite.selection import DEEP, WIDE, is_left_out, may_be_deep
+from support.suite.spark_scheduling import OneSpark, needs_spark
+from support.suite.temporary_files import choose_scratch
 
 settings.register_profile(
     "rocketpoll", deadline=None, print_blob=True, max_examples=100 if WIDE else 30
@@ -90,8 +90,8 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture(params=["asyncio", "uvloop"])
 def on_each_loop(request, monkeypatch):
     """Have the stories of a test told on each loop that a broker may run on."""
-    from broker_stories import StoryLoops  # noqa: PLC0415  # most tests need no broker
-    from story_loops import LOOPS  # noqa: PLC0415
+    # most tests need no broker
+    from support.brokers.in_process import LOOPS, StoryLoops  # noqa: PLC0415
 
     if request.param not in LOOPS:
         pytest.skip("uvloop is not here")

@@ -10,9 +10,9 @@ import subprocess
 import sys
 
 import pytest
-from broker_clients import BrokerClients, pull_request
-from broker_processes import BrokerProcess, run_broker
-from broker_stories import SMALL
+from support.brokers.in_process import SMALL
+from support.brokers.processes import BrokerProcess, run_broker
+from support.clients.remoting_clients import BrokerClients, pull_request
 
 from rocketpoll.broker.__main__ import main
 from rocketpoll.broker.settings.settings import KEYS, load_config

@@ -14,10 +14,10 @@ import sys
 from collections import Counter
 
 import pytest
-from bad_messages import KEY, UNREADABLE, bad_topic
-from broker_kinds import wait_until
-from console_stage import served
-from source_parts import options_for, schema_of
+from support.brokers.broker_kinds import wait_until
+from support.messages.bad_messages import KEY, UNREADABLE, bad_topic
+from support.programs.web_console import served
+from support.spark.source_queries import options_for, schema_of
 
 from rmq_spark.cli.main import main
 from rmq_spark.client.errors import ManifestError, MessageRejected, MessageUnreadable

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from broker_clients import pull_request, pulled, send_request
-from broker_stories import tell
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import pull_request, pulled, send_request
 
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig

@@ -10,10 +10,10 @@ import itertools
 import re
 
 import pytest
-from broker_clients import batch_request, pull_request, pulled, send_request
-from broker_stories import tell
-from slow_disks import SlowDisk
-from stores import encoded, message
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
+from support.disks.disk_faults import SlowDisk
+from support.stores.small_store import encoded, message
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.cluster_lists import KVTable

@@ -11,10 +11,10 @@ import zlib
 
 import msgpack
 import pytest
-from broker_clients import BrokerClients, pull_request, pulled, send_request
-from broker_processes import BrokerProcess
-from broker_stories import tell
-from logged_lines import lines_of
+from support.brokers.in_process import tell
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import BrokerClients, pull_request, pulled, send_request
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand

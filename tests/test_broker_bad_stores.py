@@ -12,10 +12,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from breadth import some
-from broker_clients import BrokerClients, pull_request, send_request
-from broker_processes import BrokerProcess, run_broker
-from broker_stories import SMALL
+from support.brokers.in_process import SMALL
+from support.brokers.processes import BrokerProcess, run_broker
+from support.clients.remoting_clients import BrokerClients, pull_request, send_request
+from support.suite.selection import some
 
 from rocketpoll.broker.testing import wait_until
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from broker_clients import BrokerClients, batch_request
-from broker_processes import BrokerProcess, run_broker
-from broker_stories import SMALL
+from support.brokers.in_process import SMALL
+from support.brokers.processes import BrokerProcess, run_broker
+from support.clients.remoting_clients import BrokerClients, batch_request
 
 from rmq_spark.wire.codes import ResponseCode
 

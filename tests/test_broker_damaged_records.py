@@ -13,9 +13,9 @@ import os
 import random
 
 import pytest
-from breadth import count
-from broker_stories import tell
-from scrapes import scrape
+from support.brokers.in_process import tell
+from support.brokers.metrics_endpoint import scrape
+from support.suite.selection import count
 
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer

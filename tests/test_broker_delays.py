@@ -7,11 +7,11 @@ import shutil
 import threading
 
 import pytest
-from broker_clients import pull_request, pulled, send_request
-from broker_stories import tell
-from disks import ManualClock
-from logged_lines import lines_of
-from slow_disks import SlowDisk
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import pull_request, pulled, send_request
+from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import ManualClock
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader

@@ -8,9 +8,9 @@ import resource
 import time
 
 import pytest
-from broker_clients import BrokerClients, send_request
-from broker_processes import BrokerProcess
-from preloaded import preload
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import BrokerClients, send_request
+from support.faults.preloaded_libraries import preload
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])

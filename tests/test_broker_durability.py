@@ -8,13 +8,12 @@ import itertools
 import os
 
 import pytest
-from broker_clients import batch_request, pull_request, pulled, send_request
-from broker_processes import BrokerProcess
-from broker_stories import BrokerClients, tell
-from disks import Fault, FaultyDisk
-from lacking_disks import LackingDisk
-from slow_disks import SlowDisk
-from stores import encoded, message
+from support.brokers.in_process import BrokerClients, tell
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
+from support.disks.disk_faults import LackingDisk, SlowDisk
+from support.disks.faulty_disk import Fault, FaultyDisk
+from support.stores.small_store import encoded, message
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.cluster_lists import KVTable

@@ -17,8 +17,8 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from breadth import spread
-from broker_nursery import ROOT
+from support.brokers.fork_server import ROOT
+from support.suite.selection import spread
 
 from rmq_spark.errors import RocketPollError
 from rocketpoll import Message, Producer, read_table

@@ -17,9 +17,9 @@ import shutil
 from typing import NamedTuple
 
 import pytest
-from breadth import spread
-from broker_stories import run, small_broker, started
-from disks import usage_of_large_disk
+from support.brokers.in_process import run, small_broker, started
+from support.disks.faulty_disk import usage_of_large_disk
+from support.suite.selection import spread
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import RequestCode

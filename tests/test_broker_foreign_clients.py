@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from broker_clients import pull_request, send_request
-from broker_stories import tell
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import pull_request, send_request
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.client_info import ConsumerConnection

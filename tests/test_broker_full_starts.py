@@ -7,10 +7,10 @@ import errno
 import shutil
 
 import pytest
-from broker_clients import pull_request, pulled, send_request
-from broker_stories import tell
-from disks import FaultyDisk
-from lacking_disks import LackingDisk
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import pull_request, pulled, send_request
+from support.disks.disk_faults import LackingDisk
+from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand

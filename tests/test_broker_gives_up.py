@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from broker_clients import pull_request, send_request
-from broker_stories import tell
-from disks import Fault, FaultyDisk
-from scrapes import scrape
+from support.brokers.in_process import tell
+from support.brokers.metrics_endpoint import scrape
+from support.clients.remoting_clients import pull_request, send_request
+from support.disks.faulty_disk import Fault, FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode
 from rocketpoll.broker.store.files.disk import LocalDisk

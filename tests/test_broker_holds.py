@@ -10,9 +10,9 @@ import threading
 from collections import Counter
 
 import pytest
-from broker_clients import pull_request, pulled, send_request
-from broker_stories import BrokerThread, make_topic, run, small_broker, started, tell
-from hold_races import race
+from support.brokers.hold_races import race
+from support.brokers.in_process import BrokerThread, make_topic, run, small_broker, started, tell
+from support.clients.remoting_clients import pull_request, pulled, send_request
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rocketpoll.broker.server.event_loop import monotonic_ms

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from broker_clients import BrokerClients, batch_request, pull_request, pulled, send_request
-from broker_processes import BrokerProcess
-from broker_stories import tell
-from slow_disks import SlowDisk
+from support.brokers.in_process import tell
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import (
+    BrokerClients,
+    batch_request,
+    pull_request,
+    pulled,
+    send_request,
+)
+from support.disks.disk_faults import SlowDisk
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_stories import tell
+from support.brokers.in_process import tell
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody

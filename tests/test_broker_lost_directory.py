@@ -7,8 +7,8 @@ import asyncio
 import shutil
 
 import pytest
-from broker_clients import BrokerClients, send_request
-from broker_processes import BrokerProcess
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import BrokerClients, send_request
 from test_broker_bad_stores import found_in
 
 from rocketpoll.broker.testing import wait_until

@@ -9,12 +9,18 @@ import os
 import threading
 
 import pytest
-from broker_clients import BrokerClients, batch_request, pull_request, pulled, send_request
-from broker_processes import BrokerProcess
-from broker_stories import tell
-from disks import FaultyDisk
-from logged_lines import lines_of
-from stores import encoded, message
+from support.brokers.in_process import tell
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import (
+    BrokerClients,
+    batch_request,
+    pull_request,
+    pulled,
+    send_request,
+)
+from support.disks.faulty_disk import FaultyDisk
+from support.stores.small_store import encoded, message
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand

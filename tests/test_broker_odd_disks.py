@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from breadth import spread
-from broker_clients import BrokerClients, send_request
-from broker_processes import BrokerProcess, run_broker
-from broker_stories import SMALL, BrokerThread
-from fake_servers import Peer
-from fuse_disk import ODDITIES
+from support.brokers.in_process import SMALL, BrokerThread
+from support.brokers.processes import BrokerProcess, run_broker
+from support.clients.remoting_clients import BrokerClients, send_request
+from support.disks.fuse_disk import ODDITIES
+from support.servers.fake_servers import Peer
+from support.suite.selection import spread
 from test_broker_bad_stores import MOUNTING, found_in, mounted, needs_mounts, put_some
 
 from rmq_spark.wire.codes import RequestCode
@@ -39,7 +39,7 @@ from rocketpoll import (
 )
 from rocketpoll.broker.settings.settings import config_of
 
-FUSE_DISK = Path(__file__).with_name("fuse_disk.py")
+FUSE_DISK = Path(__file__).with_name("support") / "disks" / "fuse_disk.py"
 QUICK = {
     "flushDiskType": "SYNC_FLUSH",
     "checkpointIntervalMills": "200",

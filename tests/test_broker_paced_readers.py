@@ -16,9 +16,9 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
-from breadth import count
-from broker_clients import BrokerClients, pull_request, send_request
-from broker_processes import BrokerProcess
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import BrokerClients, pull_request, send_request
+from support.suite.selection import count
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand, decode_command

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 
 import pytest
-from breadth import some
-from broker_clients import BrokerClients, pull_request, send_request
-from broker_processes import BrokerProcess
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import BrokerClients, pull_request, send_request
+from support.suite.selection import some
 from test_broker_bad_stores import (
     BOUND_BY_PERMISSIONS,
     FIRST_LOG,

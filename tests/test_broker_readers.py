@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from broker_clients import BrokerClients, pull_request, pulled, send_request
-from broker_processes import BrokerProcess
-from broker_stories import run, tell
+from support.brokers.in_process import run, tell
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import BrokerClients, pull_request, pulled, send_request
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData

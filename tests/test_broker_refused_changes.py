@@ -4,9 +4,9 @@ clients see what was there before."""
 from __future__ import annotations
 
 import pytest
-from broker_clients import pull_request
-from broker_stories import tell
-from refusing_disks import RefusingDisk
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import pull_request
+from support.disks.disk_faults import RefusingDisk
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig

@@ -6,11 +6,11 @@ import asyncio
 import random
 
 import pytest
-from broker_clients import batch_request, pull_request, pulled, send_request
-from broker_stories import tell
-from disks import FaultyDisk
-from logged_lines import lines_of_this_thread
-from stores import message
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
+from support.disks.faulty_disk import FaultyDisk
+from support.stores.small_store import message
+from support.suite.log_records import lines_of_this_thread
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.consumer_groups import UpdateConsumerOffsetRequestHeader

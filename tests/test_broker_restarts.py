@@ -6,10 +6,10 @@ import asyncio
 import shutil
 
 import pytest
-from broker_clients import pull_request, pulled
-from broker_processes import BrokerProcess
-from broker_stories import BrokerClients, tell
-from refusing_disks import RefusingDisk
+from support.brokers.in_process import BrokerClients, tell
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import pull_request, pulled
+from support.disks.disk_faults import RefusingDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand

@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from broker_clients import batch_request, pull_request, pulled, send_request
-from broker_stories import tell
-from disks import Fault, FaultyDisk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import odd_properties
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
+from support.disks.faulty_disk import Fault, FaultyDisk
+from support.messages.wire_strategies import odd_properties
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.cluster_lists import KVTable

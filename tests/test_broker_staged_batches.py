@@ -8,13 +8,12 @@ import logging
 import zlib
 
 import pytest
-from broker_clients import BrokerClients, pull_request
-from broker_processes import BrokerProcess, run_broker
-from broker_stories import SMALL, run, small_broker, started, tell
-from logged_lines import lines_of
-from raw_clients import until
-from slow_disks import SlowDisk
-from staged_rows import sized
+from support.brokers.in_process import SMALL, run, small_broker, started, tell
+from support.brokers.processes import BrokerProcess, run_broker
+from support.clients.remoting_clients import BrokerClients, pull_request, until
+from support.disks.disk_faults import SlowDisk
+from support.stores.staged_batches import sized
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.staged_batches import (

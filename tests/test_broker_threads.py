@@ -18,9 +18,9 @@ from itertools import product
 
 import pyarrow as pa
 import pytest
-from breadth import spread
-from broker_nursery import ROOT
-from failing_births import BIRTHS, KINDS
+from support.brokers.fork_server import ROOT
+from support.faults.thread_start_failures import BIRTHS, KINDS
+from support.suite.selection import spread
 
 from rmq_spark.errors import RocketPollError
 from rocketpoll import Admin, Message, Producer, read_table
@@ -217,13 +217,13 @@ def test_an_embedded_broker_starts_or_says_why_not_and_can_be_started_again(
 _BROKER = """
 import sys
 sys.path.insert(0, "tests")
-import failing_births
-failing_births.fail_by_arguments()
+from support.faults import thread_start_failures
+thread_start_failures.fail_by_arguments()
 import signal
-signal.signal(signal.SIGUSR1, lambda *_: failing_births.BIRTHS.heal())
+signal.signal(signal.SIGUSR1, lambda *_: thread_start_failures.BIRTHS.heal())
 from rocketpoll.broker.__main__ import main
 code = main()
-failing_births.report()
+thread_start_failures.report()
 sys.exit(code)
 """
 _SETTINGS = {

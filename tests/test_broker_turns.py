@@ -10,8 +10,8 @@ import asyncio
 import threading
 
 import pytest
-from broker_clients import batch_request, pull_request, send_request
-from broker_stories import tell
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import batch_request, pull_request, send_request
 
 from rmq_spark.wire.bodies import encode_body, fastjson
 from rmq_spark.wire.bodies.clients import (

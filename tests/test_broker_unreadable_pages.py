@@ -10,9 +10,9 @@ import asyncio
 import shutil
 
 import pytest
-from broker_clients import BrokerClients
-from broker_processes import BrokerProcess
-from preloaded import preload
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import BrokerClients
+from support.faults.preloaded_libraries import preload
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand

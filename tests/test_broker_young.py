@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from breadth import spread
+from support.suite.selection import spread
 
 ROOT = Path(__file__).parent.parent
 
@@ -15,8 +15,8 @@ PROGRAM = """
 import asyncio, importlib.abc, sys, threading
 sys.path.insert(0, "tests")
 from pathlib import Path
-from broker_clients import pull_request, send_request
-from broker_stories import tell
+from support.clients.remoting_clients import pull_request, send_request
+from support.brokers.in_process import tell
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader

@@ -18,7 +18,7 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from body_rows import batches
+from support.spark.body_rows import batches
 
 from rmq_spark.client.api.name_servers import parse_addresses
 from rmq_spark.client.manifest import (

@@ -6,11 +6,11 @@ import asyncio
 import logging
 
 import pytest
-from broker_clients import pull_request, pulled, send_request
-from broker_stories import make_topic, run, small_broker, started, tell
-from disks import ManualClock
-from logged_lines import lines_of
-from slow_disks import SlowDisk
+from support.brokers.in_process import make_topic, run, small_broker, started, tell
+from support.clients.remoting_clients import pull_request, pulled, send_request
+from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import ManualClock
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from broker_stories import tell
-from disks import FaultyDisk, ManualClock, usage_of_large_disk
-from scrapes import scrape
-from tables import offsets_in
+from support.brokers.in_process import tell
+from support.brokers.metrics_endpoint import scrape
+from support.brokers.state_tables import offsets_in
+from support.disks.faulty_disk import FaultyDisk, ManualClock, usage_of_large_disk
 
 from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker
 from rmq_spark.wire.bodies.body_codec import decode_body

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from broker_kinds import wait_until
-from broker_stories import tell
-from rocketmq_peer import free_port
-from scrapes import got
+from support.brokers.broker_kinds import wait_until
+from support.brokers.in_process import tell
+from support.brokers.metrics_endpoint import got
+from support.rocketmq.real_broker import free_port
 
 from rocketpoll import EmbeddedBroker
 from rocketpoll.broker.settings.settings import load_config

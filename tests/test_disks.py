@@ -4,8 +4,14 @@ import random
 import threading
 
 import pytest
-from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
-from file_versions import PAGE
+from support.disks.faulty_disk import (
+    Fault,
+    FaultyDisk,
+    ManualClock,
+    RecordingDisk,
+    power_loss_states,
+)
+from support.disks.file_versions import PAGE
 
 from rocketpoll.broker.store.files.disk import LocalDisk
 

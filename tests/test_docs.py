@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from python_programs import python
+from support.programs.python_programs import python
 
 from rmq_spark.client import errors as client_errors
 from rmq_spark.client import message

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from broker_connections import finished
-from source_parts import Clock, options_for, query, queue_of, send
+from support.brokers.connections import finished
+from support.spark.source_queries import Clock, options_for, query, queue_of, send
 
 from rmq_spark.cli.console.topic_sizes import AGE_SECONDS_MAX, TopicSizes
 from rmq_spark.client.consumer.rebalance.rebalance_service import (

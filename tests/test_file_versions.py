@@ -2,10 +2,10 @@ import pickle
 import random
 
 import pytest
-from every_state import every_state
-from file_versions import PAGE, SECTOR, Choices, FileVersions, Image
 from hypothesis import given
 from hypothesis import strategies as st
+from support.disks.file_versions import PAGE, SECTOR, Choices, FileVersions, Image
+from support.disks.power_loss import every_state
 
 
 def durable(size):

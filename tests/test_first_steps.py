@@ -12,7 +12,7 @@ import sys
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from walks import Walk, check_told, commands, section
+from support.programs.keystroke_model import Walk, check_told, commands, section
 
 from rmq_spark.cli.spark.spark_runtime import java_fault
 from rocketpoll import EmbeddedBroker

@@ -7,9 +7,9 @@ import os
 import sys
 import time
 
-import fresh_debian
 import pytest
-from terminals import new_terminal
+from support.programs import fresh_debian
+from support.programs.terminals import new_terminal
 
 README = (fresh_debian.CLONE / "README.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from rocketmq_names import NAMES
+from support.rocketmq.pull_path_names import NAMES
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "from-rocketmq.md"

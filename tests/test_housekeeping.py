@@ -8,12 +8,12 @@ import json
 import threading
 
 import pytest
-from broker_clients import pull_request, pulled
-from broker_stories import run, small_broker, started, tell
-from disks import usage_of_large_disk
-from logged_lines import lines_of
-from slow_disks import SlowDisk
-from stores import crash, message, open_store
+from support.brokers.in_process import run, small_broker, started, tell
+from support.clients.remoting_clients import pull_request, pulled
+from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import usage_of_large_disk
+from support.stores.small_store import crash, message, open_store
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.command import RemotingCommand

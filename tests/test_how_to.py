@@ -11,9 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from python_programs import python
-from tls_clusters import behind_tls
-from tls_parts import certificate
+from support.brokers.tls_cluster import behind_tls
+from support.programs.python_programs import python
+from support.servers.tls import certificate
 
 from rmq_spark.cli.spark.spark_runtime import java_fault
 from rocketpoll import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import image_steps
 import pytest
-from fresh_debian import CLONE, CommandFailed
-from image_steps import Stage, build, context, image_of, stages
+from support.programs import image_steps
+from support.programs.fresh_debian import CLONE, CommandFailed
+from support.programs.image_steps import Stage, build, context, image_of, stages
 
 HERE = image_steps.DOCKERFILE.read_text(encoding="utf-8")
 

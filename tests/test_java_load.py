@@ -1,7 +1,7 @@
 """The judge of the broker's kills sees what could be wrong."""
 
 import pytest
-from java_load import differences
+from support.rocketmq.java_load import differences
 
 
 def report(queue_id, queue_offset, body):

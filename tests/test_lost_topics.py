@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from broker_stories import tell
-from logged_lines import lines_of
+from support.brokers.in_process import tell
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode

@@ -1,7 +1,7 @@
 """The lowest versions with which `make lowest` runs tests: of each dependency that is imported."""
 
 import pytest
-from lowest_versions import EXTRAS, PYPROJECT, constraints
+from support.programs.lowest_versions import EXTRAS, PYPROJECT, constraints
 
 TEXT = PYPROJECT.read_text(encoding="utf-8")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from notebook_runs import NOTEBOOKS, pictures_in, run
+from support.programs.notebook_runs import NOTEBOOKS, pictures_in, run
 
 from rmq_spark.cli.spark.spark_runtime import java_fault
 

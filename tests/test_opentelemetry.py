@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from python_programs import python_program
+from support.programs.python_programs import python_program
 
 import rmq_spark.client.opentelemetry
 from rocketpoll import opentelemetry

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from broker_stories import run, small_broker, started
+from support.brokers.in_process import run, small_broker, started
 
 
 def test_a_copy_of_a_stopped_broker_is_a_broker_of_its_own(tmp_path):

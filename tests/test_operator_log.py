@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 
-from broker_processes import BrokerProcess, run_broker
-from broker_stories import tell
+from support.brokers.in_process import tell
+from support.brokers.processes import BrokerProcess, run_broker
 
 from rmq_spark import __version__
 from rocketpoll.broker.process.operator_log import format_host

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 import setuptools
-from bare_pythons import bare_python
-from python_programs import ROOT
+from support.programs.python_programs import ROOT, bare_python
 
 import rocketpoll
 

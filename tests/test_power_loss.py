@@ -4,12 +4,11 @@ from itertools import chain, product
 from pathlib import PurePath
 
 import pytest
-from breadth import count
-from every_state import every_state
-from file_versions import PAGE, Image
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from power_loss import PowerLossModel, states
+from support.disks.file_versions import PAGE, Image
+from support.disks.power_loss import PowerLossModel, every_state, states
+from support.suite.selection import count
 
 
 def model_of(**files):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker_clients import send_request
-from broker_connections import finished
-from broker_stories import tell
-from slow_disks import SlowDisk
+from support.brokers.connections import finished
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import send_request
+from support.disks.disk_faults import SlowDisk
 
 from rmq_spark.wire.codes import RequestCode
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from python_programs import python_program
+from support.programs.python_programs import python_program
 
 pytestmark = pytest.mark.deep
 

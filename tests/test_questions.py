@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker_stories import run
+from support.brokers.in_process import run
 
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.common.outgoing_requests import OutgoingRequests

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from python_programs import ROOT, python_program
+from support.programs.python_programs import ROOT, python_program
 
 import rmq_spark.client.errors
 import rmq_spark.errors

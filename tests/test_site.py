@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from built_sites import built, needs_mkdocs
+from support.programs.site_build import built, needs_mkdocs
 
 from rocketpoll import (
     Admin,

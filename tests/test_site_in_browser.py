@@ -7,8 +7,8 @@ import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from browsers import appears, started_chromium
-from built_sites import ROOT, built, needs_mkdocs
+from support.programs.browser import appears, started_chromium
+from support.programs.site_build import ROOT, built, needs_mkdocs
 
 pytestmark = [pytest.mark.deep, needs_mkdocs]
 

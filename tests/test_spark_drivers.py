@@ -2,7 +2,7 @@
 
 import json
 
-from spark_drivers import Query
+from support.spark.driver_processes import Query
 
 
 def test_a_look_at_a_sink_reads_only_the_batches_that_have_come_since(tmp_path):

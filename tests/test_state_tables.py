@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from disks import ManualClock
-from stores import small_config
+from support.disks.faulty_disk import ManualClock
+from support.stores.small_store import small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rocketpoll.broker.runtime.state_tables import StateTables

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from pyspark.sql import Row
-from spark_sessions import started_session
+from support.spark.sessions import started_session
 
 from rocketpoll import NotInTime, StreamTestError, stream_test
 from rocketpoll.broker.stream_testing import _check_rows

@@ -6,11 +6,11 @@ import asyncio
 import socket
 
 import pytest
-from broker_clients import BrokerClients, pull_request, send_request
-from broker_processes import BrokerProcess
-from broker_stories import run, small_broker, started, tell
-from logged_lines import lines_of
-from rocketmq_peer import free_broker_port
+from support.brokers.in_process import run, small_broker, started, tell
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import BrokerClients, pull_request, send_request
+from support.rocketmq.real_broker import free_broker_port
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from async_stories import told_in_a_loop, until
+from support.clients.asyncio_tests import told_in_a_loop, until
 
 from rocketpoll import EmbeddedBroker
 

@@ -7,7 +7,7 @@ import inspect
 import re
 
 import pytest
-from python_programs import ROOT
+from support.programs.python_programs import ROOT
 
 import rocketpoll
 

@@ -10,9 +10,8 @@ import sys
 from dataclasses import replace
 from math import isfinite
 
-import java_programs
-import java_vectors
 import pytest
+from support.rocketmq import java_programs, java_vectors
 
 from benchmarks.broker import __main__ as command_line
 from benchmarks.broker.arena import Arena

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from benchmarks.client import stalled
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 
-import java_programs
 import pytest
+from support.rocketmq import java_programs
 
 from benchmarks.broker.figures import OURS, PEER
 from benchmarks.broker.java import VERSIONS, JavaClasses, JavaUnavailable

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from broker_kinds import NAME
-from consumer_clusters import EVERY_CLUSTER, Cluster, running
+from support.brokers.broker_kinds import NAME
+from support.brokers.clusters import EVERY_CLUSTER, Cluster, running
 
 from rmq_spark.cli.main import main
 

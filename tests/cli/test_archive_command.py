@@ -7,7 +7,7 @@ import sys
 import zipfile
 
 import pytest
-from bare_pythons import bare_python
+from support.programs.python_programs import bare_python
 
 from rmq_spark.cli.main import main
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from command_verbs import EVERY
-from fake_servers import FakeServer, answering
-from name_servers import JoiningNameServer
+from support.programs.cli_commands import EVERY
+from support.servers.fake_servers import FakeServer, answering
+from support.servers.joining_name_server import JoiningNameServer
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.cluster_lists import BrokerData, ClusterInfo, TopicList

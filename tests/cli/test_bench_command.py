@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rocketpoll import EmbeddedBroker
 

@@ -6,8 +6,8 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from broker_kinds import wait_until
-from name_servers import JoiningNameServer
+from support.brokers.broker_kinds import wait_until
+from support.servers.joining_name_server import JoiningNameServer
 
 from rocketpoll import EmbeddedBroker
 

@@ -9,8 +9,8 @@ import sys
 
 import click
 import pytest
-from command_verbs import EVERY
-from tls_parts import certificate
+from support.programs.cli_commands import EVERY
+from support.servers.tls import certificate
 
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import (

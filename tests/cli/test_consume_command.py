@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.codes import RequestCode

@@ -10,7 +10,7 @@ import click
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from received_messages import received
+from support.messages.received_messages import received
 
 from rmq_spark.cli.messages.dead_letters import original_message
 from rmq_spark.cli.messages.message_text import renderer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import Clients
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Clients
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from broker_kinds import NAME, wait_until
-from command_verbs import EVERY
-from consumer_clusters import Cluster
-from staged_rows import commit_batch
+from support.brokers.broker_kinds import NAME, wait_until
+from support.brokers.clusters import Cluster
+from support.programs.cli_commands import EVERY
+from support.stores.staged_batches import commit_batch
 
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.spark.spark_runtime import java_fault

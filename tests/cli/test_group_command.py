@@ -6,8 +6,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import Clients, Listener
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Clients, Listener
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 

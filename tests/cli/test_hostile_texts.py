@@ -12,8 +12,8 @@ import sys
 import unicodedata
 
 import pytest
-from broker_kinds import wait_until
-from command_verbs import EVERY
+from support.brokers.broker_kinds import wait_until
+from support.programs.cli_commands import EVERY
 
 from rmq_spark.cli.main import main
 from rmq_spark.client.admin.admin import Admin

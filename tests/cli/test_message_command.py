@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rocketpoll import ConsumeFromWhere, PushConsumer, PushSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from command_verbs import EVERY
+from support.programs.cli_commands import EVERY
 
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 import pytest
 import yaml
-from terminals import look_like_one
+from support.programs.terminals import look_like_one
 
 from rmq_spark.cli.shell.output import (
     ByteSize,

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from broker_kinds import wait_until
-from terminals import new_terminal, terminal_environment
+from support.brokers.broker_kinds import wait_until
+from support.programs.terminals import new_terminal, terminal_environment
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from staged_rows import commit_batch
+from support.stores.staged_batches import commit_batch
 
 from rmq_spark.client.manifest import CommitManifest, CommittedSpan, ManifestId, commits_topic_name
 from rmq_spark.client.message import Message

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from conforming_clients import Clients
-from console_stage import with_topics
-from terminals import written_to_a_terminal
+from support.clients.conformance_clients import Clients
+from support.programs.terminals import written_to_a_terminal
+from support.programs.web_console import with_topics
 
 from rmq_spark.cli.cluster.top_command import ClusterSample, rate_tables
 from rmq_spark.client.transport.remoting_client import RemotingClient

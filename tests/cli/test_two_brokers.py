@@ -10,9 +10,9 @@ import json
 import re
 
 import pytest
-from broker_kinds import wait_until
-from console_stage import served
-from name_servers import JoiningNameServer
+from support.brokers.broker_kinds import wait_until
+from support.programs.web_console import served
+from support.servers.joining_name_server import JoiningNameServer
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.wire.message_queue import MessageQueue

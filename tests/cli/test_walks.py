@@ -9,9 +9,14 @@ import time
 from functools import partial
 
 import pytest
-from broker_kinds import START_SECONDS_MAX, RocketMQBroker, RocketPollBroker, wait_until
-from conforming_clients import Clients, Listener
-from walks import Walk, check_told, commands
+from support.brokers.broker_kinds import (
+    START_SECONDS_MAX,
+    RocketMQBroker,
+    RocketPollBroker,
+    wait_until,
+)
+from support.clients.conformance_clients import Clients, Listener
+from support.programs.keystroke_model import Walk, check_told, commands
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 from rocketpoll import Admin

@@ -7,10 +7,10 @@ No thread of a client outlives the test that has begun it.
 from contextlib import nullcontext
 
 import pytest
-from broker_kinds import NAME
-from broker_stories import BrokerThread, small_broker
-from consumer_clusters import EVERY_CLUSTER, Cluster, running
-from left_threads import none_left
+from support.brokers.broker_kinds import NAME
+from support.brokers.clusters import EVERY_CLUSTER, Cluster, running
+from support.brokers.in_process import BrokerThread, small_broker
+from support.clients.thread_leaks import none_left
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.transport.remoting_client import RemotingClient

@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack, closing
 
 import pytest
-from fake_servers import FakeServer, answering, silent
+from support.servers.fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer

@@ -1,6 +1,6 @@
 import pickle
 
-from python_programs import ROOT, python_program
+from support.programs.python_programs import ROOT, python_program
 
 from rocketpoll import Message
 

@@ -13,8 +13,8 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from breadth import spread
-from python_programs import last_line_of
+from support.programs.python_programs import last_line_of
+from support.suite.selection import spread
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.message import Message, decode_messages

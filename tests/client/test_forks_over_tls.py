@@ -6,15 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conforming_clients import Clients
-from python_programs import last_line_of
-from tls_clusters import TlsCluster, behind_tls
+from support.brokers.tls_cluster import TlsCluster, behind_tls
+from support.clients.conformance_clients import Clients
+from support.programs.python_programs import last_line_of
 
 PATIENCE_S = 90
 HEAD = """
 import asyncio, json, os, signal, sys
 sys.path[:0] = [{root!r}, {tests!r}]
-from tls_clusters import KNOWN
+from support.brokers.tls_cluster import KNOWN
 from rocketpoll import ClientInstance, ConsumeFromWhere, LitePullSettings, Message, Producer, aio
 
 address, topic, group = sys.argv[1:]

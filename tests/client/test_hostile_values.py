@@ -2,7 +2,7 @@
 and where.
 
 The calls are found by their signatures. A new public method, or a new parameter, needs a valid
-example in `calls_of`, and is then tried with all values of `hostile_calls`.
+example in `calls_of`, and is then tried with all values of `hostile_arguments`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
-from broker_stories import BrokerThread, small_broker
-from hostile_calls import Call, faults_of, may_be_raised, parameters_of
-from tls_parts import certificate
+from support.brokers.in_process import BrokerThread, small_broker
+from support.clients.hostile_arguments import Call, faults_of, may_be_raised, parameters_of
+from support.servers.tls import certificate
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.tables import read_table

@@ -8,8 +8,8 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from broker_kinds import wait_until
-from fake_servers import FakeServer, silent
+from support.brokers.broker_kinds import wait_until
+from support.servers.fake_servers import FakeServer, silent
 
 from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS
 from rmq_spark.client.consumer.base_consumer_impl import ServiceState

@@ -7,8 +7,8 @@ import json
 import zlib
 
 import pytest
-from bad_messages import ZLIB
-from source_parts import options_for, schema_of
+from support.messages.bad_messages import ZLIB
+from support.spark.source_queries import options_for, schema_of
 
 from rmq_spark.cli.main import main
 from rmq_spark.client.producer.prepared_message import now_ms

@@ -6,7 +6,7 @@ No other thread of the program runs any more. Nothing may wait for one for ever.
 from __future__ import annotations
 
 import pytest
-from python_programs import last_line_of
+from support.programs.python_programs import last_line_of
 
 PATIENCE_S = 60
 PROGRAM = """

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from left_threads import none_left, threads_of_clients
+from support.clients.thread_leaks import none_left, threads_of_clients
 
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
 from rocketpoll import ClientInstance

@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import stored_messages
+from support.messages.wire_strategies import stored_messages
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import (

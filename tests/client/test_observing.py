@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from received_messages import several
+from support.messages.received_messages import several
 
 from rmq_spark.client import observer
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus

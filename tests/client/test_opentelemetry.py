@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from python_programs import python_program
-from received_messages import several
+from support.messages.received_messages import several
+from support.programs.python_programs import python_program
 
 from rmq_spark.client import observer
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus

@@ -8,8 +8,8 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from broker_kinds import wait_until
-from fake_servers import BlackHole, FakeServer, answering
+from support.brokers.broker_kinds import wait_until
+from support.servers.fake_servers import BlackHole, FakeServer, answering
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer

@@ -4,10 +4,10 @@ cuts and ends."""
 import threading
 
 import pytest
-from broker_kinds import NAME
-from conforming_clients import Clients
-from tls_clusters import TlsCluster, assert_messages_go_every_way, behind_tls
-from tls_parts import TRUSTING
+from support.brokers.broker_kinds import NAME
+from support.brokers.tls_cluster import TlsCluster, assert_messages_go_every_way, behind_tls
+from support.clients.conformance_clients import Clients
+from support.servers.tls import TRUSTING
 
 from rmq_spark.client.errors import ClientError, NoNameServer
 from rmq_spark.client.instance.instance import ClientInstance

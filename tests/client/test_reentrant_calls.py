@@ -14,7 +14,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rocketpoll import (
     Admin,

@@ -16,9 +16,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from breadth import count, spread
-from broker_kinds import wait_until
-from fake_servers import FakeServer, silent
+from support.brokers.broker_kinds import wait_until
+from support.servers.fake_servers import FakeServer, silent
+from support.suite.selection import count, spread
 
 from rmq_spark.client.instance.instance import SHUTDOWN_MS
 from rmq_spark.wire.bodies.configs import TopicConfig

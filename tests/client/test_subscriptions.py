@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from received_messages import received
+from support.messages.received_messages import received
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.subscriptions import (

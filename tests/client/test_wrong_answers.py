@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from wrong_answers import ANSWER_LIES, LIES, WrongBroker
+from support.servers.wrong_answers import ANSWER_LIES, LIES, WrongBroker
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from async_stories import told_in_a_loop
+from support.clients.asyncio_tests import told_in_a_loop
 
 from rocketpoll import LitePullConsumer, PushConsumer, aio
 

@@ -16,10 +16,10 @@ from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
 
-from breadth import count
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.suite.selection import count
 
 from rmq_spark.errors import RocketPollError
 from rocketpoll import Message, Producer

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from python_programs import ROOT, started_python_program
+from support.programs.python_programs import ROOT, started_python_program
 
 from rmq_spark.cli.cluster.broker_launcher import broker_command
 from rmq_spark.errors import RocketPollError

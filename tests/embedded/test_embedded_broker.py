@@ -13,8 +13,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from breadth import spread
-from python_programs import python_program, started_python_program
+from support.programs.python_programs import python_program, started_python_program
+from support.suite.selection import spread
 
 from rmq_spark.client.errors import ClientError, SendFailed
 from rocketpoll import Admin, LitePullConsumer, Message

@@ -7,7 +7,7 @@ import gc
 import socket
 
 import pytest
-from raw_clients import until
+from support.clients.remoting_clients import until
 
 from rocketpoll.broker.embedded.faults.clock import ClockOffset
 from rocketpoll.broker.embedded.faults.embedded_loop import EmbeddedLoop

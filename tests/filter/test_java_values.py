@@ -3,7 +3,7 @@ from math import inf, isnan
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sql_expressions import VALUES
+from support.messages.sql_expressions import VALUES
 
 from rocketpoll.broker.filter.java_values import (
     compare,

@@ -1,7 +1,7 @@
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from sql_expressions import NAMES, random_condition, random_properties
+from support.messages.sql_expressions import NAMES, random_condition, random_properties
 
 from rocketpoll.broker.filter.sql_columns import matching_rows
 from rocketpoll.broker.filter.sql_expression import SqlExpression

@@ -1,7 +1,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sql_expressions import VALUES, random_condition, random_properties, second_opinion
+from support.messages.sql_expressions import (
+    VALUES,
+    random_condition,
+    random_properties,
+    second_opinion,
+)
 
 from rocketpoll.broker.filter.sql_columns import evaluate_state
 from rocketpoll.broker.filter.sql_expression import (

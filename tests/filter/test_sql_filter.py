@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import message
-from strategies import ragged_properties
+from support.messages.wire_strategies import ragged_properties
+from support.stores.small_store import message
 
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.properties import decode_properties

@@ -3,7 +3,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sql_expressions import SOUP, random_condition, random_soup, written
+from support.messages.sql_expressions import SOUP, random_condition, random_soup, written
 
 from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.sql_expression import And, Condition, Equal, Literal, Or, Property

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sql_expressions import FLOATS, INTEGERS, VALUES
+from support.messages.sql_expressions import FLOATS, INTEGERS, VALUES
 
 from rocketpoll.broker.filter.sql_columns import (
     FAILED,

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from stores import message
+from support.stores.small_store import message
 
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.record import encode_record

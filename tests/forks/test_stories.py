@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from breadth import count
 from forks.__main__ import campaign
+from support.suite.selection import count
 
 FIRST = 0
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import java_vectors
 import pytest
-from broker_kinds import RunningBroker, every_kind, started_broker, wait_until_known
-from java_clients import JavaClients, Scenario
-from java_programs import JavaProgram, java_program
-from rocketmq_peer import RocketMQ
+from support.brokers.broker_kinds import RunningBroker, every_kind, started_broker, wait_until_known
+from support.rocketmq import java_vectors
+from support.rocketmq.java_clients import JavaClients, Scenario
+from support.rocketmq.java_programs import JavaProgram, java_program
+from support.rocketmq.real_broker import RocketMQ
 
 ANSWER_SECONDS_MAX = 120
 

@@ -11,10 +11,17 @@ import json
 import time
 
 import pytest
-from broker_kinds import NAME, settings, store_config, wait_until
-from conforming_clients import Clients, Listener, bodies_of, messages, numbers, polled
-from consumer_clusters import Cluster
-from rocketmq_peer import RocketMQ, free_broker_port
+from support.brokers.broker_kinds import NAME, settings, store_config, wait_until
+from support.brokers.clusters import Cluster
+from support.clients.conformance_clients import (
+    Clients,
+    Listener,
+    bodies_of,
+    messages,
+    numbers,
+    polled,
+)
+from support.rocketmq.real_broker import RocketMQ, free_broker_port
 
 from rmq_spark.cli.main import main
 from rmq_spark.client.admin.admin import Admin

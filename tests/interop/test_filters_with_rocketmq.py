@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-import java_vectors
 import pyarrow as pa
 import pytest
-import sql_expressions as made
-from java_programs import JavaProgram, java_program
+from support.messages import sql_expressions as made
+from support.rocketmq import java_vectors
+from support.rocketmq.java_programs import JavaProgram, java_program
 
 from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.clients import SubscriptionData

@@ -12,9 +12,8 @@ import os
 from contextlib import closing, suppress
 from random import Random
 
-import java_vectors
 import pytest
-from broker_kinds import (
+from support.brokers.broker_kinds import (
     POLLS_PER_REMINDER,
     RocketPollBroker,
     every_kind,
@@ -22,8 +21,9 @@ from broker_kinds import (
     wait_until,
     wait_until_known,
 )
-from java_clients import JavaClients, Scenario
-from java_load import Load, by_place, differences
+from support.rocketmq import java_vectors
+from support.rocketmq.java_clients import JavaClients, Scenario
+from support.rocketmq.java_load import Load, by_place, differences
 
 from rocketpoll.broker.store.config import FlushDiskType
 

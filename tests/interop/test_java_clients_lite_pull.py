@@ -6,8 +6,8 @@ Each test is run against a real RocketMQ and against our broker, by clients of b
 from __future__ import annotations
 
 import pytest
-from broker_kinds import RocketMQBroker, wait_until
-from java_clients import JavaError, bodies_of, in_order, numbered, queue, to_send
+from support.brokers.broker_kinds import RocketMQBroker, wait_until
+from support.rocketmq.java_clients import JavaError, bodies_of, in_order, numbered, queue, to_send
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import NotSupported

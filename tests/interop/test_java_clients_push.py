@@ -7,8 +7,8 @@ Each test is run against a real RocketMQ and against our broker, by clients of b
 from __future__ import annotations
 
 import pytest
-from broker_kinds import wait_until
-from java_clients import JavaError, bodies_of, numbered, to_send
+from support.brokers.broker_kinds import wait_until
+from support.rocketmq.java_clients import JavaError, bodies_of, numbered, to_send
 
 pytestmark = pytest.mark.interop
 

@@ -6,8 +6,8 @@ Each test is run against a real RocketMQ and against our broker, by clients of b
 from __future__ import annotations
 
 import pytest
-from java_clients import JavaError, bodies_of, to_send
-from rocketmq_peer import CLUSTER
+from support.rocketmq.java_clients import JavaError, bodies_of, to_send
+from support.rocketmq.real_broker import CLUSTER
 
 pytestmark = pytest.mark.interop
 

@@ -9,8 +9,16 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from broker_kinds import DELAYS_S, RocketPollBroker, wait_until
-from java_clients import ADDED_PROPERTIES, JavaError, bodies_of, in_order, numbered, queue, to_send
+from support.brokers.broker_kinds import DELAYS_S, RocketPollBroker, wait_until
+from support.rocketmq.java_clients import (
+    ADDED_PROPERTIES,
+    JavaError,
+    bodies_of,
+    in_order,
+    numbered,
+    queue,
+    to_send,
+)
 
 pytestmark = pytest.mark.interop
 

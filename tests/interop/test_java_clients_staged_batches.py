@@ -12,11 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
-from breadth import count
-from broker_kinds import RocketPollBroker, store_config, wait_until, wait_until_known
-from java_clients import bodies_of, numbered, queue
-from staged_rows import RemoteSink, Sink, roll_back_between
-from stores_in_turn import now_ms
+from support.brokers.broker_kinds import (
+    RocketPollBroker,
+    store_config,
+    wait_until,
+    wait_until_known,
+)
+from support.rocketmq.java_clients import bodies_of, numbered, queue
+from support.rocketmq.shared_store import now_ms
+from support.stores.staged_batches import RemoteSink, Sink, roll_back_between
+from support.suite.selection import count
 
 from rocketpoll import Admin, read_table
 from rocketpoll.broker.store.files.disk import LocalDisk

@@ -12,8 +12,8 @@ from random import Random
 from types import NoneType
 from typing import Any, NamedTuple, get_args
 
-import java_vectors
 import pytest
+from support.rocketmq import java_vectors
 
 from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand

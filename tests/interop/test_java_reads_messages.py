@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from breadth import ends
-from sealed_records import sealed
+from support.messages.stored_messages import sealed
+from support.suite.selection import ends
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import encode_chunk

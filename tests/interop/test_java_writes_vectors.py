@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import java_vectors
 import pytest
+from support.rocketmq import java_vectors
 
 from rmq_spark.wire.flags import MessageSysFlag
 

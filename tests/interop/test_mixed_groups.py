@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from broker_kinds import NAME, wait_until
-from conforming_clients import Clients, Listener, numbers, polled
-from consumer_clusters import Cluster
-from java_clients import bodies_of, to_send
+from support.brokers.broker_kinds import NAME, wait_until
+from support.brokers.clusters import Cluster
+from support.clients.conformance_clients import Clients, Listener, numbers, polled
+from support.rocketmq.java_clients import bodies_of, to_send
 
 from rmq_spark.client.message import Message
 from rmq_spark.wire.flags import MessageSysFlag

@@ -10,10 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
-from broker_kinds import DELAYS_S, NAME, wait_until
-from java_clients import ADDED_PROPERTIES, Scenario, bodies_of, numbered, queue, to_send
-from mqadmin import CommandFailed, MqAdmin, java_json, named, row, rows
-from rocketmq_peer import CLUSTER
+from support.brokers.broker_kinds import DELAYS_S, NAME, wait_until
+from support.rocketmq.java_clients import (
+    ADDED_PROPERTIES,
+    Scenario,
+    bodies_of,
+    numbered,
+    queue,
+    to_send,
+)
+from support.rocketmq.mqadmin import CommandFailed, MqAdmin, java_json, named, row, rows
+from support.rocketmq.real_broker import CLUSTER
 
 pytestmark = pytest.mark.interop
 

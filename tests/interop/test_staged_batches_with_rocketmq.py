@@ -10,10 +10,10 @@ import shutil
 from collections import Counter
 
 import pytest
-from spark_engine import Engine
-from staged_rows import Sink, admitted
-from stores import crash, message
-from stores_in_turn import Place, all_queues, check_same, java_queues
+from support.rocketmq.shared_store import Place, all_queues, check_same, java_queues
+from support.spark.streaming_engine import Engine
+from support.stores.small_store import crash, message
+from support.stores.staged_batches import Sink, admitted
 
 from rocketpoll import read_table
 from rocketpoll.broker.store.errors import BatchRefused

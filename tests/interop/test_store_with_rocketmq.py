@@ -15,11 +15,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from broker_clients import BrokerClients
-from broker_kinds import wait_until
-from rocketmq_peer import Broker
-from stores import message, messages_of, put_batch, read_all
-from stores_in_turn import (
+from support.brokers.broker_kinds import wait_until
+from support.clients.remoting_clients import BrokerClients
+from support.rocketmq.real_broker import Broker
+from support.rocketmq.shared_store import (
     Place,
     Queues,
     all_queues,
@@ -28,6 +27,7 @@ from stores_in_turn import (
     java_queues,
     now_ms,
 )
+from support.stores.small_store import message, messages_of, put_batch, read_all
 
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.compression import compress_body

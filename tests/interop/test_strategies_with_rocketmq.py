@@ -7,9 +7,9 @@ import json
 import random
 import subprocess
 
-import java_vectors
 import pytest
-from java_programs import java_program
+from support.rocketmq import java_vectors
+from support.rocketmq.java_programs import java_program
 
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMachineRoomNearby,

@@ -8,11 +8,11 @@ authority's.
 from __future__ import annotations
 
 import pytest
-from broker_kinds import NAME, settings, store_config, wait_until
-from conforming_clients import Clients
-from rocketmq_peer import RocketMQ, free_broker_port, write_settings
-from tls_clusters import KNOWN, TlsCluster, assert_messages_go_every_way
-from tls_parts import TRUSTING, certificate
+from support.brokers.broker_kinds import NAME, settings, store_config, wait_until
+from support.brokers.tls_cluster import KNOWN, TlsCluster, assert_messages_go_every_way
+from support.clients.conformance_clients import Clients
+from support.rocketmq.real_broker import RocketMQ, free_broker_port, write_settings
+from support.servers.tls import TRUSTING, certificate
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError, NoNameServer

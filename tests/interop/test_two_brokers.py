@@ -13,8 +13,8 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-from broker_kinds import wait_until
-from broker_pairs import (
+from support.brokers.broker_kinds import wait_until
+from support.brokers.broker_pairs import (
     EVERY_PAIR,
     NAMES,
     QUEUES,
@@ -22,8 +22,8 @@ from broker_pairs import (
     RocketPollPair,
     running_pair,
 )
-from committing_sinks import CommittingSink, own_producers
-from conforming_clients import Clients, Listener, messages, numbers
+from support.clients.conformance_clients import Clients, Listener, messages, numbers
+from support.spark.exactly_once_sink import CommittingSink, own_producers
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import ClientError, ClientShutDown

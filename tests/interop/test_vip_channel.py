@@ -9,9 +9,9 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from java_clients import ADDED_PROPERTIES
-from java_programs import java_program
-from rocketmq_peer import OPENED
+from support.rocketmq.java_clients import ADDED_PROPERTIES
+from support.rocketmq.java_programs import java_program
+from support.rocketmq.real_broker import OPENED
 
 pytestmark = pytest.mark.interop
 

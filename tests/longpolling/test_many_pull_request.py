@@ -1,6 +1,6 @@
 """The pulls that wait for one queue."""
 
-from held_pulls import Client, a_pull
+from support.brokers.hold_service import Client, a_pull
 
 from rocketpoll.broker.longpolling.pull_request import ManyPullRequest
 

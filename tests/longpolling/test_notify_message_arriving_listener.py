@@ -1,6 +1,6 @@
 """The bridge from the store."""
 
-from held_pulls import Hold, a_pull
+from support.brokers.hold_service import Hold, a_pull
 
 from rocketpoll.broker.longpolling.pull_request_hold_service import (
     NotifyMessageArrivingListener,

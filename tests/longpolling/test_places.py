@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from held_pulls import Client, Codes, a_pull
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brokers.hold_service import Client, Codes, a_pull
 
 from rocketpoll.broker.longpolling.pull_request import QUOTA_UNIT_BYTES
 from rocketpoll.broker.longpolling.pull_request_hold_service import HoldQuota

@@ -1,6 +1,6 @@
 """What a waiting pull says of itself."""
 
-from held_pulls import Codes, a_pull
+from support.brokers.hold_service import Codes, a_pull
 
 
 def test_queue_offset_and_deadline_are_those_of_the_request():

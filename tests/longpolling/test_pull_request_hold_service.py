@@ -7,11 +7,11 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from breadth import count
-from held_pulls import Client, Codes, Hold, a_pull
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from support.brokers.hold_service import Client, Codes, Hold, a_pull
+from support.suite.selection import count
 
 from rocketpoll.broker.longpolling.hold_limits import HoldLimits
 from rocketpoll.broker.longpolling.pull_request import QUOTA_UNIT_BYTES

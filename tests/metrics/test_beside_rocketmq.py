@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
-from broker_kinds import NAME, wait_until
-from conforming_clients import Clients, Listener
-from consumer_clusters import Cluster, running
-from rocketmq_peer import free_port
-from scrapes import samples_of
+from support.brokers.broker_kinds import NAME, wait_until
+from support.brokers.clusters import Cluster, running
+from support.brokers.metrics_endpoint import samples_of
+from support.clients.conformance_clients import Clients, Listener
+from support.rocketmq.real_broker import free_port
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus

@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
-from admin_room import AdminRoom
 from hypothesis import given
 from hypothesis import strategies as st
-from members import join
+from support.brokers.admin_processors import AdminRoom
+from support.brokers.state_tables import join
 
 from rocketpoll.broker.metrics.consumer_lags import ConsumerLag, ConsumerLags
 from rocketpoll.broker.processor.queues import store_timestamp

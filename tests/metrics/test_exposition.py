@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from broker_connections import finished
 from prometheus_client.parser import text_string_to_metric_families
-from scrapes import samples_of
+from support.brokers.connections import finished
+from support.brokers.metrics_endpoint import samples_of
 
 from rocketpoll.broker.common.histogram import Histogram
 from rocketpoll.broker.metrics.exposition import (

@@ -7,8 +7,8 @@ from contextlib import suppress
 from http import HTTPStatus
 
 import pytest
-from broker_stories import run
-from scrapes import exchange, got
+from support.brokers.in_process import run
+from support.brokers.metrics_endpoint import exchange, got
 
 from rocketpoll.broker.metrics.metrics_service import (
     CLIENTS_MAX,

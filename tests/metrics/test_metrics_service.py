@@ -7,11 +7,11 @@ import errno
 import socket
 
 import pytest
-from broker_clients import BrokerClients, send_request
-from broker_stories import make_topic, run, small_broker, started, tell
-from disks import Fault, FaultyDisk
-from scrapes import got, scrape
-from slow_disks import SlowDisk
+from support.brokers.in_process import make_topic, run, small_broker, started, tell
+from support.brokers.metrics_endpoint import got, scrape
+from support.clients.remoting_clients import BrokerClients, send_request
+from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import Fault, FaultyDisk
 
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.fair_scheduler import TURN_SECONDS

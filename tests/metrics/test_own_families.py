@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from broker_clients import pull_request
-from broker_stories import tell
-from scrapes import scrape
-from staged_rows import sized
+from support.brokers.in_process import tell
+from support.brokers.metrics_endpoint import scrape
+from support.clients.remoting_clients import pull_request
+from support.stores.staged_batches import sized
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker_clients import pull_request, pulled
-from broker_stories import tell
-from scrapes import scrape
+from support.brokers.in_process import tell
+from support.brokers.metrics_endpoint import scrape
+from support.clients.remoting_clients import pull_request, pulled
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.names import dlq_topic

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from admin_room import AdminRoom
-from brokers import open_parts
+from support.brokers.admin_processors import AdminRoom
+from support.brokers.processors import open_parts
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from broker_connections import FakeConnection
+from support.brokers.connections import FakeConnection
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.processor.reply_after_save import ReplyAfterSave

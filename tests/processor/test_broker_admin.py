@@ -1,5 +1,5 @@
 import pytest
-from broker_connections import finished
+from support.brokers.connections import finished
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper

@@ -6,9 +6,9 @@ import errno
 import os
 
 import pytest
-from broker_connections import FakeConnection, finished
-from brokers import never_parked
-from logged_lines import lines_of
+from support.brokers.connections import FakeConnection, finished
+from support.brokers.processors import never_parked
+from support.suite.log_records import lines_of
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode

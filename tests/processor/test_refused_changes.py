@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from admin_room import AdminRoom
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.brokers.admin_processors import AdminRoom
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import (

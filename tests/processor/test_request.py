@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_connections import FakeConnection
+from support.brokers.connections import FakeConnection
 
 from rmq_spark.errors import BodyError, HeaderError
 from rmq_spark.wire.bodies.clients import HeartbeatData

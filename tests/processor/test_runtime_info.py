@@ -1,6 +1,6 @@
 import pytest
-from broker_connections import finished
-from held_pulls import Client, a_pull
+from support.brokers.connections import finished
+from support.brokers.hold_service import Client, a_pull
 
 from rmq_spark.wire.bodies.cluster_lists import KVTable
 from rmq_spark.wire.codes import RequestCode

@@ -1,6 +1,6 @@
-from disks import ManualClock
-from stores import message, open_store
-from unreadable_disks import UnreadableDisk
+from support.disks.disk_faults import UnreadableDisk
+from support.disks.faulty_disk import ManualClock
+from support.stores.small_store import message, open_store
 
 from rocketpoll.broker.processor.queues import NO_TIME, earliest_timestamp, store_timestamp
 

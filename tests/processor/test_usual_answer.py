@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_connections import FakeConnection
+from support.brokers.connections import FakeConnection
 
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command

@@ -18,11 +18,11 @@ import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from broker_processes import ROOT
-from broker_stories import SMALL
-from disks import materialise, tree_in
-from file_versions import Choices
-from power_loss import PowerLossModel
+from support.brokers.in_process import SMALL
+from support.brokers.processes import ROOT
+from support.disks.faulty_disk import materialise, tree_in
+from support.disks.file_versions import Choices
+from support.disks.power_loss import PowerLossModel
 from system_calls.recording import Recording
 from system_calls.replay import Replay
 from world.tasks import Promise

@@ -11,9 +11,9 @@ import random
 from itertools import repeat
 
 import pytest
-from breadth import some
 from real_world.campaign import ALL_LOST, WORK, Campaign, Life
 from real_world.machine import STORE
+from support.suite.selection import some
 from system_calls.rules import Rule
 from world.acts import ACTS, Act
 

@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import message
-from strategies import stored_messages
+from support.messages.wire_strategies import stored_messages
+from support.stores.small_store import message
 
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import decode_record, encode_record

@@ -7,13 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from disks import ManualClock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from logged_lines import lines_of
-from stores import bodies, message, open_store, read_all
-from tables import table_in
+from support.brokers.state_tables import table_in
+from support.disks.faulty_disk import ManualClock
+from support.stores.small_store import bodies, message, open_store, read_all
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rocketpoll.broker.schedule.schedule_message_service import (

@@ -8,9 +8,9 @@ import socket
 from concurrent.futures import Future
 
 import pytest
-from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brokers.in_process import run
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode

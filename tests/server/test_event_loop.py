@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
-from story_loops import LOOPS
+from support.brokers.in_process import LOOPS, run
 
 from rocketpoll.broker.server.event_loop import EarliestTimer, monotonic_ms, new_event_loop
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logged_lines import lines_of
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.server.limits import PartialRequests

@@ -8,7 +8,7 @@ import errno
 import socket
 
 import pytest
-from broker_stories import run
+from support.brokers.in_process import run
 
 from rocketpoll.broker.server.listener import Listener
 

@@ -6,9 +6,9 @@ import asyncio
 from concurrent.futures import Future
 from functools import partial
 
-from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brokers.in_process import run
 
 from rocketpoll.broker.server.fair_scheduler import (
     DEFERRED_WRITES_MAX,

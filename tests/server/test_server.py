@@ -7,9 +7,9 @@ import logging
 from dataclasses import replace
 
 import pytest
-from broker_stories import run as run_story
-from logged_lines import lines_of
-from raw_clients import RawClients, until
+from support.brokers.in_process import run as run_story
+from support.clients.remoting_clients import RawClients, until
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand

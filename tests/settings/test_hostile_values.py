@@ -9,10 +9,15 @@ import asyncio
 from dataclasses import fields
 
 import pytest
-from breadth import some
-from broker_clients import BrokerClients, batch_request, pull_request, send_request
-from broker_processes import BrokerProcess
-from broker_stories import SMALL, tell
+from support.brokers.in_process import SMALL, tell
+from support.brokers.processes import BrokerProcess
+from support.clients.remoting_clients import (
+    BrokerClients,
+    batch_request,
+    pull_request,
+    send_request,
+)
+from support.suite.selection import some
 
 from rocketpoll.broker.settings.settings import KEYS, SECTIONS, ConfigError, config_of
 

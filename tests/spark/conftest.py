@@ -1,15 +1,14 @@
 """One Spark and one broker of each kind for all tests in here; for each test a room of its own."""
 
-import committing_sinks
 import pyspark
 import pytest
-from broker_kinds import NAME
-from consumer_clusters import EVERY_CLUSTER, Cluster, running
-from once_rooms import BODIES, OnceRoom
-from second_copies import SecondCopies, need_speculation
-from sink_rooms import SinkRoom
-from source_rooms import SourceRoom
-from spark_sessions import started_session
+from support.brokers.broker_kinds import NAME
+from support.brokers.clusters import EVERY_CLUSTER, Cluster, running
+from support.spark import exactly_once_sink
+from support.spark.sessions import started_session
+from support.spark.sink_fixture import BODIES, OnceRoom, SinkRoom
+from support.spark.source_fixture import SourceRoom
+from support.spark.speculation import SecondCopies, need_speculation
 
 from rmq_spark.client.manifest import commits_topic_name
 from rocketpoll import EmbeddedBroker
@@ -76,7 +75,7 @@ def sink(spark, cluster, tmp_path):
 @pytest.fixture
 def own_producers(monkeypatch):
     """Producers that end with the test, as a `CommittingSink` needs them."""
-    with committing_sinks.own_producers(monkeypatch):
+    with exactly_once_sink.own_producers(monkeypatch):
         yield
 
 

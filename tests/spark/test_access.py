@@ -3,8 +3,8 @@
 import pickle
 
 import pytest
-from logged_lines import lines_of
-from tls_parts import certificate
+from support.servers.tls import certificate
+from support.suite.log_records import lines_of
 
 from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.spark.brokers.fan_out import instance_for

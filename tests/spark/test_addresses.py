@@ -1,6 +1,6 @@
 import pytest
-from client_clusters import FakeCluster
-from source_parts import options_for, queue_of
+from support.servers.fake_servers import FakeCluster
+from support.spark.source_queries import options_for, queue_of
 
 from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.errors import BrokerNotFound

@@ -2,8 +2,8 @@ import json
 import threading
 
 import pytest
-from name_servers import JoiningNameServer
-from source_parts import queue_of, queues_of
+from support.servers.joining_name_server import JoiningNameServer
+from support.spark.source_queries import queue_of, queues_of
 
 from rmq_spark.client.transport.sockets import SOCKETS
 from rmq_spark.spark.errors import BrokersAway

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from body_types import structs
 from hypothesis import given
 from pyspark.sql import types as sql
+from support.spark.body_rows import structs
 
 from rmq_spark.spark.schemas.avro_schema import avro_name_faults, avro_schema_of, spark_schema_of
 from rmq_spark.spark.schemas.schema_text import parse_schema

@@ -1,7 +1,7 @@
 import logging
 
 import pytest
-from source_parts import queue_of
+from support.spark.source_queries import queue_of
 
 from rmq_spark.spark.bodies.bad_records import LOGGED_MAX, BadRecordHandler
 from rmq_spark.spark.errors import RecordFault

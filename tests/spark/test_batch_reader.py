@@ -2,9 +2,9 @@ import pickle
 import sys
 
 import pytest
-from committing_sinks import CommittingSink
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from source_parts import schema_of, send
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.source_queries import schema_of, send
 
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.spark.batch_reader import BatchReader

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import fastavro
 import pytest
-from body_rows import rows
+from support.spark.body_rows import rows
 
 from rmq_spark.spark.errors import RecordFault
 

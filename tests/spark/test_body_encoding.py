@@ -4,12 +4,11 @@ import json
 
 import pyarrow as pa
 import pytest
-from body_rows import alone, options_of
-from body_types import same, structs
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql import types as sql
+from support.spark.body_rows import alone, options_of, same, structs
 
 from rmq_spark.spark.bodies.encoder import BodyEncoder
 from rmq_spark.spark.bodies.json_bodies import JsonBodies

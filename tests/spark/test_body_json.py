@@ -7,10 +7,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from body_rows import alone, rows, values
-from body_types import structs
 from hypothesis import given
 from hypothesis import strategies as st
+from support.spark.body_rows import alone, rows, structs, values
 
 from rmq_spark.spark.bodies.json_bodies import JsonBodies, _DecimalOverflow
 from rmq_spark.spark.errors import RecordFault

@@ -4,7 +4,7 @@ import pickle
 import sys
 
 import pytest
-from body_rows import options_of
+from support.spark.body_rows import options_of
 
 from rmq_spark.spark.errors import OptionError, SetUpError
 from rmq_spark.spark.options.bodies import BINARY_BODIES

@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 import pytest
-from body_types import structs
 from hypothesis import given
 from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+from support.spark.body_rows import structs
 
 from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults, writable_schema_faults
 

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from itertools import count
 
 import pytest
-from committing_sinks import CommittingSink, own_producers
-from source_parts import Clock, options_for, query, queue_of
-from spark_engine import Engine, assert_read
+from support.spark.exactly_once_sink import CommittingSink, own_producers
+from support.spark.source_queries import Clock, options_for, query, queue_of
+from support.spark.streaming_engine import Engine, assert_read
 
 from rmq_spark.client.manifest import commits_topic_name
 from rmq_spark.client.message import Message

@@ -8,8 +8,8 @@ from collections import Counter
 from random import Random
 
 import pytest
-from breadth import count
-from source_parts import offsets_in, query, send
+from support.spark.source_queries import offsets_in, query, send
+from support.suite.selection import count
 
 from rmq_spark.spark.options.options import BatchLimits
 from rmq_spark.spark.plan.source_offset import SourceOffset

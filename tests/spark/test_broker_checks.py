@@ -1,7 +1,7 @@
 import traceback
 
 import pytest
-from source_parts import options_for
+from support.spark.source_queries import options_for
 
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import write_options

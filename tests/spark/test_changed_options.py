@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from committing_sinks import CommittingSink
 from pyspark.sql.types import StringType, StructField, StructType
-from spark_engine import SCHEMA, Engine, send
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.streaming_engine import SCHEMA, Engine, send
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.errors import CheckpointError, DataLoss

@@ -4,7 +4,7 @@ again, are refused before their manifests are stored."""
 from dataclasses import replace
 
 import pytest
-from committing_sinks import CommittingSink
+from support.spark.exactly_once_sink import CommittingSink
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.api.admin_api import AdminApi

@@ -5,8 +5,8 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from committing_sinks import CommittingSink
-from spark_engine import POINTS, Crashed, Engine
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.streaming_engine import POINTS, Crashed, Engine
 
 from rmq_spark.client.manifest import commits_topic_name
 from rmq_spark.client.message import Message

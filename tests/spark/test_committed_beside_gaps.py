@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from committing_sinks import CommittingSink
-from spark_engine import Engine
-from staged_rows import roll_back_between
-from stores import open_store
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.streaming_engine import Engine
+from support.stores.small_store import open_store
+from support.stores.staged_batches import roll_back_between
 
 from rmq_spark.client.manifest import commits_topic_name
 from rocketpoll import EmbeddedBroker, read_committed

@@ -1,7 +1,7 @@
 """What contradicts exactly once is refused before a broker is asked, with the reason."""
 
 import pytest
-from source_parts import schema_of
+from support.spark.source_queries import schema_of
 
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError

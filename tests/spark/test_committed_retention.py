@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from committing_sinks import CommittingSink
-from spark_engine import Engine, assert_read
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.streaming_engine import Engine, assert_read
 
 from rmq_spark.client.manifest import commits_topic_name, decode_manifest
 from rmq_spark.spark.errors import DataLoss, WriteError

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from source_parts import options_for, queue_of, send
+from support.spark.source_queries import options_for, queue_of, send
 
 from rmq_spark.client.errors import OffsetMoved
 from rmq_spark.client.manifest import CommittedSpan

@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from python_programs import ROOT, python
-from spark_engine import Engine, assert_read, send
+from support.programs.python_programs import ROOT, python
+from support.spark.streaming_engine import Engine, assert_read, send
 
 from rocketpoll import EmbeddedBroker
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from source_parts import queue_of
+from support.spark.source_queries import queue_of
 
 from rmq_spark.spark.brokers.queue_client import MessageFingerprint
 from rmq_spark.spark.plan.queue_identity import BatchRange, OffsetBounds, QueueIdentity

@@ -1,6 +1,6 @@
 import pytest
-from name_servers import JoiningNameServer
-from source_parts import queue_of, queues_of
+from support.servers.joining_name_server import JoiningNameServer
+from support.spark.source_queries import queue_of, queues_of
 
 from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.errors import RouteNotFound

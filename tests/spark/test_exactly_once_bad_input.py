@@ -7,10 +7,19 @@ import os
 import shutil
 
 import pytest
-from client_clusters import FakeCluster
-from once_rooms import ALL, BODIES, ONCE, REFUSED, OnceRoom, deleting, on_chunks, spoiling
 from pyspark.errors import StreamingQueryException
-from source_rooms import complaint
+from support.servers.fake_servers import FakeCluster
+from support.spark.sink_fixture import (
+    ALL,
+    BODIES,
+    ONCE,
+    REFUSED,
+    OnceRoom,
+    deleting,
+    on_chunks,
+    spoiling,
+)
+from support.spark.source_fixture import complaint
 
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll import Admin, EmbeddedBroker

@@ -5,7 +5,7 @@ import shutil
 import threading
 
 import pytest
-from once_rooms import ALL, BODIES, ONCE
+from support.spark.sink_fixture import ALL, BODIES, ONCE
 
 from rocketpoll.broker.store.staging.commit_table import BatchTable
 

@@ -1,6 +1,6 @@
 """What brokers are told of a query's consumer group: what is written, never what is planned."""
 
-from source_parts import Clock, query, queue_of, schema_of, send
+from support.spark.source_queries import Clock, query, queue_of, schema_of, send
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed

@@ -1,6 +1,6 @@
 import threading
 
-from source_parts import queue_of, queues_of, send
+from support.spark.source_queries import queue_of, queues_of, send
 
 
 def test_waiting_ends_with_a_message(rocketpoll_broker, rocketpoll_topic):

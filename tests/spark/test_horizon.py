@@ -1,7 +1,7 @@
 from contextlib import contextmanager
 
 import pytest
-from source_parts import options_for, queue_of, queues_of, send
+from support.spark.source_queries import options_for, queue_of, queues_of, send
 
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import DataLoss

@@ -1,4 +1,4 @@
-from source_parts import Clock
+from support.spark.source_queries import Clock
 
 from rmq_spark.spark.plan.micro_batch_planner import (
     AFTER_BATCH_WAIT_MS,

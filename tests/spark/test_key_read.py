@@ -3,7 +3,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from source_parts import Clock, options_for, queues_of, schema_of, send
+from support.spark.source_queries import Clock, options_for, queues_of, schema_of, send
 
 from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError

@@ -2,7 +2,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from source_parts import query, queue_of, send
+from support.spark.source_queries import query, queue_of, send
 
 from rmq_spark.spark.lag import LagListener, QueryLag, QueueLag, lag_between, lag_now, lag_of
 from rmq_spark.spark.options.options import BatchLimits

@@ -3,7 +3,7 @@ import re
 from datetime import timedelta
 
 import pytest
-from source_parts import Clock, offsets_in, query, queue_of, send
+from support.spark.source_queries import Clock, offsets_in, query, queue_of, send
 
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import CheckpointError, DataLoss

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from body_rows import rows
+from support.spark.body_rows import rows
 
 SAID = (
     "no field of bodySchema is in 2 bodies of orders, whose columns are all null: "

@@ -1,4 +1,4 @@
-from source_parts import Clock
+from support.spark.source_queries import Clock
 
 from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.brokers.retry_timer import FailureLog, RetryTimer

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from source_parts import options_for, queue_of, send
+from support.spark.source_queries import options_for, queue_of, send
 
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark.brokers.queue_client import mark_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.dataset
 import pyspark
 import pytest
-from bare_pythons import bare_python
+from support.programs.python_programs import bare_python
 
 from rmq_spark.cli.spark.archive_command import write_archive
 from rmq_spark.cli.spark.spark_runtime import java_fault

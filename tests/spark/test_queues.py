@@ -5,8 +5,8 @@ import struct
 from datetime import timedelta
 
 import pytest
-from source_parts import BROKER, queue_of, queues_of, send
-from wrong_answers import LIES, WrongBroker
+from support.servers.wrong_answers import LIES, WrongBroker
+from support.spark.source_queries import BROKER, queue_of, queues_of, send
 
 from rmq_spark.spark.brokers.queue_client import MessagePosition, TimestampQuery
 from rocketpoll import EmbeddedBroker

@@ -2,7 +2,7 @@ import logging
 
 import pyarrow as pa
 import pytest
-from source_parts import queue_of, schema_of, send
+from support.spark.source_queries import queue_of, schema_of, send
 
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading import record_batches

@@ -1,7 +1,7 @@
 """A stream that goes on under another sink's name: what all see already, they do not see again."""
 
 import pytest
-from committing_sinks import CommittingSink, behind_look
+from support.spark.exactly_once_sink import CommittingSink, behind_look
 
 from rmq_spark.spark.errors import WriteError
 

@@ -1,5 +1,5 @@
 import pytest
-from source_parts import schema_of
+from support.spark.source_queries import schema_of
 
 from rmq_spark.spark.bodies.columns import check_schema
 from rmq_spark.spark.errors import OptionError, SchemaError

@@ -1,8 +1,8 @@
 """The tries of a sink's requests: what is waited for, and what the error at the end says."""
 
 import pytest
-from client_clusters import FakeCluster
-from source_parts import Clock
+from support.servers.fake_servers import FakeCluster
+from support.spark.source_queries import Clock
 
 from rmq_spark.client.errors import (
     BrokerRefused,

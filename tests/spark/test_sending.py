@@ -2,9 +2,9 @@ import os
 
 import pyarrow as pa
 import pytest
-from client_clusters import FakeCluster
-from committing_sinks import CommittingSink
-from source_parts import Clock
+from support.servers.fake_servers import FakeCluster
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.source_queries import Clock
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionFailed

@@ -4,11 +4,11 @@ and what is said of mistakes."""
 import json
 
 import pytest
-from broker_kinds import NAME, wait_until
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
-from sink_rooms import forget_the_end_of_batch_0, ids_of
-from source_rooms import complaint
+from support.brokers.broker_kinds import NAME, wait_until
+from support.spark.sink_fixture import forget_the_end_of_batch_0, ids_of
+from support.spark.source_fixture import complaint
 
 from rmq_spark.spark.write.rows import ROW_ID
 from rmq_spark.wire.bodies.configs import TopicConfig

@@ -1,5 +1,5 @@
 import pytest
-from source_parts import schema_of
+from support.spark.source_queries import schema_of
 
 from rmq_spark.spark.errors import SchemaError
 from rmq_spark.spark.options.sink_columns import IGNORED_COLUMNS, SINK_COLUMNS, check_sink_columns

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from sink_rooms import forget_the_end_of_batch_0
-from source_rooms import complaint
+from support.spark.sink_fixture import forget_the_end_of_batch_0
+from support.spark.source_fixture import complaint
 
 pytestmark = pytest.mark.deep
 

@@ -6,9 +6,9 @@ import signal
 import time
 
 import pytest
-from breadth import count
-from changed_sinks import registered_sink
-from second_copies import ON_A_CLUSTER, SLOW
+from support.spark.sink_fixture import registered_sink
+from support.spark.speculation import ON_A_CLUSTER, SLOW
+from support.suite.selection import count
 
 from rmq_spark.spark.write.rows import ROW_ID
 

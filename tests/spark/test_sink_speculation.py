@@ -4,8 +4,8 @@ and exactly once each row counts once."""
 from collections import Counter
 
 import pytest
-from changed_sinks import registered_sink
-from second_copies import ON_A_CLUSTER, SLOW, waiting
+from support.spark.sink_fixture import registered_sink
+from support.spark.speculation import ON_A_CLUSTER, SLOW, waiting
 
 from rmq_spark.spark.write.rows import ROW_ID
 

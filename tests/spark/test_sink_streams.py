@@ -4,7 +4,7 @@ and what ends the query."""
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException, StreamingQueryException
-from sink_rooms import forget_the_end_of_batch_0, ids_of
+from support.spark.sink_fixture import forget_the_end_of_batch_0, ids_of
 
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.write.rows import ROW_ID

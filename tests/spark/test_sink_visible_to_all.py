@@ -2,7 +2,7 @@
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from source_rooms import complaint
+from support.spark.source_fixture import complaint
 
 pytestmark = pytest.mark.deep
 

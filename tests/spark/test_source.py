@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from source_parts import schema_of
+from support.spark.source_queries import schema_of
 
 from pyspark_rocketpoll import DefaultSource
 from rmq_spark.spark.batch_reader import BatchReader

@@ -4,9 +4,9 @@ import json
 import socket
 
 import pytest
-from breadth import ends
 from pyspark.errors import PySparkException
-from source_rooms import complaint
+from support.spark.source_fixture import complaint
+from support.suite.selection import ends
 
 pytestmark = pytest.mark.deep
 

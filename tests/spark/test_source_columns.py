@@ -5,14 +5,14 @@ import re
 from datetime import datetime, timezone
 
 import pytest
-from breadth import spread
-from broker_kinds import NAME
-from broker_stories import BrokerThread, small_broker
 from chispa import assert_df_equality
-from consumer_clusters import Cluster
 from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
-from source_rooms import SourceRoom, complaint
+from support.brokers.broker_kinds import NAME
+from support.brokers.clusters import Cluster
+from support.brokers.in_process import BrokerThread, small_broker
+from support.spark.source_fixture import SourceRoom, complaint
+from support.suite.selection import spread
 
 from rmq_spark.client.message import Message
 from rmq_spark.wire.flags import MessageSysFlag

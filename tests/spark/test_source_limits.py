@@ -1,8 +1,8 @@
 """How much one batch takes, and how many tasks read it."""
 
 import pytest
-from conforming_clients import numbers
 from pyspark.sql.functions import spark_partition_id
+from support.clients.conformance_clients import numbers
 
 from rmq_spark.spark.stream_reader import HAS_LIMITS
 

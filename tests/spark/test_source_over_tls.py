@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from source_rooms import SourceRoom, complaint
-from spark_sessions import log_of
-from tls_clusters import TlsCluster, behind_tls
-from tls_parts import CERTIFICATES, certificate
+from support.brokers.tls_cluster import TlsCluster, behind_tls
+from support.servers.tls import CERTIFICATES, certificate
+from support.spark.sessions import log_of
+from support.spark.source_fixture import SourceRoom, complaint
 
 from rmq_spark.spark.checkpoint import read_checkpoint
 from rmq_spark.spark.lag import lag_now

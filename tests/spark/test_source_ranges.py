@@ -5,11 +5,11 @@ import time
 
 import pyspark
 import pytest
-from breadth import spread
-from broker_kinds import wait_until
-from conforming_clients import numbers
 from pyspark.errors import PySparkException
-from source_rooms import complaint
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import numbers
+from support.spark.source_fixture import complaint
+from support.suite.selection import spread
 
 BODIES = numbers(10)
 EVEN, ODD = BODIES[::2], BODIES[1::2]

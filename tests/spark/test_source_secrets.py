@@ -5,7 +5,7 @@ import io
 
 import pytest
 from pyspark.errors import PySparkException
-from spark_sessions import log_of
+from support.spark.sessions import log_of
 
 pytestmark = pytest.mark.deep
 

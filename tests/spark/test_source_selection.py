@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import numbers
 from pyspark.errors import PySparkException
-from source_rooms import complaint, where
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import numbers
+from support.spark.source_fixture import complaint, where
 
 pytestmark = pytest.mark.deep
 

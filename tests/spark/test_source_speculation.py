@@ -4,8 +4,8 @@ and none is there twice."""
 from collections import Counter
 
 import pytest
-from second_copies import ON_A_CLUSTER, waiting
-from source_rooms import SourceRoom
+from support.spark.source_fixture import SourceRoom
+from support.spark.speculation import ON_A_CLUSTER, waiting
 
 from rmq_spark.spark.data_source import RocketPollDataSource
 

@@ -6,9 +6,9 @@ import re
 import time
 
 import pytest
-from broker_kinds import wait_until
 from chispa import assert_df_equality
-from source_rooms import where
+from support.brokers.broker_kinds import wait_until
+from support.spark.source_fixture import where
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.spark.stream_reader import HAS_LIMITS

@@ -4,10 +4,10 @@ import json
 import re
 
 import pytest
-from breadth import spread
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
-from source_rooms import complaint
+from support.spark.source_fixture import complaint
+from support.suite.selection import spread
 
 from rmq_spark.client.message import Message
 

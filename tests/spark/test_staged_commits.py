@@ -4,8 +4,8 @@ import logging
 from collections import Counter
 
 import pytest
-from committing_sinks import CommittingSink
-from spark_engine import Engine, assert_read
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.streaming_engine import Engine, assert_read
 
 from rmq_spark.client.api.admin_api import StagingApi
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout

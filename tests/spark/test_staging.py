@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from client_clusters import FakeCluster
-from committing_sinks import CommittingSink, behind_look
+from support.servers.fake_servers import FakeCluster
+from support.spark.exactly_once_sink import CommittingSink, behind_look
 
 from rmq_spark.cli.main import main
 from rmq_spark.client.api.admin_api import StagingApi

@@ -1,8 +1,8 @@
 import time
 
 import pytest
-from broker_kinds import wait_until
-from source_parts import options_for, queue_of, queues_of, send
+from support.brokers.broker_kinds import wait_until
+from support.spark.source_queries import options_for, queue_of, queues_of, send
 
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError

@@ -1,4 +1,4 @@
-from source_parts import queue_of, queues_of, send
+from support.spark.source_queries import queue_of, queues_of, send
 
 from rmq_spark.spark.brokers.queue_client import mark_of
 from rmq_spark.spark.plan.queue_identity import StoreTimeLookup

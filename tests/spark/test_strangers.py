@@ -5,8 +5,8 @@ import json
 import traceback
 
 import pytest
-from forgetful_pairs import A0, B0, B1, forgetful_pair, places
-from source_parts import options_for, schema_of
+from support.spark.forgotten_broker import A0, B0, B1, forgetful_pair, places
+from support.spark.source_queries import options_for, schema_of
 
 from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.spark.batch_reader import BatchReader

@@ -3,7 +3,7 @@ import json
 import pickle
 
 import pytest
-from source_parts import schema_of, send
+from support.spark.source_queries import schema_of, send
 
 from rmq_spark.spark import stream_reader as module
 from rmq_spark.spark.errors import OptionError, SchemaError

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spark_engine import Crashed, Engine, assert_read, send
+from support.spark.streaming_engine import Crashed, Engine, assert_read, send
 
 from rmq_spark.spark.plan.partition_planner import OffsetRange, group_ranges
 from rmq_spark.wire.message_queue import MessageQueue

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
-from middle_boxes import Nat
-from source_parts import Clock, options_for, queue_of, schema_of, send
+from support.servers.middleboxes import Nat
+from support.spark.source_queries import Clock, options_for, queue_of, schema_of, send
 
 from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.reading import readable_chunks

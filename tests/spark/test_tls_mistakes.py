@@ -6,7 +6,7 @@ All three say the same; each names the setting as it is called there.
 import traceback
 
 import pytest
-from tls_parts import certificate, under_tls
+from support.servers.tls import certificate, under_tls
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import NoNameServer, TlsRejected

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from body_rows import batches, rows
+from support.spark.body_rows import batches, rows
 
 from rmq_spark.spark.errors import RecordFault
 

@@ -1,7 +1,7 @@
 """Which columns a source has whose bodies have types, and which schemas fit it."""
 
 import pytest
-from body_rows import options_of
+from support.spark.body_rows import options_of
 
 from rmq_spark.spark.bodies.columns import (
     check_schema,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bare_pythons import bare_python
+from support.programs.python_programs import bare_python
 
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import SetUpError

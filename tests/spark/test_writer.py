@@ -7,9 +7,9 @@ import pickle
 from dataclasses import replace
 
 import pytest
-from committing_sinks import CommittingSink
 from pyspark.sql import Row
-from source_parts import schema_of
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.source_queries import schema_of
 
 from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.spark.data_source import RocketPollDataSource

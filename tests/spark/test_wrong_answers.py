@@ -6,12 +6,12 @@ import random
 import socket
 
 import pytest
-from breadth import count
-from middle_boxes import Nat
-from source_parts import BROKER, options_for, queue_of, schema_of, send
-from spark_engine import Engine, assert_read
-from spark_engine import send as send_some
-from wrong_answers import LIES, PLACE_LIES, WrongBroker, WrongNames
+from support.servers.middleboxes import Nat
+from support.servers.wrong_answers import LIES, PLACE_LIES, WrongBroker, WrongNames
+from support.spark.source_queries import BROKER, options_for, queue_of, schema_of, send
+from support.spark.streaming_engine import Engine, assert_read
+from support.spark.streaming_engine import send as send_some
+from support.suite.selection import count
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.plan.partition_planner import OffsetRange

@@ -1,5 +1,5 @@
 import pytest
-from broker_connections import finished
+from support.brokers.connections import finished
 
 from rocketpoll.broker.state.stats import broker_stats
 from rocketpoll.broker.state.stats.broker_stats import STATS_NAMES, BrokerStats, Rates

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tables import offsets_in
+from support.brokers.state_tables import offsets_in
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper

@@ -1,9 +1,9 @@
 import pytest
-from broker_connections import FakeConnection, finished
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from members import expelled, room
+from support.brokers.connections import FakeConnection, finished
+from support.brokers.state_tables import expelled, room
 
 from rmq_spark.wire.bodies.clients import (
     ConsumeFromWhere,

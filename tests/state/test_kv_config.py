@@ -1,5 +1,5 @@
 import pytest
-from tables import kv_in
+from support.brokers.state_tables import kv_in
 
 from rocketpoll.broker.state.tables.kv_config import ORDER_TOPIC_CONFIG
 from rocketpoll.broker.state.tables.table import TooMany

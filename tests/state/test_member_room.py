@@ -3,8 +3,8 @@
 import tracemalloc
 
 import pytest
-from broker_connections import FakeConnection
-from members import room
+from support.brokers.connections import FakeConnection
+from support.brokers.state_tables import room
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData

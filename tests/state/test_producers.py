@@ -1,6 +1,6 @@
 import pytest
-from broker_connections import FakeConnection, finished
-from members import expelled, room
+from support.brokers.connections import FakeConnection, finished
+from support.brokers.state_tables import expelled, room
 
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
 from rocketpoll.broker.state.members.producers import ProducerManager

@@ -2,11 +2,11 @@ from collections import defaultdict
 from sys import getsizeof
 
 import pytest
-from broker_connections import FakeConnection
-from disks import ManualClock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support.brokers.connections import FakeConnection
+from support.disks.faulty_disk import ManualClock
 
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.state.members.queue_locks import QueueLocks

@@ -1,8 +1,8 @@
 import json
 
 import pytest
-from disks import ManualClock
-from tables import groups_in
+from support.brokers.state_tables import groups_in
+from support.disks.faulty_disk import ManualClock
 
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig
 from rocketpoll.broker.state.tables.table import TooMany

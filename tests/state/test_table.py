@@ -1,7 +1,7 @@
 import threading
 
 import pytest
-from tables import offsets_in
+from support.brokers.state_tables import offsets_in
 
 from rocketpoll.broker.state.tables.table import SavedTable
 

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
-from disks import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st
-from logged_lines import lines_of
-from tables import topics_in
+from support.brokers.state_tables import topics_in
+from support.disks.faulty_disk import ManualClock
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpoll.broker.state.tables.table import TooMany

@@ -1,4 +1,4 @@
-"""Writes into a store until it is killed: the child process of `kill_nine`.
+"""Writes into a store until it is killed: the child process of `kill_campaign`.
 
 It says ``ready``, reads one line, ``<cycle> <directory>``, opens the store there and starts four
 writers. Each has up to eight puts in flight, single messages, batches and chunks by turns, and when
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kill_nine import (
+from support.stores.kill_campaign import (
     ACKNOWLEDGE_EARLY,
     SEQUENCES_PER_CYCLE,
     Acknowledged,
@@ -29,7 +29,7 @@ from kill_nine import (
     message_of,
     open_store,
 )
-from stores import put_batch
+from support.stores.small_store import put_batch
 
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_records

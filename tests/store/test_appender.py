@@ -4,8 +4,8 @@ import os
 
 import pyarrow as pa
 import pytest
-from disks import Fault, FaultIn, FaultyDisk
-from stores import (
+from support.disks.faulty_disk import Fault, FaultIn, FaultyDisk
+from support.stores.small_store import (
     LOG_FILE_BYTES,
     STORE_HOST,
     bodies,

@@ -8,7 +8,13 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
+from support.disks.faulty_disk import (
+    Fault,
+    FaultyDisk,
+    ManualClock,
+    RecordingDisk,
+    power_loss_states,
+)
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch
 from rocketpoll.broker.store.errors import BatchRefused, DamagedTable

@@ -16,16 +16,24 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from breadth import some
-from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from lacking_disks import LackingDisk
-from logged_lines import lines_of
-from slow_disks import SlowDisk
-from staged_rows import OWNER, SINK, Sink, admitted, at_once, no_pause, result_of
-from stores import Listener, bodies, crash, encoded, message, open_store, put_later, read_all
+from support.disks.disk_faults import LackingDisk, SlowDisk
+from support.disks.faulty_disk import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from support.stores.small_store import (
+    Listener,
+    bodies,
+    crash,
+    encoded,
+    message,
+    open_store,
+    put_later,
+    read_all,
+)
+from support.stores.staged_batches import OWNER, SINK, Sink, admitted, at_once, no_pause, result_of
+from support.suite.log_records import lines_of
+from support.suite.selection import some
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan
 from rmq_spark.wire.record import decode_record

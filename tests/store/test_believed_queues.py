@@ -2,8 +2,15 @@
 compared record by record."""
 
 import pytest
-from breadth import spread
-from stores import bodies, message, messages_of, open_store, served_and_refused, wants
+from support.stores.small_store import (
+    bodies,
+    message,
+    messages_of,
+    open_store,
+    served_and_refused,
+    wants,
+)
+from support.suite.selection import spread
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rocketpoll.broker.filter.subscription import message_filter

@@ -1,7 +1,7 @@
 import struct
 
 import pytest
-from disks import RecordingDisk, power_loss_states
+from support.disks.faulty_disk import RecordingDisk, power_loss_states
 
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.log.checkpoint_file import (

@@ -13,9 +13,9 @@ import random
 import shutil
 
 import pytest
-from breadth import spread
-from disks import RecordingDisk, power_loss_states
-from stores import bodies, crash, message, open_store
+from support.disks.faulty_disk import RecordingDisk, power_loss_states
+from support.stores.small_store import bodies, crash, message, open_store
+from support.suite.selection import spread
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk

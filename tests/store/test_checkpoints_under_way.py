@@ -13,10 +13,16 @@ import threading
 from functools import partial
 
 import pytest
-from disks import FaultyDisk, ManualClock, RecordingDisk, power_loss_states, usage_of_large_disk
-from slow_disks import SlowDisk
-from staged_rows import roll_back
-from stores import bodies, crash, message, open_store
+from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import (
+    FaultyDisk,
+    ManualClock,
+    RecordingDisk,
+    power_loss_states,
+    usage_of_large_disk,
+)
+from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.staged_batches import roll_back
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import _JOB_THREADS_MAX as DOERS

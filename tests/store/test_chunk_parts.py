@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from stores import STORE_HOST, bodies, message, open_store, read_all
+from support.stores.small_store import STORE_HOST, bodies, message, open_store, read_all
 
 from rmq_spark.wire.chunk import encode_chunk
 from rocketpoll.broker.store.append import chunk_appender

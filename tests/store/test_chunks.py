@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from stores import message, open_store
+from support.stores.small_store import message, open_store
 
 from rocketpoll.broker.store.bulk import bulk_tools
 
@@ -17,7 +17,7 @@ sys.path.insert(0, "tests")
 from pathlib import Path
 import rocketpoll.broker.store.message_store
 loaded = "pyarrow" in sys.modules
-from stores import message, messages_of, open_store, put_batch
+from support.stores.small_store import message, messages_of, open_store, put_batch
 
 root = Path({root!r})
 store = open_store(root)
@@ -38,7 +38,9 @@ print(loaded, "pyarrow" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("ending", ["store.shutdown()", "import stores; stores.crash(store)"])
+@pytest.mark.parametrize(
+    "ending", ["store.shutdown()", "from support.stores.small_store import crash; crash(store)"]
+)
 def test_a_store_with_a_few_messages_is_opened_filled_and_read_without_pyarrow(tmp_path, ending):
     script = STORY.format(root=str(tmp_path / "store"), ending=ending)
     run = subprocess.run(

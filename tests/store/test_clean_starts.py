@@ -1,8 +1,8 @@
 """A start behind a stop: of a large log it reads nothing, whether its messages have keys or not."""
 
 import pytest
-from stores import crash, message, open_store, read_all
-from unreadable_disks import UnreadableDisk
+from support.disks.disk_faults import UnreadableDisk
+from support.stores.small_store import crash, message, open_store, read_all
 
 COUNT = 600
 SIZES = {"mapped_file_size_commit_log": 1 << 16, "mapped_file_size_consume_queue": 200 * 20}

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from disks import FaultyDisk, usage_of_large_disk
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from logged_lines import lines_of
-from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
-from unreadable_disks import HesitantDisk, Refusal
+from support.disks.disk_faults import HesitantDisk, Refusal
+from support.disks.faulty_disk import FaultyDisk, usage_of_large_disk
+from support.stores.small_store import LOG_FILE_BYTES, bodies, crash, message, open_store
+from support.suite.log_records import lines_of
 
 from rocketpoll.broker.store.config import BrokerRole
 from rocketpoll.broker.store.files.disk import LocalDisk

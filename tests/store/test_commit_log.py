@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from disks import Fault, FaultyDisk, ManualClock
-from logged_lines import lines_of
-from stores import LOG_FILE_BYTES, encoded, message
+from support.disks.faulty_disk import Fault, FaultyDisk, ManualClock
+from support.stores.small_store import LOG_FILE_BYTES, encoded, message
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.record import decode_blank, decode_record, decode_records
 from rocketpoll.broker.store.append.record_encoding import draft_of

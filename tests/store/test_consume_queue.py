@@ -1,8 +1,8 @@
 import pytest
-from disks import FaultyDisk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import QUEUE_FILE_ENTRIES
+from support.disks.faulty_disk import FaultyDisk
+from support.stores.small_store import QUEUE_FILE_ENTRIES
 
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool

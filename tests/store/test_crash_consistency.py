@@ -18,9 +18,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, materialise, power_loss_states
-from power_loss import states
-from stores import (
+from support.disks.faulty_disk import (
+    Fault,
+    FaultIn,
+    FaultyDisk,
+    RecordingDisk,
+    materialise,
+    power_loss_states,
+)
+from support.disks.power_loss import states
+from support.stores.small_store import (
     STORE_HOST,
     bodies,
     crash,

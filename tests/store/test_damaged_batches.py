@@ -11,9 +11,9 @@ import shutil
 from contextlib import suppress
 
 import pytest
-from disks import tree_in
-from staged_rows import Sink
-from stores import bodies, crash, message, open_store
+from support.disks.faulty_disk import tree_in
+from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.staged_batches import Sink
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import BatchRefused, DamagedTable

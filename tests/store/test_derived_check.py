@@ -6,8 +6,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from logged_lines import lines_of
-from stores import bodies, message, messages_of, open_store, read_all, wants
+from support.stores.small_store import bodies, message, messages_of, open_store, read_all, wants
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.store.errors import UnreadableFile

@@ -8,8 +8,8 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
-from stores import bodies, crash, message, open_store, read_all
+from support.disks.faulty_disk import Fault, FaultyDisk, RecordingDisk, power_loss_states
+from support.stores.small_store import bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import encode_record
 from rocketpoll.broker.store.errors import StoreInUse

@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from stored_messages import has_offset
-from stores import message
+from support.messages.stored_messages import has_offset
+from support.stores.small_store import message
 
 from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.flags import MessageSysFlag

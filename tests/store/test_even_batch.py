@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from stored_messages import int32s, int64s, plain_messages
-from stores import message, open_store
+from support.messages.stored_messages import int32s, int64s, plain_messages
+from support.stores.small_store import message, open_store
 
 from rmq_spark.wire.message_batch import (
     BatchedMessage,

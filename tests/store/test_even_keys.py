@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from stores import message, open_store
+from support.stores.small_store import message, open_store
 
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY

@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from disks import Fault, FaultyDisk
+from support.disks.faulty_disk import Fault, FaultyDisk
 
 from rocketpoll.broker.store.errors import StoreFailed, UnreadableFile
 from rocketpoll.broker.store.files.disk import LocalDisk

@@ -2,7 +2,7 @@ import errno
 import threading
 
 import pytest
-from stores import message, open_store
+from support.stores.small_store import message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import StoreClosed, StoreFailed

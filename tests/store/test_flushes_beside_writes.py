@@ -12,8 +12,8 @@ import os
 import random
 
 import pytest
-from disks import FaultyDisk, RecordingDisk, power_loss_states
-from stores import bodies, message, open_store
+from support.disks.faulty_disk import FaultyDisk, RecordingDisk, power_loss_states
+from support.stores.small_store import bodies, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from stores import QUEUE_FILE_ENTRIES, message, open_store, put_batch, read_all
+from support.stores.small_store import QUEUE_FILE_ENTRIES, message, open_store, put_batch, read_all
 
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.files.disk import LocalDisk

@@ -6,7 +6,7 @@ import errno
 import os
 
 import pytest
-from disks import Fault, FaultyDisk
+from support.disks.faulty_disk import Fault, FaultyDisk
 
 from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rocketpoll.broker.store.dispatch.hidden_entries import CODES_MAX, HiddenEntries

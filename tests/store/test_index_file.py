@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 from hypothesis import given
 from hypothesis import strategies as st
+from support.disks.faulty_disk import Fault, FaultyDisk, RecordingDisk, power_loss_states
 
 from rocketpoll.broker.store.errors import StoreFailed
 from rocketpoll.broker.store.files.disk import LocalDisk

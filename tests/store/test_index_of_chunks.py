@@ -6,8 +6,8 @@ import errno
 import random
 
 import pytest
-from disks import FaultIn, FaultyDisk
-from stores import Listener, holds_all, message, open_store, put_batch, reads_of
+from support.disks.faulty_disk import FaultIn, FaultyDisk
+from support.stores.small_store import Listener, holds_all, message, open_store, put_batch, reads_of
 
 from rmq_spark.wire.chunk import encode_chunk
 from rocketpoll.broker.store.bulk import bulk_tools

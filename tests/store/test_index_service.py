@@ -12,9 +12,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from disks import Fault, FaultyDisk, ManualClock, RecordingDisk, power_loss_states
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.disks.faulty_disk import (
+    Fault,
+    FaultyDisk,
+    ManualClock,
+    RecordingDisk,
+    power_loss_states,
+)
 
 from rmq_spark.wire.flags import MessageSysFlag
 from rocketpoll.broker.store.errors import ForeignFile, StoreClosed

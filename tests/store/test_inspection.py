@@ -6,8 +6,8 @@ import shutil
 
 import orjson
 import pytest
-from stores import LOG_FILE_BYTES, message, open_store, put_batch
-from unreadable_disks import UnreadableDisk
+from support.disks.disk_faults import UnreadableDisk
+from support.stores.small_store import LOG_FILE_BYTES, message, open_store, put_batch
 
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import encode_record

@@ -2,11 +2,11 @@
 and never more than wanted."""
 
 import pytest
-from disks import ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logged_lines import lines_of
-from stores import message, open_store
+from support.disks.faulty_disk import ManualClock
+from support.stores.small_store import message, open_store
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.read.time_lookup import KeyQuery

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from stores import encoded, message, open_store
+from support.stores.small_store import encoded, message, open_store
 
 from rmq_spark.wire.chunk import RecordChunk, encode_chunk
 from rocketpoll.broker.store.index import index_keys

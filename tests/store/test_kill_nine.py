@@ -4,7 +4,7 @@ and it goes on at once."""
 import os
 
 import pytest
-from kill_nine import ACKNOWLEDGE_EARLY, Campaign
+from support.stores.kill_campaign import ACKNOWLEDGE_EARLY, Campaign
 
 # Longer campaigns take their length from here.
 CYCLES = int(os.environ.get("ROCKETPOLL_KILL_CYCLES", "20"))

@@ -7,9 +7,9 @@ import itertools
 import os
 
 import pytest
-from lacking_disks import ERRNOS, LackingDisk
-from logged_lines import lines_of
-from stores import bodies, crash, message, open_store
+from support.disks.disk_faults import ERRNOS, LackingDisk
+from support.stores.small_store import bodies, crash, message, open_store
+from support.suite.log_records import lines_of
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import (

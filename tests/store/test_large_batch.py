@@ -6,12 +6,12 @@ from __future__ import annotations
 import errno
 
 import pytest
-from broker_connections import finished
-from disks import Fault, FaultyDisk, ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stored_messages import int32s, int64s, plain_messages, properties
-from stores import LOG_FILE_BYTES, bodies, message, open_store, read_all
+from support.brokers.connections import finished
+from support.disks.faulty_disk import Fault, FaultyDisk, ManualClock
+from support.messages.stored_messages import int32s, int64s, plain_messages, properties
+from support.stores.small_store import LOG_FILE_BYTES, bodies, message, open_store, read_all
 
 from rocketpoll.broker.store.append.record_encoding import (
     RecordRun,

@@ -7,8 +7,8 @@ import errno
 from pathlib import Path
 
 import pytest
-from disks import FaultIn, FaultyDisk
-from stores import bodies, crash, message, open_store
+from support.disks.faulty_disk import FaultIn, FaultyDisk
+from support.stores.small_store import bodies, crash, message, open_store
 
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.queues.consume_queue import ConsumeQueue

@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from every_state import every_state
-from stores import bodies, message, open_store
+from support.disks.power_loss import every_state
+from support.stores.small_store import bodies, message, open_store
 from system_calls.recorded_programs import RecordedProgram
 from system_calls.rules import Rule
 

@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from disks import FaultyDisk
 from hypothesis import given
 from hypothesis import strategies as st
-from logged_lines import lines_of
-from stores import bodies, crash, message, open_store
+from support.disks.faulty_disk import FaultyDisk
+from support.stores.small_store import bodies, crash, message, open_store
+from support.suite.log_records import lines_of
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body

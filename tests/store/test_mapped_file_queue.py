@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from disks import Fault, FaultyDisk
+from support.disks.faulty_disk import Fault, FaultyDisk
 
 from rocketpoll.broker.store.errors import ForeignFile, MissingFile, UnreadableFile
 from rocketpoll.broker.store.files.disk import LocalDisk

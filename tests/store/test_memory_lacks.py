@@ -7,8 +7,8 @@ import os
 import shutil
 
 import pytest
-from memory_faults import MemoryFault
-from stores import crash, message, open_store, read_all
+from support.faults.memory_errors import MemoryFault
+from support.stores.small_store import crash, message, open_store, read_all
 
 from rocketpoll.broker.store.append.record_encoding import (
     RecordRun,

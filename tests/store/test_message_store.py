@@ -8,7 +8,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from disks import (
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.disks.disk_faults import LackingDisk
+from support.disks.faulty_disk import (
     Fault,
     FaultyDisk,
     ManualClock,
@@ -16,12 +20,7 @@ from disks import (
     materialise,
     power_loss_states,
 )
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from lacking_disks import LackingDisk
-from logged_lines import lines_of
-from stores import (
+from support.stores.small_store import (
     STORE_HOST,
     bodies,
     crash,
@@ -32,6 +31,7 @@ from stores import (
     read_all,
     small_config,
 )
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.chunk import encode_chunk
 from rocketpoll.broker.store.config import FlushDiskType

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from python_programs import ROOT
+from support.programs.python_programs import ROOT
 
 from rocketpoll.broker.store.results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 

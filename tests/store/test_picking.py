@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import encoded, message
+from support.stores.small_store import encoded, message
 
 from rmq_spark.wire.blank_entries import BLANK_SIZE
 from rmq_spark.wire.chunk import RecordChunk

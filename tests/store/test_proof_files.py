@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from stores import bodies, crash, message, open_store
+from support.stores.small_store import bodies, crash, message, open_store
 
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.store.files.disk import LocalDisk

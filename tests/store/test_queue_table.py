@@ -2,7 +2,7 @@ import random
 
 import numpy as np
 import pytest
-from disks import RecordingDisk, power_loss_states
+from support.disks.faulty_disk import RecordingDisk, power_loss_states
 
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.files.disk import LocalDisk

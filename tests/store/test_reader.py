@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from breadth import spread
-from disks import FaultIn, FaultyDisk, ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import (
+from support.disks.faulty_disk import FaultIn, FaultyDisk, ManualClock
+from support.stores.small_store import (
     QUEUE_FILE_ENTRIES,
     bodies,
     message,
@@ -20,6 +19,7 @@ from stores import (
     served_and_refused,
     wants,
 )
+from support.suite.selection import spread
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.record import decode_record

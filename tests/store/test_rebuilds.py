@@ -10,10 +10,10 @@ import subprocess
 import sys
 
 import pytest
-from breadth import count
-from broker_nursery import ROOT
-from disks import _WatchedDisk
-from stores import message, open_store, small_config
+from support.brokers.fork_server import ROOT
+from support.disks.faulty_disk import _WatchedDisk
+from support.stores.small_store import message, open_store, small_config
+from support.suite.selection import count
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType

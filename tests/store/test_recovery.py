@@ -7,9 +7,9 @@ import subprocess
 from itertools import pairwise
 
 import pytest
-from breadth import some
-from disks import FaultyDisk
-from stores import (
+from support.disks.disk_faults import UnreadableDisk
+from support.disks.faulty_disk import FaultyDisk
+from support.stores.small_store import (
     LOG_FILE_BYTES,
     QUEUE_FILE_ENTRIES,
     bodies,
@@ -18,7 +18,7 @@ from stores import (
     open_store,
     read_all,
 )
-from unreadable_disks import UnreadableDisk
+from support.suite.selection import some
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.record import encode_blank, encode_record

@@ -4,9 +4,17 @@ either."""
 import errno
 
 import pytest
-from disks import Fault, FaultyDisk
-from file_versions import PAGE
-from stores import bodies, crash, encoded, message, open_store, put_batch, put_later
+from support.disks.faulty_disk import Fault, FaultyDisk
+from support.disks.file_versions import PAGE
+from support.stores.small_store import (
+    bodies,
+    crash,
+    encoded,
+    message,
+    open_store,
+    put_batch,
+    put_later,
+)
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk

@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from disks import tree_in
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import crash, message, messages_of, open_store, read_all
-from unreadable_disks import FOR_GOOD, HesitantDisk, Refusal
+from support.disks.disk_faults import FOR_GOOD, HesitantDisk, Refusal
+from support.disks.faulty_disk import tree_in
+from support.stores.small_store import crash, message, messages_of, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType

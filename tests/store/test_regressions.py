@@ -4,8 +4,8 @@ import dataclasses
 import threading
 
 import pytest
-from disks import ManualClock
-from stores import bodies, crash, message, open_store, read_all
+from support.disks.faulty_disk import ManualClock
+from support.stores.small_store import bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import encode_record
 from rocketpoll.broker.store.config import FlushDiskType

@@ -4,9 +4,9 @@ import shutil
 from itertools import pairwise
 
 import pytest
-from disks import FaultIn, FaultyDisk
-from logged_lines import lines_of
-from stores import Listener, bodies, message, open_store, put_batch, put_later
+from support.disks.faulty_disk import FaultIn, FaultyDisk
+from support.stores.small_store import Listener, bodies, message, open_store, put_batch, put_later
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.flags import MessageSysFlag

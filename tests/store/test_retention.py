@@ -4,7 +4,8 @@ import random
 from datetime import datetime, timezone
 
 import pytest
-from disks import (
+from support.disks.disk_faults import HesitantDisk, Refusal
+from support.disks.faulty_disk import (
     Fault,
     FaultyDisk,
     ManualClock,
@@ -13,8 +14,14 @@ from disks import (
     power_loss_states,
     usage_of_large_disk,
 )
-from stores import LOG_FILE_BYTES, bodies, crash, message, messages_of, open_store
-from unreadable_disks import HesitantDisk, Refusal
+from support.stores.small_store import (
+    LOG_FILE_BYTES,
+    bodies,
+    crash,
+    message,
+    messages_of,
+    open_store,
+)
 
 from rocketpoll.broker.store.files.disk import DiskUsage, LocalDisk
 from rocketpoll.broker.store.results import PutMessageStatus

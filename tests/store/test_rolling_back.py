@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from staged_rows import result_of, sized
-from stores import bodies, crash, message, open_store
+from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.staged_batches import result_of, sized
 
 from rmq_spark.wire.record import decode_record
 from rmq_spark.wire.record_checksum import has_valid_checksum

@@ -8,8 +8,8 @@ import threading
 from zlib import crc32
 
 import pytest
-from disks import Fault, FaultyDisk
-from logged_lines import lines_of
+from support.disks.faulty_disk import Fault, FaultyDisk
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rocketpoll.broker.store.errors import BatchRefused, TransientFailure

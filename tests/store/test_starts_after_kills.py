@@ -12,10 +12,10 @@ import shutil
 import threading
 
 import pytest
-from breadth import spread
-from disks import FaultIn, FaultyDisk
-from logged_lines import lines_of
-from stores import bodies, crash, message, open_store
+from support.disks.faulty_disk import FaultIn, FaultyDisk
+from support.stores.small_store import bodies, crash, message, open_store
+from support.suite.log_records import lines_of
+from support.suite.selection import spread
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk

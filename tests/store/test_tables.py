@@ -6,10 +6,10 @@ import threading
 from contextlib import suppress
 
 import pytest
-from breadth import count, some
-from disks import Fault, FaultyDisk, RecordingDisk, power_loss_states
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.disks.faulty_disk import Fault, FaultyDisk, RecordingDisk, power_loss_states
+from support.suite.selection import count, some
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import encode_body

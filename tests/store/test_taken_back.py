@@ -5,8 +5,8 @@ import os
 import shutil
 
 import pytest
-from staged_rows import roll_back, roll_back_between
-from stores import crash, message, open_store, read_all
+from support.stores.small_store import crash, message, open_store, read_all
+from support.stores.staged_batches import roll_back, roll_back_between
 
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from rocketpoll.broker.store.queues.consume_queue import blank_entries

@@ -1,10 +1,10 @@
 """Searches by time: what `test_unreadable_pages` and `test_retention` tell of bad pages and files
 that go is not told here once more."""
 
-from disks import ManualClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import crash, message, open_store, read_all
+from support.disks.faulty_disk import ManualClock
+from support.stores.small_store import crash, message, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.message_store import MessageStore

@@ -7,10 +7,10 @@ import shutil
 from itertools import count
 
 import pytest
-from breadth import some
-from disks import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
-from logged_lines import lines_of
-from stores import LOG_FILE_BYTES, bodies, crash, message, open_store, read_all
+from support.disks.faulty_disk import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
+from support.stores.small_store import LOG_FILE_BYTES, bodies, crash, message, open_store, read_all
+from support.suite.log_records import lines_of
+from support.suite.selection import some
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType

@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from stores import bodies, crash, message, open_store
+from support.stores.small_store import bodies, crash, message, open_store
 
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.queues.queue_table import TopicDirectories

@@ -6,9 +6,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from breadth import count
-from logged_lines import lines_of
-from stores import LOG_FILE_BYTES, bodies, crash, message, open_store
+from support.stores.small_store import LOG_FILE_BYTES, bodies, crash, message, open_store
+from support.suite.log_records import lines_of
+from support.suite.selection import count
 
 from rocketpoll.broker.store.dispatch.reput import RecreatedTopics
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT

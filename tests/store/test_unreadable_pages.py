@@ -1,10 +1,10 @@
 """A page of the log that the disk does not give takes its own messages along, and no others."""
 
 import pytest
-from breadth import spread
-from disks import ManualClock
-from stores import crash, message, messages_of, open_store, wants
-from unreadable_disks import UnreadableDisk
+from support.disks.disk_faults import UnreadableDisk
+from support.disks.faulty_disk import ManualClock
+from support.stores.small_store import crash, message, messages_of, open_store, wants
+from support.suite.selection import spread
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.record import decode_record

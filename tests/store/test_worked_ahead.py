@@ -6,10 +6,18 @@ import random
 from collections import defaultdict
 
 import pytest
-import staged_rows
-from breadth import some
-from staged_rows import Sink
-from stores import Listener, bodies, holds_all, message, open_store, read_all, reads_of
+from support.stores import staged_batches
+from support.stores.small_store import (
+    Listener,
+    bodies,
+    holds_all,
+    message,
+    open_store,
+    read_all,
+    reads_of,
+)
+from support.stores.staged_batches import Sink
+from support.suite.selection import some
 
 from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.store.append import chunk_appender
@@ -25,7 +33,7 @@ def _few_at_a_time(monkeypatch):
     monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
     monkeypatch.setattr(chunk_appender, "RECORDS_PER_STEP", 5)
     monkeypatch.setattr(precomputed_dispatch, "_KEYS_MAX", 2)
-    monkeypatch.setattr(staged_rows, "message", tagged)
+    monkeypatch.setattr(staged_batches, "message", tagged)
 
 
 def tagged(text, topic="T", queue_id=0):

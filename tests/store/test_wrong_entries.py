@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from stores import message, open_store
+from support.stores.small_store import message, open_store
 
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT

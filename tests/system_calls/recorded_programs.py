@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from textwrap import dedent
 
-from power_loss import PowerLossModel
+from support.disks.power_loss import PowerLossModel
 from system_calls.recording import Recording
 from system_calls.replay import Replay
 

@@ -3,9 +3,9 @@ import random
 import signal
 
 import pytest
-from disks import tree_in
-from file_versions import Choices
-from power_loss import states
+from support.disks.faulty_disk import tree_in
+from support.disks.file_versions import Choices
+from support.disks.power_loss import states
 from system_calls.recorded_programs import RecordedProgram
 from system_calls.replay import Unseen
 from system_calls.rules import Rule

@@ -2,8 +2,7 @@ import os
 from pathlib import PurePath
 
 import pytest
-from every_state import every_state
-from power_loss import PowerLossModel
+from support.disks.power_loss import PowerLossModel, every_state
 from system_calls.replay import Replay, Unseen
 
 CREATE = os.O_CREAT | os.O_RDWR

@@ -1,8 +1,8 @@
-import java_vectors
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from strategies import commands
+from support.messages.wire_strategies import commands
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType

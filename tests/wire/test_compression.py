@@ -1,10 +1,10 @@
 import tracemalloc
 import zlib
 
-import java_vectors
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.compression import compress_body, uncompress_body

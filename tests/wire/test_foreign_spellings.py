@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import java_vectors
 import pytest
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body

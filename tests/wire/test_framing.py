@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from python_programs import ROOT, python_program
+from support.programs.python_programs import ROOT, python_program
 
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.framing import (

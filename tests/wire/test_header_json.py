@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import int32, int64
+from support.messages.wire_strategies import int32, int64
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import LanguageCode

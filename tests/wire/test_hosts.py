@@ -1,6 +1,6 @@
 import pytest
 from hypothesis import given
-from strategies import hosts
+from support.messages.wire_strategies import hosts
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, decode_host, host_of, parse_host

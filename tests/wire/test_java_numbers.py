@@ -1,6 +1,6 @@
 import pytest
 from hypothesis import given
-from strategies import int32, int64
+from support.messages.wire_strategies import int32, int64
 
 from rmq_spark.wire.java_numbers import parse_int32, parse_int64
 

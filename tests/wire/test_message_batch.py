@@ -1,10 +1,10 @@
 import struct
 
-import java_vectors
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import int32, text
+from support.messages.wire_strategies import int32, text
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch

@@ -1,8 +1,8 @@
-import java_vectors
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import addresses, hosts, int64
+from support.messages.wire_strategies import addresses, hosts, int64
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host

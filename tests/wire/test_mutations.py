@@ -31,11 +31,11 @@ from types import FrameType
 from typing import Any
 from zlib import crc32
 
-import java_vectors
 import numpy as np
 import pyarrow as pa
 import pytest
-from breadth import count
+from support.rocketmq import java_vectors
+from support.suite.selection import count
 
 from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies import (

@@ -1,8 +1,8 @@
-import java_vectors
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import properties, property_names, property_values
+from support.messages.wire_strategies import properties, property_names, property_values
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.properties import (

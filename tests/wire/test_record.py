@@ -2,11 +2,11 @@ import dataclasses
 import struct
 import tracemalloc
 
-import java_vectors
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import stored_messages
+from support.messages.wire_strategies import stored_messages
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout

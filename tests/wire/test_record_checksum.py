@@ -4,8 +4,13 @@ from zlib import crc32
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sealed_records import sealed
-from strategies import fits_i16, odd_properties, ragged_properties, stored_messages
+from support.messages.stored_messages import sealed
+from support.messages.wire_strategies import (
+    fits_i16,
+    odd_properties,
+    ragged_properties,
+    stored_messages,
+)
 
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, encode_record

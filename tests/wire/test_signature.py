@@ -1,5 +1,5 @@
-import java_vectors
 import pytest
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.signature import SIGNATURE, sign, signed_fields

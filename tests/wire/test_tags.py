@@ -1,7 +1,7 @@
 import sys
 
-import java_vectors
 import pytest
+from support.rocketmq import java_vectors
 
 from rmq_spark.wire.tags import java_string_hash, tags_code
 

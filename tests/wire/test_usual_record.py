@@ -6,10 +6,10 @@ import dataclasses
 import random
 
 import pytest
-from breadth import count
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import stored_messages
+from support.messages.wire_strategies import stored_messages
+from support.suite.selection import count
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout

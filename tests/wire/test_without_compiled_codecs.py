@@ -3,7 +3,7 @@ nor msgpack."""
 
 from __future__ import annotations
 
-from python_programs import python_program
+from support.programs.python_programs import python_program
 
 from rocketpoll import EmbeddedBroker
 

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
 
-from file_versions import PAGE, Choices, Image
-from power_loss import ROOT, PowerLossModel
+from support.disks.file_versions import PAGE, Choices, Image
+from support.disks.power_loss import ROOT, PowerLossModel
 from world.kernel import Killed
 
 from rocketpoll.broker.store.errors import FlushFailed

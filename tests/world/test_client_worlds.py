@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from breadth import spread
+from support.suite.selection import spread
 from world.clients.acts import ACTS
 from world.clients.consuming import CONSUME
 from world.clients.drawing import draw

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from breadth import spread
+from support.suite.selection import spread
 from world.shrinking import failure_of
 from world.spark.at_commits import draw
 from world.spark.commits import KINDS

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from breadth import spread
+from support.suite.selection import spread
 from world.shrinking import failure_of
 from world.spark.drawing import POINTS, draw
 from world.spark.world import SparkWorld

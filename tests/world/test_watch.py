@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from breadth import spread
+from support.suite.selection import spread
 from world.drawing import draw
 from world.stage import Broken
 from world.watch import Watch

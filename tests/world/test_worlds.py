@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from breadth import count, spread
+from support.suite.selection import count, spread
 from world.acts import ACTS
 from world.drawing import draw
 from world.shrinking import failure_of, shrunk

@@ -11,7 +11,7 @@ import errno
 from functools import partial
 from pathlib import Path
 
-from broker_stories import small_broker
+from support.brokers.in_process import small_broker
 from world.acts import GROUPS, QUEUES
 from world.acts.groups import query_offset
 from world.acts.pulls import Asked, pull_once

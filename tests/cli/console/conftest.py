@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from console_stage import served
+from support.programs.web_console import served
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from broker_kinds import NAME, wait_until
-from browsers import started_chromium
-from conforming_clients import Clients
-from console_stage import TOKEN, paths, served, staged, with_topics
-from walks import Walk, check_told
+from support.brokers.broker_kinds import NAME, wait_until
+from support.clients.conformance_clients import Clients
+from support.programs.browser import started_chromium
+from support.programs.keystroke_model import Walk, check_told
+from support.programs.web_console import TOKEN, paths, served, staged, with_topics
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.instance.instance import ClientInstance

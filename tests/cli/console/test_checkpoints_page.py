@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from console_stage import served, staged
+from support.programs.web_console import served, staged
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import Clients
-from console_stage import served
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Clients
+from support.programs.web_console import served
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 

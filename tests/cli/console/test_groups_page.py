@@ -7,9 +7,9 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import Clients
-from console_stage import served, staged
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Clients
+from support.programs.web_console import served, staged
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 

@@ -10,11 +10,11 @@ from importlib import resources
 
 import click
 import pytest
-from broker_kinds import wait_until
-from command_verbs import EVERY
-from console_stage import TOKEN, paths, served, staged
-from fake_servers import FakeServer, answering
-from name_servers import JoiningNameServer
+from support.brokers.broker_kinds import wait_until
+from support.programs.cli_commands import EVERY
+from support.programs.web_console import TOKEN, paths, served, staged
+from support.servers.fake_servers import FakeServer, answering
+from support.servers.joining_name_server import JoiningNameServer
 
 from rmq_spark.cli.console.markup.components import sign_in_path
 from rmq_spark.cli.main import main

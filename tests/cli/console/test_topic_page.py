@@ -6,8 +6,8 @@ import json
 import time
 
 import pytest
-from broker_kinds import NAME, wait_until
-from console_stage import served, staged, with_topics
+from support.brokers.broker_kinds import NAME, wait_until
+from support.programs.web_console import served, staged, with_topics
 
 from rocketpoll import EmbeddedBroker, Message, Producer
 

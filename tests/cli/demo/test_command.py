@@ -5,7 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from breadth import spread
+from support.suite.selection import spread
 
 from rmq_spark.cli.demo import command
 from rmq_spark.cli.demo.display import DemoBatch, DemoFigures

@@ -1,6 +1,6 @@
 import sys
 
-from terminals import written_to_a_terminal
+from support.programs.terminals import written_to_a_terminal
 
 from rmq_spark.cli.demo.display import (
     DemoBatch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from tls_parts import HOST, certificate, under_tls
+from support.servers.tls import HOST, certificate, under_tls
 
 from rmq_spark.cli.doctor import check_cluster
 from rocketpoll import EmbeddedBroker

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bare_pythons import bare_python
+from support.programs.python_programs import bare_python
 
 from rmq_spark.cli.doctor import check_worker_python
 

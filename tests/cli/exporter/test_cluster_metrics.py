@@ -6,9 +6,9 @@ import logging
 import queue
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import Clients
-from scrapes import samples_of
+from support.brokers.broker_kinds import wait_until
+from support.brokers.metrics_endpoint import samples_of
+from support.clients.conformance_clients import Clients
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus

@@ -11,8 +11,8 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from scrapes import samples_of
-from tls_parts import HOST, certificate, under_tls
+from support.brokers.metrics_endpoint import samples_of
+from support.servers.tls import HOST, certificate, under_tls
 
 from rmq_spark.cli.main import main
 from rocketpoll import EmbeddedBroker

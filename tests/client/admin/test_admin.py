@@ -4,8 +4,8 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from broker_kinds import wait_until
-from client_members import Consumer
+from support.brokers.broker_kinds import wait_until
+from support.clients.fake_members import Consumer
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.group_offsets import LATEST_MS

@@ -3,8 +3,8 @@ and with Spark's types."""
 
 import pyarrow as pa
 import pytest
-from damaged_logs import changed_bytes
-from source_parts import schema_of as spark_schema_of
+from support.messages.bad_messages import changed_bytes
+from support.spark.source_queries import schema_of as spark_schema_of
 
 import rocketpoll
 from rmq_spark.client.admin.admin import Admin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from console_stage import with_topics
+from support.programs.web_console import with_topics
 
 from rmq_spark.client.admin import broker_report
 from rmq_spark.client.admin.broker_report import read_broker_report

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from damaged_logs import changed_bytes
+from support.messages.bad_messages import changed_bytes
 
 import rocketpoll
 from rmq_spark.client.admin.admin import Admin

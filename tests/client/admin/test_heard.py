@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from client_members import Consumer
-from name_servers import JoiningNameServer
+from support.clients.fake_members import Consumer
+from support.servers.joining_name_server import JoiningNameServer
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.group_offsets import LATEST_MS, ROUNDS_MAX, confirm_members

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from staged_rows import commit_batch
+from support.stores.staged_batches import commit_batch
 
 from rmq_spark.client.admin.admin import broker_sinks, remove_sink
 from rocketpoll import Admin, EmbeddedBroker

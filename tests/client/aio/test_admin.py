@@ -4,7 +4,7 @@ import asyncio
 import inspect
 
 import pytest
-from async_stories import told_in_a_loop
+from support.clients.asyncio_tests import told_in_a_loop
 
 from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
 from rocketpoll import MessageQueue, aio

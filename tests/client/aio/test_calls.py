@@ -4,8 +4,8 @@ import asyncio
 import threading
 
 import pytest
-from async_stories import names_of_threads, steps, told_in_a_loop, until
-from python_programs import python_program
+from support.clients.asyncio_tests import names_of_threads, steps, told_in_a_loop, until
+from support.programs.python_programs import python_program
 
 from rmq_spark.client.aio.loop_bridge import (
     CALLS_MAX,

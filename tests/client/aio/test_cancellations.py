@@ -7,9 +7,16 @@ import itertools
 
 import pyarrow as pa
 import pytest
-from async_stories import BY_HAND, FIRST, names_of_threads, taken, told_in_a_loop, until
-from broker_kinds import wait_until
-from cancellations import Belongings, cancelled_everywhere
+from support.brokers.broker_kinds import wait_until
+from support.clients.asyncio_tests import (
+    BY_HAND,
+    FIRST,
+    names_of_threads,
+    taken,
+    told_in_a_loop,
+    until,
+)
+from support.faults.cancellations import Belongings, cancelled_everywhere
 
 from rmq_spark.client.aio.producer import LARGE_BODY_BYTES
 from rocketpoll import Message, MessageQueue, aio

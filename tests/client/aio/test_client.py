@@ -10,11 +10,18 @@ import time
 from functools import partial
 
 import pytest
-from async_stories import FIRST, names_of_threads, steps, taken, told_in_a_loop, until
-from broker_kinds import wait_until
-from cancellations import Belongings
-from conforming_clients import bodies_of
-from python_programs import python_program
+from support.brokers.broker_kinds import wait_until
+from support.clients.asyncio_tests import (
+    FIRST,
+    names_of_threads,
+    steps,
+    taken,
+    told_in_a_loop,
+    until,
+)
+from support.clients.conformance_clients import bodies_of
+from support.faults.cancellations import Belongings
+from support.programs.python_programs import python_program
 
 from rmq_spark.client.aio.client import LOOP_CHECK_MS
 from rmq_spark.client.instance.instance import ClientInstance

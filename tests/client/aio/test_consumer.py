@@ -6,8 +6,17 @@ import threading
 from contextlib import AsyncExitStack
 
 import pytest
-from async_stories import BY_HAND, FIRST, PATIENCE_S, NoWaiting, steps, taken, told_in_a_loop, until
-from breadth import count
+from support.clients.asyncio_tests import (
+    BY_HAND,
+    FIRST,
+    PATIENCE_S,
+    NoWaiting,
+    steps,
+    taken,
+    told_in_a_loop,
+    until,
+)
+from support.suite.selection import count
 
 from rmq_spark.client import observer
 from rmq_spark.client.aio import loop_bridge

@@ -7,7 +7,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from async_stories import steps, told_in_a_loop, until
+from support.clients.asyncio_tests import steps, told_in_a_loop, until
 
 from rmq_spark.client.aio.loop_bridge import DEFER_SECONDS_MAX, LoopBridge, LoopPromise, WakeEvent
 from rmq_spark.client.concurrency import deferred_wakeups

@@ -8,7 +8,7 @@ import pickle
 import threading
 
 import pytest
-from async_stories import FIRST, steps, told_in_a_loop, until
+from support.clients.asyncio_tests import FIRST, steps, told_in_a_loop, until
 
 from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
 from rmq_spark.client.aio.loop_bridge import CALLS_MAX

@@ -5,8 +5,8 @@ import threading
 from functools import partial
 
 import pytest
-from async_stories import NoWaiting, steps, told_in_a_loop, until
-from client_clusters import FakeCluster
+from support.clients.asyncio_tests import NoWaiting, steps, told_in_a_loop, until
+from support.servers.fake_servers import FakeCluster
 
 from rmq_spark.client.aio.producer import LARGE_BODY_BYTES
 from rocketpoll import EmbeddedBroker, Message, MessageQueue, aio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from async_stories import steps, told_in_a_loop
+from support.clients.asyncio_tests import steps, told_in_a_loop
 
 from rmq_spark.client.aio.producer import RoomWaiter, WaiterQueue
 

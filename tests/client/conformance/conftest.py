@@ -2,9 +2,9 @@
 with our clients."""
 
 import pytest
-from broker_kinds import NAME
-from conforming_clients import AioClients, Clients
-from consumer_clusters import EVERY_CLUSTER, Cluster, running
+from support.brokers.broker_kinds import NAME
+from support.brokers.clusters import EVERY_CLUSTER, Cluster, running
+from support.clients.conformance_clients import AioClients, Clients
 
 
 @pytest.fixture(scope="session", params=EVERY_CLUSTER)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import Listener, messages, numbers, polled
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Listener, messages, numbers, polled
 
 from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rmq_spark.client.errors import (

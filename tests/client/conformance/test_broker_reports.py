@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import messages, numbers
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import messages, numbers
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.broker_report import read_broker_report

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from conforming_clients import messages, numbers
+from support.clients.conformance_clients import messages, numbers
 
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.client.message import Message, decode_messages

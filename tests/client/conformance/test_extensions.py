@@ -4,7 +4,7 @@ difference in what comes of it."""
 from __future__ import annotations
 
 import pytest
-from conforming_clients import bodies_of, messages, numbers, polled
+from support.clients.conformance_clients import bodies_of, messages, numbers, polled
 
 from rmq_spark.client.errors import NotSupported
 from rmq_spark.client.message import Message

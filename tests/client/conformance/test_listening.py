@@ -5,8 +5,8 @@ What only the consumer itself decides stands in tests/client/consumer.
 
 from __future__ import annotations
 
-from broker_kinds import wait_until
-from conforming_clients import Listener, bodies_of, messages, numbers
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Listener, bodies_of, messages, numbers
 
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,

@@ -10,8 +10,8 @@ import time
 from functools import partial
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import Listener, bodies_of, messages, numbers, polled
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Listener, bodies_of, messages, numbers, polled
 
 from rmq_spark.client.errors import (
     NotAssigned,

@@ -6,8 +6,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from broker_kinds import DELAYS_S, wait_until
-from conforming_clients import bodies_of, messages, numbers
+from support.brokers.broker_kinds import DELAYS_S, wait_until
+from support.clients.conformance_clients import bodies_of, messages, numbers
 
 from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected, RouteNotFound
 from rmq_spark.client.message import Message

@@ -7,8 +7,8 @@ import json
 import re
 
 import pytest
-from broker_clients import BrokerClients
-from rocketmq_peer import CLUSTER
+from support.clients.remoting_clients import BrokerClients
+from support.rocketmq.real_broker import CLUSTER
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand

@@ -10,7 +10,7 @@ import re
 import shutil
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import BrokerRefused

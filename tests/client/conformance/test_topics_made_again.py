@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from broker_kinds import wait_until
-from conforming_clients import Listener, bodies_of, numbers
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Listener, bodies_of, numbers
 
 from rmq_spark.client.consumer.queues.queue_identity import UNVERIFIED_MS_MAX
 from rmq_spark.client.errors import ClientError

@@ -3,8 +3,8 @@ import threading
 from concurrent.futures import wait
 
 import pytest
-from broker_kinds import wait_until
-from fake_servers import FakeServer, answering, silent
+from support.brokers.broker_kinds import wait_until
+from support.servers.fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.errors import (
     ConnectionClosed,

@@ -1,8 +1,8 @@
 import threading
 
 import pytest
-from broker_kinds import wait_until
-from fake_servers import FakeServer, answering, silent
+from support.brokers.broker_kinds import wait_until
+from support.servers.fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.errors import (
     ClientShutDown,

@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.transport import frame_writer

@@ -3,7 +3,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.errors import ClientShutDown, ConnectionFailed, RequestTimeout
 from rmq_spark.client.transport import connection_pool as lines_module

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from fake_servers import FakeServer, answering, silent
-from memory_faults import MemoryFault
+from support.faults.memory_errors import MemoryFault
+from support.servers.fake_servers import FakeServer, answering, silent
 
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout
 from rmq_spark.client.transport.connection import RemotingConnection

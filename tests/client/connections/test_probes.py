@@ -1,6 +1,6 @@
 import socket
 
-from fake_servers import FakeServer, silent
+from support.servers.fake_servers import FakeServer, silent
 
 from rmq_spark.client.transport.connection import RemotingConnection
 

@@ -8,8 +8,8 @@ import threading
 from dataclasses import replace
 
 import pytest
-from fake_servers import FakeServer, answering, silent
-from tls_parts import CERTIFICATES, TRUSTING, certificate, server_context
+from support.servers.fake_servers import FakeServer, answering, silent
+from support.servers.tls import CERTIFICATES, TRUSTING, certificate, server_context
 
 from rmq_spark.client.errors import (
     ConnectionClosed,

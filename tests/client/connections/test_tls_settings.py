@@ -2,7 +2,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from tls_parts import certificate
+from support.servers.tls import certificate
 
 from rmq_spark.client.errors import TlsRejected
 from rmq_spark.client.transport.tls.settings import TlsSettings

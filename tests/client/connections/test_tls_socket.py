@@ -7,8 +7,8 @@ from concurrent.futures import wait
 from contextlib import suppress
 
 import pytest
-from fake_servers import FakeServer, answering, silent
-from tls_parts import TRUSTING, server_context
+from support.servers.fake_servers import FakeServer, answering, silent
+from support.servers.tls import TRUSTING, server_context
 
 from rmq_spark.client.errors import ConnectionClosed, ProtocolError, RequestTimeout
 from rmq_spark.client.transport.connection import RemotingConnection

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from moved_tasks import MovedTasks
+from support.clients.manual_scheduler import MovedTasks
 
 from rmq_spark.client.consumer.offsets.offset_manager import (
     OFFSET_THREADS_MAX,

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from received_messages import QUEUE, several
+from support.messages.received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,

@@ -3,8 +3,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from moved_tasks import MovedTasks
-from received_messages import QUEUE, several
+from support.clients.manual_scheduler import MovedTasks
+from support.messages.received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.offsets.offset_manager import AutoCommit
 from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore

@@ -5,8 +5,8 @@ and no other member's offset is taken back.
 from __future__ import annotations
 
 import pytest
-from broker_kinds import wait_until
-from consumer_clusters import FIRST
+from support.brokers.broker_kinds import wait_until
+from support.brokers.clusters import FIRST
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings

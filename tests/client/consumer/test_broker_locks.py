@@ -1,7 +1,7 @@
 import logging
 
 import pytest
-from moved_tasks import MovedTasks
+from support.clients.manual_scheduler import MovedTasks
 
 from rmq_spark.client.consumer.dispatch import queue_locks
 from rmq_spark.client.consumer.dispatch.queue_locks import BrokerQueueLocks

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from broker_kinds import wait_until
-from moved_tasks import MovedTasks
+from support.brokers.broker_kinds import wait_until
+from support.clients.manual_scheduler import MovedTasks
 
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
 from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from moved_tasks import MovedTasks
-from received_messages import QUEUE, several
+from support.clients.manual_scheduler import MovedTasks
+from support.messages.received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.dispatch.consume_services import (
     LOCAL_RETRY_MS,

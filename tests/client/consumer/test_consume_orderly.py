@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moved_tasks import MovedTasks
-from received_messages import QUEUE, several
+from support.clients.manual_scheduler import MovedTasks
+from support.messages.received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.dispatch.consume_services import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus

@@ -4,7 +4,7 @@ import random
 import threading
 
 import pytest
-from received_messages import several
+from support.messages.received_messages import several
 
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,

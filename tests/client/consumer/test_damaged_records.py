@@ -10,7 +10,7 @@ import os
 from collections import Counter
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rocketpoll import (
     Admin,

@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 import pytest
-from logged_lines import lines_of
-from moved_tasks import MovedTasks
-from received_messages import received
+from support.clients.manual_scheduler import MovedTasks
+from support.messages.received_messages import received
+from support.suite.log_records import lines_of
 
 from rmq_spark.client.consumer.dispatch.redelivery import DLQ_RETRY_MS, SENT_MAX, DeadLetterQueue
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed

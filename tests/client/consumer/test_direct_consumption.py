@@ -2,8 +2,8 @@
 and nothing moves."""
 
 import pytest
-from moved_tasks import MovedTasks
-from received_messages import several
+from support.clients.manual_scheduler import MovedTasks
+from support.messages.received_messages import several
 
 from rmq_spark.client.consumer.dispatch.consume_services import (
     ConsumeMessageConcurrentlyService,

@@ -12,11 +12,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from broker_kinds import NAME, RocketPollBroker, wait_until
-from broker_stories import BrokerThread, small_broker
-from consumer_clusters import FIRST, Cluster
-from left_threads import none_left, threads_of_clients
-from rocketmq_peer import free_port
+from support.brokers.broker_kinds import NAME, RocketPollBroker, wait_until
+from support.brokers.clusters import FIRST, Cluster
+from support.brokers.in_process import BrokerThread, small_broker
+from support.clients.thread_leaks import none_left, threads_of_clients
+from support.rocketmq.real_broker import free_port
 
 from rmq_spark.client.consumer import base_consumer_impl
 from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS

@@ -1,4 +1,4 @@
-"""Polls that a signal's exception cuts short, whenever they let one in: see consumer_clusters.
+"""Polls that a signal's exception cuts short, whenever they let one in.
 
 Whatever the handler's exception met, the messages that the poll had taken come again, the group's
 offset goes on moving, and nothing counts as dealt with that nobody has got.
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from breadth import some
+from support.suite.selection import some
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings

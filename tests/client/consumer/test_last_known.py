@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 import pytest
-from logged_lines import lines_of
-from received_messages import received
+from support.messages.received_messages import received
+from support.suite.log_records import lines_of
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.queues.queue_identity import (

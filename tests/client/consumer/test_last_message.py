@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from received_messages import received
+from support.messages.received_messages import received
 
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 

@@ -8,7 +8,7 @@ import functools
 import logging
 
 import pytest
-from received_messages import QUEUE, several
+from support.messages.received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyContext,

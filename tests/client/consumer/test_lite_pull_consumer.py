@@ -1,4 +1,4 @@
-"""Consumers that poll, against whole brokers: see consumer_clusters."""
+"""Consumers that poll, against whole brokers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from contextlib import closing, contextmanager
 
 import pytest
-from broker_kinds import wait_until
-from consumer_clusters import FIRST
+from support.brokers.broker_kinds import wait_until
+from support.brokers.clusters import FIRST
 
 from rmq_spark.client.consumer.base_consumer_impl import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore, offset_file
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage

@@ -6,8 +6,8 @@ import re
 from collections import deque
 
 import pytest
-from broker_kinds import wait_until
-from received_messages import received
+from support.brokers.broker_kinds import wait_until
+from support.messages.received_messages import received
 
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.offsets import offset_manager

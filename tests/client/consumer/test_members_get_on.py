@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from broker_kinds import wait_until
-from consumer_clusters import FIRST
+from support.brokers.broker_kinds import wait_until
+from support.brokers.clusters import FIRST
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer

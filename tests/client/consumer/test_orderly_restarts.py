@@ -7,7 +7,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pyarrow as pa
-from broker_processes import BrokerProcess
+from support.brokers.processes import BrokerProcess
 
 from rocketpoll import Admin, ConsumeFromWhere, Producer, PushConsumer, PushSettings
 

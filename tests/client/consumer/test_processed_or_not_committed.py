@@ -11,8 +11,8 @@ import asyncio
 import threading
 
 import pytest
-from broker_kinds import wait_until
-from consumer_clusters import FIRST
+from support.brokers.broker_kinds import wait_until
+from support.brokers.clusters import FIRST
 
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,

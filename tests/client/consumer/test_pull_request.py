@@ -4,8 +4,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from moved_tasks import MovedTasks
-from received_messages import QUEUE, received, several
+from support.clients.manual_scheduler import MovedTasks
+from support.messages.received_messages import QUEUE, received, several
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
 from rmq_spark.client.consumer.pull.pull_request import PullRequest

@@ -5,9 +5,9 @@ import threading
 from dataclasses import replace
 
 import pytest
-from logged_lines import lines_of
-from moved_tasks import MovedTasks
-from received_messages import QUEUE, received, several
+from support.clients.manual_scheduler import MovedTasks
+from support.messages.received_messages import QUEUE, received, several
+from support.suite.log_records import lines_of
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
 from rmq_spark.client.consumer.lite_pull_consumer_impl import LitePullTask

@@ -1,4 +1,4 @@
-"""Consumers that call a listener, against whole brokers: see consumer_clusters."""
+"""Consumers that call a listener, against whole brokers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 import time
 
 import pytest
-from broker_kinds import wait_until
-from consumer_clusters import FIRST
+from support.brokers.broker_kinds import wait_until
+from support.brokers.clusters import FIRST
 
 from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
 from rmq_spark.client.consumer.dispatch.listeners import (

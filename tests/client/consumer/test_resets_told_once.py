@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.results import PullStatus

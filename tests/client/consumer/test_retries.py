@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from received_messages import received
+from support.messages.received_messages import received
 
 from rmq_spark.client.consumer.dispatch.redelivery import Redelivery
 from rmq_spark.client.errors import BrokerRefused, ConnectionClosed, MessageIllegal, RouteNotFound

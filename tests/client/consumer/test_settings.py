@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import time
 
-import java_vectors
 import pytest
+from support.rocketmq import java_vectors
 
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings

@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rocketpoll import (

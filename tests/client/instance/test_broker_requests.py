@@ -1,7 +1,7 @@
 import threading
 
 import pytest
-from client_members import Consumer, Producer
+from support.clients.fake_members import Consumer, Producer
 
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.instance.instance import CONCURRENT_REQUESTS_MAX, ClientRequestProcessor

@@ -1,8 +1,8 @@
 import threading
 
 import pytest
-from broker_kinds import wait_until
-from logged_lines import lines_of
+from support.brokers.broker_kinds import wait_until
+from support.suite.log_records import lines_of
 
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.client.instance import heartbeats

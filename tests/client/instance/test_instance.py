@@ -3,9 +3,9 @@ import threading
 from contextlib import suppress
 
 import pytest
-from broker_kinds import wait_until
-from client_members import Consumer
-from fake_servers import FakeServer, silent
+from support.brokers.broker_kinds import wait_until
+from support.clients.fake_members import Consumer
+from support.servers.fake_servers import FakeServer, silent
 
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
 from rmq_spark.client.errors import (

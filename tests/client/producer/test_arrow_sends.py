@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from client_clusters import FakeCluster
+from support.servers.fake_servers import FakeCluster
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import MessageRejected, PartlySent, SendFailed, SystemBusy

@@ -3,9 +3,8 @@ import threading
 from types import NoneType
 
 import pytest
-from broker_kinds import wait_until
-from client_clusters import FakeCluster
-from fake_servers import FakeServer
+from support.brokers.broker_kinds import wait_until
+from support.servers.fake_servers import FakeCluster, FakeServer
 
 from rmq_spark.client.errors import (
     BrokerRefused,

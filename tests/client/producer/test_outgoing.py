@@ -3,8 +3,8 @@ import zlib
 from array import array
 from random import Random
 
-import java_vectors
 import pytest
+from support.rocketmq import java_vectors
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import Message

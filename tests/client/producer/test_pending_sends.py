@@ -1,7 +1,7 @@
 import threading
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.producer.async_sender import SendPermits
 

@@ -2,9 +2,9 @@ import contextlib
 import os
 
 import pytest
-from broker_kinds import wait_until
-from client_clusters import FakeCluster
-from client_members import Producer as Member
+from support.brokers.broker_kinds import wait_until
+from support.clients.fake_members import Producer as Member
+from support.servers.fake_servers import FakeCluster
 
 from rmq_spark.client.errors import (
     BrokerRefused,

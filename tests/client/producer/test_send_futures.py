@@ -3,7 +3,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.producer import async_sender
 from rmq_spark.client.producer.async_sender import CallbackExecutor, SendFuture

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from client_clusters import FakeCluster
+from support.servers.fake_servers import FakeCluster
 
 from rmq_spark.client.api.admin_api import StagingApi
 from rmq_spark.client.errors import (

@@ -2,7 +2,7 @@ import itertools
 from concurrent.futures import Future
 
 import pytest
-from fake_servers import FakeServer, answering
+from support.servers.fake_servers import FakeServer, answering
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ConnectionClosed, OffsetMoved, ProtocolError, TopicNotFound

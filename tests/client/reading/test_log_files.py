@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from broker_stories import BrokerThread, small_broker
-from fake_servers import FakeServer, Peer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.brokers.in_process import BrokerThread, small_broker
+from support.servers.fake_servers import FakeServer, Peer
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import ClientError, ConnectionClosed

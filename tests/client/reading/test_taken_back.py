@@ -5,11 +5,11 @@ import os
 import time
 
 import pytest
-from source_parts import options_for, schema_of
-from source_parts import query as query_of
-from spark_engine import Crashed, Engine
-from staged_rows import roll_back_between
-from stores import open_store, read_all
+from support.spark.source_queries import options_for, schema_of
+from support.spark.source_queries import query as query_of
+from support.spark.streaming_engine import Crashed, Engine
+from support.stores.small_store import open_store, read_all
+from support.stores.staged_batches import roll_back_between
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.reads import arrow_reads

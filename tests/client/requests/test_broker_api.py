@@ -1,5 +1,5 @@
 import pytest
-from fake_servers import FakeServer, answering
+from support.servers.fake_servers import FakeServer, answering
 
 from rmq_spark.client.api.broker_api import HOLD_MARGIN_MS, BrokerApi
 from rmq_spark.client.errors import (

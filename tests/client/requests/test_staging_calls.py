@@ -4,7 +4,7 @@ from zlib import crc32
 
 import pyarrow as pa
 import pytest
-from fake_servers import FakeServer, answering
+from support.servers.fake_servers import FakeServer, answering
 
 from rmq_spark.client.errors import MessageIllegal, NotSupported, ProtocolError
 from rmq_spark.client.producer.tables.arrow_rows import encode_sized_records

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
 

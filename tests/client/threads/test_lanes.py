@@ -1,7 +1,7 @@
 import os
 import threading
 
-from broker_kinds import wait_until
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
 

@@ -4,8 +4,8 @@ import logging
 import threading
 
 import pytest
-from broker_kinds import wait_until
-from moved_tasks import MovedTasks
+from support.brokers.broker_kinds import wait_until
+from support.clients.manual_scheduler import MovedTasks
 
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from broker_connections import FakeConnection
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brokers.connections import FakeConnection
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode

@@ -1,10 +1,10 @@
 from types import SimpleNamespace
 
 import pytest
-from broker_connections import FakeConnection, finished
-from brokers import open_parts, refused
-from members import join, room
-from stores import small_config
+from support.brokers.connections import FakeConnection, finished
+from support.brokers.processors import open_parts, refused
+from support.brokers.state_tables import join, room
+from support.stores.small_store import small_config
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.clients import (

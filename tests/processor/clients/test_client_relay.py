@@ -1,10 +1,10 @@
 import tracemalloc
 
 import pytest
-from broker_connections import FakeConnection, body_in, finished
-from brokers import refused
-from members import join, room
-from stores import STORE_HOST
+from support.brokers.connections import FakeConnection, body_in, finished
+from support.brokers.processors import refused
+from support.brokers.state_tables import join, room
+from support.stores.small_store import STORE_HOST
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies import encode_body

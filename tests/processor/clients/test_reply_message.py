@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from broker_clients import send_request
-from broker_stories import tell
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import send_request
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData

@@ -1,7 +1,7 @@
 import pytest
-from broker_connections import FakeConnection, body_in, finished
-from brokers import refused
-from members import join, produce, room
+from support.brokers.connections import FakeConnection, body_in, finished
+from support.brokers.processors import refused
+from support.brokers.state_tables import join, produce, room
 
 from rmq_spark.client.consumer.rebalance import strategies
 from rmq_spark.wire.bodies import client_info, clients

@@ -1,10 +1,10 @@
 import os
 
 import pytest
-from broker_connections import FakeConnection, body_in, finished, header_in
-from brokers import open_parts, refused
-from members import room
-from stores import message
+from support.brokers.connections import FakeConnection, body_in, finished, header_in
+from support.brokers.processors import open_parts, refused
+from support.brokers.state_tables import room
+from support.stores.small_store import message
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper

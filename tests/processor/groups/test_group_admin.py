@@ -1,6 +1,6 @@
 import pytest
-from admin_room import AdminRoom
-from broker_connections import finished
+from support.brokers.admin_processors import AdminRoom
+from support.brokers.connections import finished
 
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,

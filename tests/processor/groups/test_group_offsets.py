@@ -1,7 +1,7 @@
 import pytest
-from broker_connections import FakeConnection, body_in, finished
-from brokers import open_parts, refused
-from members import join, room
+from support.brokers.connections import FakeConnection, body_in, finished
+from support.brokers.processors import open_parts, refused
+from support.brokers.state_tables import join, room
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.stats import (

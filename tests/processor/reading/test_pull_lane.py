@@ -10,12 +10,12 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from breadth import count
-from broker_clients import pull_request, send_request
-from disks import FaultIn, FaultyDisk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from twin_brokers import Twins, begun
+from support.brokers.twin_brokers import Twins, begun
+from support.clients.remoting_clients import pull_request, send_request
+from support.disks.faulty_disk import FaultIn, FaultyDisk
+from support.suite.selection import count
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import (

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from broker_clients import pull_request
-from broker_connections import FakeConnection, finished
-from brokers import refused
-from members import room
-from stores import small_config
+from support.brokers.connections import FakeConnection, finished
+from support.brokers.processors import refused
+from support.brokers.state_tables import room
+from support.clients.remoting_clients import pull_request
+from support.stores.small_store import small_config
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData

@@ -1,8 +1,8 @@
 """Plans of pulls: found by shape, bounded, and forgotten with their client."""
 
 import pytest
-from broker_clients import pull_request
-from broker_connections import FakeConnection
+from support.brokers.connections import FakeConnection
+from support.clients.remoting_clients import pull_request
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.framing import FrameReader

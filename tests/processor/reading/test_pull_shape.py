@@ -1,9 +1,9 @@
 """Headers of pulls are cut only where that says the same as the codec does."""
 
 import pytest
-from broker_clients import pull_request
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clients.remoting_clients import pull_request
 
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import decode_command

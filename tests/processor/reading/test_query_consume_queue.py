@@ -1,5 +1,5 @@
 import pytest
-from staged_rows import roll_back_between
+from support.stores.staged_batches import roll_back_between
 
 from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.bodies.stats import QueryConsumeQueueResponseBody

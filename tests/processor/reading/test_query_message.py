@@ -1,5 +1,5 @@
 import pytest
-from admin_room import AdminRoom
+from support.brokers.admin_processors import AdminRoom
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.table import HEADERS

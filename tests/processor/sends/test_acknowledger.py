@@ -8,10 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from broker_stories import run
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import small_config
+from support.brokers.in_process import run
+from support.stores.small_store import small_config
 
 from rocketpoll.broker.processor.sends.acknowledger import Acknowledger
 from rocketpoll.broker.server.fair_scheduler import FairScheduler

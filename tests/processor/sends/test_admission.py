@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from brokers import nobody_waits, saved_at_once
-from stores import small_config
+from support.brokers.processors import nobody_waits, saved_at_once
+from support.stores.small_store import small_config
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from broker_connections import FakeConnection, finished
-from brokers import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
-from stores import bodies, encoded, message, small_config
+from support.brokers.connections import FakeConnection, finished
+from support.brokers.processors import SlowAcknowledger, never_parked, nobody_waits, saved_at_once
+from support.stores.small_store import bodies, encoded, message, small_config
 
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode

@@ -1,9 +1,9 @@
 """Headers are cut only where that says the same as the codec does."""
 
 import pytest
-from broker_clients import send_request
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clients.remoting_clients import send_request
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import SerializeType

@@ -1,11 +1,17 @@
 from dataclasses import replace
 
 import pytest
-from broker_connections import FakeConnection, finished
-from brokers import SlowAcknowledger, nobody_waits, open_parts, refused, saved_at_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stores import STORE_HOST, encoded, message, read_all, small_config
+from support.brokers.connections import FakeConnection, finished
+from support.brokers.processors import (
+    SlowAcknowledger,
+    nobody_waits,
+    open_parts,
+    refused,
+    saved_at_once,
+)
+from support.stores.small_store import STORE_HOST, encoded, message, read_all, small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode as Code

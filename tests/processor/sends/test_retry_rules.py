@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 import pytest
-from brokers import nobody_waits, saved_at_once
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import message, small_config
+from support.brokers.processors import nobody_waits, saved_at_once
+from support.stores.small_store import message, small_config
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig

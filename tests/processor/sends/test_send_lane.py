@@ -10,13 +10,13 @@ from functools import partial
 from itertools import pairwise, product
 
 import pytest
-from breadth import count
-from broker_clients import batch_request, pull_request, send_request
-from disks import FaultIn, FaultyDisk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from slow_disks import SlowDisk
-from twin_brokers import Twins, begun
+from support.brokers.twin_brokers import Twins, begun
+from support.clients.remoting_clients import batch_request, pull_request, send_request
+from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import FaultIn, FaultyDisk
+from support.suite.selection import count
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, SerializeType

@@ -6,10 +6,16 @@ import errno
 from dataclasses import replace
 
 import pytest
-from broker_clients import batch_request, send_request
-from broker_connections import FakeConnection, finished
-from brokers import SlowAcknowledger, never_parked, nobody_waits, open_parts, saved_at_once
-from stores import bodies, read_all, small_config
+from support.brokers.connections import FakeConnection, finished
+from support.brokers.processors import (
+    SlowAcknowledger,
+    never_parked,
+    nobody_waits,
+    open_parts,
+    saved_at_once,
+)
+from support.clients.remoting_clients import batch_request, send_request
+from support.stores.small_store import bodies, read_all, small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -171,7 +177,7 @@ def test_a_retry_that_is_delayed_waits_and_a_dead_letter_does_not(parts):
 
 
 def test_a_retry_of_a_group_that_is_not_there_and_not_made_is_refused(tmp_path):
-    from brokers import open_parts  # noqa: PLC0415  # other parts than everybody's
+    from support.brokers.processors import open_parts  # noqa: PLC0415  # other parts than everybody's
 
     parts = open_parts(tmp_path, auto_create=False)
     assert retry(Room(parts), 1).code == 26

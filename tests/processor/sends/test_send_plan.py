@@ -7,10 +7,10 @@ import dataclasses
 import random
 
 import pytest
-from broker_clients import batch_request, send_request
-from broker_connections import FakeConnection
-from brokers import nobody_waits, saved_at_once
-from stores import small_config
+from support.brokers.connections import FakeConnection
+from support.brokers.processors import nobody_waits, saved_at_once
+from support.clients.remoting_clients import batch_request, send_request
+from support.stores.small_store import small_config
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.configs import TopicConfig

@@ -5,11 +5,11 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from broker_connections import FakeConnection, body_in, finished
-from brokers import never_parked, nobody_waits, open_parts, saved_at_once
-from logged_lines import lines_of
-from staged_rows import at_once, no_pause, result_of, sized
-from stores import bodies, message, small_config
+from support.brokers.connections import FakeConnection, body_in, finished
+from support.brokers.processors import never_parked, nobody_waits, open_parts, saved_at_once
+from support.stores.small_store import bodies, message, small_config
+from support.stores.staged_batches import at_once, no_pause, result_of, sized
+from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.staged_batches import (

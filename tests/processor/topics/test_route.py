@@ -1,5 +1,5 @@
 import pytest
-from admin_room import AdminRoom
+from support.brokers.admin_processors import AdminRoom
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList

@@ -1,10 +1,10 @@
 import json
 
 import pytest
-from admin_room import AdminRoom
-from broker_connections import finished
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.brokers.admin_processors import AdminRoom
+from support.brokers.connections import finished
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies import decode_body

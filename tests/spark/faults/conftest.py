@@ -4,8 +4,8 @@ shown with a test that fails."""
 from contextlib import ExitStack
 
 import pytest
-from source_pairs import EVERY_PAIR, pairs
-from spark_drivers import Driver
+from support.spark.broker_pairs import EVERY_PAIR, pairs
+from support.spark.driver_processes import Driver
 
 _SHOWN = 8_000
 

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from itertools import count
 
 import pytest
-from name_servers import JoiningNameServer
-from restart_campaigns import Campaign, kills, patience_seconds
-from spark_drivers import Query, wait_until
-from spark_engine import send
+from support.servers.joining_name_server import JoiningNameServer
+from support.spark.driver_processes import Query, wait_until
+from support.spark.restart_campaign import Campaign, kills, patience_seconds
+from support.spark.streaming_engine import send
 
 from rocketpoll import EmbeddedBroker
 

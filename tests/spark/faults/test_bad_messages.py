@@ -6,9 +6,9 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from python_programs import ROOT, python_program
-from source_parts import queue_of, schema_of
-from spark_engine import Engine, assert_read, send
+from support.programs.python_programs import ROOT, python_program
+from support.spark.source_queries import queue_of, schema_of
+from support.spark.streaming_engine import Engine, assert_read, send
 
 from rmq_spark.client.api.broker_api import build_send_request
 from rmq_spark.client.instance.instance import ClientInstance
@@ -155,7 +155,7 @@ def test_bodies_that_inflate_a_thousandfold_come_in_batches_of_bounded_size(brok
 
 READS_BOMBS = """
 import resource, sys
-from source_parts import queue_of, schema_of
+from support.spark.source_queries import queue_of, schema_of
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.schemas.columns import arrow_schema_of

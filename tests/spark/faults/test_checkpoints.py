@@ -6,8 +6,8 @@ import re
 import shutil
 
 import pytest
-from spark_drivers import Query
-from spark_engine import send
+from support.spark.driver_processes import Query
+from support.spark.streaming_engine import send
 
 TOPIC = "test_checkpoints"
 

@@ -1,7 +1,7 @@
 """Crashes at every point of a batch, without Spark: what was planned is read again, to the row."""
 
 import pytest
-from spark_engine import POINTS, Crashed, Engine, assert_read, send
+from support.spark.streaming_engine import POINTS, Crashed, Engine, assert_read, send
 
 PLANNED = POINTS[POINTS.index("partitions") :]
 

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import cycle, islice
 
-import java_vectors
 import pytest
-from breadth import PEERS, count
-from committing_sinks import CommittingSink
-from restart_campaigns import Campaign, patience_seconds, wait_for_rows
-from rocketmq_pair import OneBroker, OneOfTwo
-from spark_drivers import PATIENCE_SECONDS, PROGRAM, Query, wait_until
-from spark_engine import Engine, assert_read, send
+from support.rocketmq import java_vectors
+from support.rocketmq.masters import OneBroker, OneOfTwo
+from support.spark.driver_processes import PATIENCE_SECONDS, PROGRAM, Query, wait_until
+from support.spark.exactly_once_sink import CommittingSink
+from support.spark.restart_campaign import Campaign, patience_seconds, wait_for_rows
+from support.spark.streaming_engine import Engine, assert_read, send
+from support.suite.selection import PEERS, count
 
 from rocketpoll import Admin, EmbeddedBroker
 from rocketpoll.broker.embedded import embedded_broker

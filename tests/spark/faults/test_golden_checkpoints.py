@@ -4,9 +4,9 @@ import json
 import shutil
 
 import pytest
-from golden_checkpoints import QUERIES, SETTINGS, TOPICS, offsets, releases, unread
-from spark_drivers import Query
-from spark_engine import Engine, assert_read, send
+from support.spark.driver_processes import Query
+from support.spark.golden_checkpoints import QUERIES, SETTINGS, TOPICS, offsets, releases, unread
+from support.spark.streaming_engine import Engine, assert_read, send
 
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rocketpoll import EmbeddedBroker

@@ -5,8 +5,7 @@ Those that a broker deletes because they are old are in `test_retention`.
 """
 
 import pytest
-from losses import loss
-from spark_engine import Crashed, Engine, assert_read, send
+from support.spark.streaming_engine import Crashed, Engine, assert_read, loss, send
 
 from rocketpoll import EmbeddedBroker
 

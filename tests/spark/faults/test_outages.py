@@ -4,9 +4,8 @@ import shutil
 import threading
 
 import pytest
-from fake_servers import FakeServer, answering
-from losses import loss
-from spark_engine import Crashed, Engine, assert_read, send
+from support.servers.fake_servers import FakeServer, answering
+from support.spark.streaming_engine import Crashed, Engine, assert_read, loss, send
 
 from rmq_spark.client.errors import ConnectionFailed
 from rmq_spark.client.transport.remoting_client import RemotingClient

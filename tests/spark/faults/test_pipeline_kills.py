@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from breadth import count
-from spark_drivers import ROOT, wait_until
+from support.spark.driver_processes import ROOT, wait_until
+from support.suite.selection import count
 
 from rocketpoll import EmbeddedBroker, read_committed
 

@@ -4,10 +4,10 @@ a ledger of its rows."""
 from collections import Counter
 
 import pytest
-from breadth import count
-from restart_campaigns import Campaign, kills, patience_seconds, wait_for_rows
-from spark_drivers import Query
-from spark_engine import send
+from support.spark.driver_processes import Query
+from support.spark.restart_campaign import Campaign, kills, patience_seconds, wait_for_rows
+from support.spark.streaming_engine import send
+from support.suite.selection import count
 
 from rocketpoll import EmbeddedBroker
 

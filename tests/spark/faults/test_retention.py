@@ -4,9 +4,8 @@ import os
 from collections import Counter
 
 import pytest
-from losses import loss
-from spark_drivers import Query
-from spark_engine import Crashed, Engine, assert_read, send
+from support.spark.driver_processes import Query
+from support.spark.streaming_engine import Crashed, Engine, assert_read, loss, send
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.transport.remoting_client import RemotingClient

@@ -8,8 +8,8 @@ of its own: until it is due, Spark's thread sleeps, and the planner holds nothin
 import os
 
 import pytest
-from spark_drivers import Query
-from spark_engine import send
+from support.spark.driver_processes import Query
+from support.spark.streaming_engine import send
 
 from rocketpoll import EmbeddedBroker
 

@@ -6,8 +6,8 @@ from collections import Counter
 from contextlib import nullcontext
 
 import pytest
-from spark_engine import POINTS, Crashed, Engine, assert_read
-from stress_worlds import CALM, SEED, WILD, World, rounds
+from support.spark.streaming_engine import POINTS, Crashed, Engine, assert_read
+from support.spark.topic_churn import CALM, SEED, WILD, World, rounds
 
 from rocketpoll import EmbeddedBroker
 

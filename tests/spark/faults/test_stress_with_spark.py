@@ -7,8 +7,8 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from spark_drivers import Query
-from stress_worlds import CALM, SEED, WILD, World, rounds
+from support.spark.driver_processes import Query
+from support.spark.topic_churn import CALM, SEED, WILD, World, rounds
 
 from rocketpoll import EmbeddedBroker
 

@@ -4,8 +4,8 @@ import os
 import signal
 
 import pytest
-from spark_drivers import Query, wait_until
-from spark_engine import send
+from support.spark.driver_processes import Query, wait_until
+from support.spark.streaming_engine import send
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import json
 import threading
 
 import pytest
-from source_pairs import A, B, warnings_of
-from spark_engine import Crashed, assert_read
+from support.spark.broker_pairs import A, B, warnings_of
+from support.spark.streaming_engine import Crashed, assert_read
 
 from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.spark.errors import BrokersAway, DataLoss

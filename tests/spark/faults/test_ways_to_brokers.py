@@ -7,9 +7,9 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from middle_boxes import BlackHole, Nat
-from source_pairs import B, warnings_of
-from spark_engine import assert_read
+from support.servers.middleboxes import BlackHole, Nat
+from support.spark.broker_pairs import B, warnings_of
+from support.spark.streaming_engine import assert_read
 
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.remoting_client import RemotingClient

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 import pyspark
-from golden_checkpoints import BATCHES, GOLDEN, QUERIES, SETTINGS, TOPICS
-from spark_drivers import Driver, Query, wait_until
+from support.spark.driver_processes import Driver, Query, wait_until
+from support.spark.golden_checkpoints import BATCHES, GOLDEN, QUERIES, SETTINGS, TOPICS
 
 import rmq_spark
 from rocketpoll import EmbeddedBroker

@@ -1,5 +1,5 @@
 """A Spark driver that a test holds at any point of a query, and kills there:
-the child of `spark_drivers`.
+the child of `driver_processes`.
 
 It reads commands, one line of JSON each, and answers each with a line: ``start`` a query, ``stop``
 it, wait for its ``end``. Its source is the real one under another name. Before and after what Spark

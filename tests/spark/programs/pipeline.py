@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession, functions
-from spark_settings import PATIENT
+from support.spark.sessions import PATIENT
 
 _SETTINGS = {**PATIENT, "spark.sql.shuffle.partitions": "2"}
 _LATE_SECONDS = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from stores import encoded, message
+from support.stores.small_store import encoded, message
 
 from rocketpoll.broker.store.read.message_reader import are_in_range, first_unreadable
 

@@ -3,9 +3,8 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sealed_records import sealed
-from stored_messages import int64s, messages
-from stores import message
+from support.messages.stored_messages import int64s, messages, sealed
+from support.stores.small_store import message
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.hosts import Host, parse_host

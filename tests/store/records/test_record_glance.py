@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from stores import message
+from support.stores.small_store import message
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout

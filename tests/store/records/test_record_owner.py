@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import encoded, message
+from support.stores.small_store import encoded, message
 
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.store.queues.entry_check import RecordOwner

@@ -4,8 +4,8 @@ import dataclasses
 
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_messages import int64s, plain_messages, properties
-from stores import LOG_FILE_BYTES, bodies, message, open_store
+from support.messages.stored_messages import int64s, plain_messages, properties
+from support.stores.small_store import LOG_FILE_BYTES, bodies, message, open_store
 
 from rocketpoll.broker.store.append.record_encoding import (
     RecordRun,

@@ -6,8 +6,8 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_messages import int32s, int64s, plain_messages, properties
-from stores import message
+from support.messages.stored_messages import int32s, int64s, plain_messages, properties
+from support.stores.small_store import message
 
 from rmq_spark.errors import RecordError
 from rocketpoll.broker.store.append.record_encoding import (

@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from python_programs import last_line_of
+from support.programs.python_programs import last_line_of
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, ObjectMap, dumps, loads

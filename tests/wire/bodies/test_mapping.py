@@ -6,10 +6,10 @@ import re
 import typing
 from collections.abc import Mapping
 
-import java_vectors
 import pytest
-from body_classes import CLASSES, values_of
 from hypothesis import given
+from support.messages.wire_strategies import CLASSES, values_of
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import (

@@ -4,9 +4,9 @@ and no step that does much."""
 from __future__ import annotations
 
 import pytest
-from body_classes import CLASSES, values_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.messages.wire_strategies import CLASSES, values_of
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import (

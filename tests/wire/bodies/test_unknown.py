@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from body_classes import CLASSES, values_of
 from hypothesis import given, settings
+from support.messages.wire_strategies import CLASSES, values_of
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.body_codec import unknown_members

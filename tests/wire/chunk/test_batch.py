@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import int32, property_names, property_values
+from support.messages.wire_strategies import int32, property_names, property_values
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import encode_batch_columns

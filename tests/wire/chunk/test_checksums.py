@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sealed_records import sealed
-from strategies import fits_i16, stored_messages
+from support.messages.stored_messages import sealed
+from support.messages.wire_strategies import fits_i16, stored_messages
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout

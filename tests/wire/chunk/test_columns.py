@@ -4,13 +4,13 @@ import dataclasses
 import datetime
 import struct
 
-import java_vectors
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import stored_messages
+from support.messages.wire_strategies import stored_messages
+from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.chunk import COLUMNS, DEFAULT_COLUMNS, RecordChunk, chunk_columns

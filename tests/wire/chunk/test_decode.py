@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import stored_messages
+from support.messages.wire_strategies import stored_messages
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout

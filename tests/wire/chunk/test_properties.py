@@ -5,7 +5,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import properties, property_names, ragged_properties, some_text
+from support.messages.wire_strategies import (
+    properties,
+    property_names,
+    ragged_properties,
+    some_text,
+)
 
 from rmq_spark.wire.chunk import properties as chunk_properties
 from rmq_spark.wire.chunk.properties import MAP_TYPE, PropertyColumns, lengths_of_maps

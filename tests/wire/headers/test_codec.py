@@ -3,7 +3,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import int32, int64, text
+from support.messages.wire_strategies import int32, int64, text
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.flags import PullSysFlag

@@ -3,11 +3,11 @@
 from types import NoneType
 from typing import get_args
 
-import java_vectors
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import int32, int64, text
+from support.messages.wire_strategies import int32, int64, text
+from support.rocketmq import java_vectors
 
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command

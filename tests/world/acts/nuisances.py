@@ -3,7 +3,7 @@ bytes of no meaning."""
 
 from __future__ import annotations
 
-from broker_clients import pull_request, send_request
+from support.clients.remoting_clients import pull_request, send_request
 from world.acts import act, place
 from world.client import Connection
 

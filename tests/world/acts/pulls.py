@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from broker_clients import pull_request
+from support.clients.remoting_clients import pull_request
 from world.acts import PASSING_TOPIC, QUEUES, act, group, place
 from world.client import ANSWER_SECONDS
 

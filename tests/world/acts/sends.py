@@ -3,7 +3,7 @@ and chunks of ready records."""
 
 from __future__ import annotations
 
-from broker_clients import send_request
+from support.clients.remoting_clients import send_request
 from world.acts import PASSING_TOPIC, QUEUES, SIZES, TOPICS, act, place
 
 from rmq_spark.wire.chunk import encode_chunk

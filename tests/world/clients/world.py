@@ -16,7 +16,7 @@ import re
 import threading
 from math import inf
 
-from broker_stories import make_topic
+from support.brokers.in_process import make_topic
 from world.clients.acts import TOPICS
 from world.clients.hosts import Host
 from world.clients.ledger import Ledger

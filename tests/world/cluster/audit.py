@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from broker_clients import pull_request
+from support.clients.remoting_clients import pull_request
 from world.client import Connection
 
 from rmq_spark.client.message import to_message

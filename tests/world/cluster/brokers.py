@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from broker_stories import small_broker
+from support.brokers.in_process import small_broker
 from world.broker import BrokerLife
 from world.disk import Platter, Verdict
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from wrong_answers import (
+from support.servers.wrong_answers import (
     ANSWER_LIES,
     FRAME_LIES,
     LIES,

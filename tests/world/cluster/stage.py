@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from broker_stories import make_topic
+from support.brokers.in_process import make_topic
 from world.cluster.answers import Answers
 from world.cluster.brokers import Broker
 from world.cluster.lies import RENUMBERED, WORLD_LIES, Liar

@@ -21,7 +21,7 @@ from functools import partial
 
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-from source_parts import schema_of
+from support.spark.source_queries import schema_of
 from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
 from world.spark.ways import with_new_names

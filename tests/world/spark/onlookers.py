@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from broker_clients import pull_request
+from support.clients.remoting_clients import pull_request
 from world.client import Connection
 from world.spark.bodies import known_by
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker_clients import send_request
+from support.clients.remoting_clients import send_request
 from world.client import Connection
 from world.spark.bodies import bad_body_of, body_of, is_bad, read
 

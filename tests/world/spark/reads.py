@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pickle
 
-from source_parts import schema_of
+from support.spark.source_queries import schema_of
 from world.spark.runs import Application
 from world.spark.tasks import Fate, TaskSet, reading
 from world.spark.ways import with_new_names

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import count
 
 import pyarrow as pa
-from source_parts import schema_of
+from support.spark.source_queries import schema_of
 from world.spark.bodies import columns_of
 from world.spark.commits import CommitTroubles
 from world.spark.runs import Application, DriverKilled, QueryFailed, Run

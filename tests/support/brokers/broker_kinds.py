@@ -1,0 +1,276 @@
+"""The two kinds of broker that Java clients are tried on: a real RocketMQ, and ours.
+
+Both are processes with the same settings, under RocketMQ's own names, and a test learns the same of
+both: where name server and broker are found, and how to stop, kill and start the broker. What else
+differs between them is nobody's business but this file's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+import pytest
+from support.rocketmq.java_programs import ROOT
+from support.rocketmq.real_broker import CLUSTER, RocketMQ, free_broker_port, write_settings
+from support.suite.selection import PEERS
+
+from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
+
+NAME = "broker-a"
+TOPIC_OF_ALL = "TBW102"
+"""A topic that a broker has from the start, if it makes topics when somebody sends to them."""
+
+DELAYS_S = (1, 1, 1, 1, 2, *[3600] * 13)
+"""The delay levels: so that the third, with which retries begin, comes after a second."""
+
+WAIT_SECONDS_MAX = 30
+START_SECONDS_MAX = 180
+"""For a RocketMQ that has just been started: two JVMs, on a machine that may be busy."""
+
+POLL_SECONDS = 0.02
+POLLS_PER_REMINDER = 25
+
+Found = TypeVar("Found")
+
+
+def wait_until(
+    what: str, condition: Callable[[], Found], seconds_max: float = WAIT_SECONDS_MAX
+) -> Found:
+    """Ask until the answer counts as true."""
+    deadline = time.monotonic() + seconds_max
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"after {seconds_max} s there is still not: {what}"
+        time.sleep(POLL_SECONDS)
+    return found
+
+
+class Clients(Protocol):
+    """Who can be asked whether the broker is known: see `java_clients`."""
+
+    def ask(self, what: str, **fields: Any) -> Any:
+        """The answer of the Java program."""
+
+
+class RunningBroker(Protocol):
+    """A broker on this machine that has been started."""
+
+    version: str
+    name_server: str
+    address: str
+    root: Path
+
+    def start(self) -> None:
+        """Start it again, on the same directory and port. It is not ready yet."""
+
+    def remind(self, clients: Clients) -> None:
+        """What to do if it takes too long until clients find it."""
+
+    def stop(self) -> None:
+        """Stop it in order, and see that it has."""
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+
+    def close(self) -> None:
+        """End all that is still running."""
+
+
+def settings(flush: FlushDiskType) -> dict[str, object]:
+    """The settings of both kinds."""
+    return {
+        "flushDiskType": flush.value,
+        "autoCreateTopicEnable": "true",
+        "autoCreateSubscriptionGroup": "true",
+        "defaultTopicQueueNums": 8,
+        "enablePropertyFilter": "true",
+        "messageDelayLevel": " ".join(f"{seconds}s" for seconds in DELAYS_S),
+    }
+
+
+def store_config(root: Path) -> StoreConfig:
+    return StoreConfig(
+        store_path_root_dir=root,
+        mapped_file_size_commit_log=32 << 20,
+        mapped_file_size_consume_queue=20 * 20_000,
+        max_hash_slot_num=10_000,
+        max_index_num=40_000,
+    )
+
+
+class RocketMQBroker:
+    """A real one, with its name server, and more settings than both kinds have, if given."""
+
+    def __init__(
+        self,
+        version: str,
+        directory: Path,
+        flush: FlushDiskType,
+        more: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        self.version = version
+        self._more = more
+        self.root = directory / "store"
+        self._port = free_broker_port()
+        self._flush = flush
+        self._rocketmq = RocketMQ(version, directory)
+        self.name_server = self._rocketmq.address
+        self.address = f"127.0.0.1:{self._port}"
+        self.start()
+
+    def start(self) -> None:
+        more = {
+            **settings(self._flush),
+            "timerWheelEnable": "true",  # without, 5.5 cannot delete a topic
+            **self._more,
+        }
+        self._process = self._rocketmq.start_broker(NAME, self._port, store_config(self.root), more)
+
+    def remind(self, clients: Clients) -> None:
+        self._process.check_is_running()
+        clients.ask("admin remind", address=self.address)
+
+    def stop(self) -> None:
+        self._process.check_is_running()
+        self._process.stop()
+        assert not (self.root / "abort").exists(), "the broker has not stopped in order"
+
+    def kill(self) -> None:
+        self._process.check_is_running()
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._rocketmq.kill()
+
+
+class RocketPollBroker:
+    """Ours: name server and broker behind one port."""
+
+    def __init__(
+        self, version: str, directory: Path, flush: FlushDiskType, name: str = NAME
+    ) -> None:
+        self.version = version
+        self.root = directory / "store"
+        self._name = name
+        self._port = free_broker_port()
+        self.address = self.name_server = f"127.0.0.1:{self._port}"
+        self._log = directory / "broker.log"
+        self._settings = write_settings(directory / "broker.conf", self._all_settings(flush))
+        self.start()
+
+    def _all_settings(self, flush: FlushDiskType) -> Mapping[str, object]:
+        config = store_config(self.root)
+        return {
+            "brokerClusterName": CLUSTER,
+            "brokerName": self._name,
+            "brokerIP1": "127.0.0.1",
+            "listenPort": self._port,
+            "storePathRootDir": config.store_path_root_dir,
+            "mappedFileSizeCommitLog": config.mapped_file_size_commit_log,
+            "mappedFileSizeConsumeQueue": config.mapped_file_size_consume_queue,
+            "maxHashSlotNum": config.max_hash_slot_num,
+            "maxIndexNum": config.max_index_num,
+            **settings(flush),
+        }
+
+    def start(self) -> None:
+        said_before = self._log.stat().st_size if self._log.exists() else 0
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rocketpoll.broker", "-c", str(self._settings)],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+
+        def listens() -> bool:
+            self._check_is_running()
+            return f"listens on {self.address}".encode() in self._log.read_bytes()[said_before:]
+
+        try:
+            wait_until(f"a broker that listens on {self.address}", listens)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_is_running(self) -> None:
+        if self._process.poll() is not None:
+            said = self._log.read_text(encoding="utf-8", errors="replace")
+            raise AssertionError(
+                f"the broker has ended with {self._process.returncode}:\n{said[-4000:]}"
+            )
+
+    def remind(self, clients: Clients) -> None:  # noqa: ARG002  # it has no name server to register with
+        self._check_is_running()
+
+    def stop(self) -> None:
+        self._check_is_running()
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(WAIT_SECONDS_MAX)
+        assert not (self.root / "abort").exists(), "the broker has not stopped in order"
+
+    def kill(self) -> None:
+        self._check_is_running()
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+KINDS = {"rocketmq": RocketMQBroker, "rocketpoll": RocketPollBroker}
+
+
+def every_kind(versions: Sequence[str]) -> list[Any]:
+    """Parameters of fixtures: each kind that takes part, with the clients of each version."""
+    kinds = KINDS if PEERS else ["rocketpoll"]
+    return [
+        pytest.param((kind, version), id=f"{kind}-{version}")
+        for kind in kinds
+        for version in versions
+    ]
+
+
+def started_broker(
+    kind_and_version: tuple[str, str],
+    directory: Path,
+    flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
+) -> Iterator[RunningBroker]:
+    """A broker for as long as a fixture lasts."""
+    kind, version = kind_and_version
+    broker = KINDS[kind](version, directory, flush)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+def wait_until_known(broker: RunningBroker, clients: Clients) -> None:
+    """Come back when clients find the broker."""
+    polls = 0
+
+    def is_known() -> bool:
+        nonlocal polls
+        polls += 1
+        if polls % POLLS_PER_REMINDER == 0:
+            broker.remind(clients)
+        return NAME in clients.ask("admin queues", topic=TOPIC_OF_ALL)
+
+    wait_until("a name server that knows of the broker", is_known)

@@ -1,0 +1,106 @@
+"""A client's connection without a socket: it keeps what the broker sent, and answers requests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator
+
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.codes import LanguageCode
+from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand, decode_command
+from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.hosts import parse_host
+
+_ports = itertools.count(40_000)
+
+
+class FakeConnection:
+    """One client; `answers` says what it answers to which code, a callable or None for silence."""
+
+    def __init__(
+        self,
+        client_id="client",
+        *,
+        remote=None,
+        version=CURRENT_VERSION,
+        language=LanguageCode.JAVA,
+    ):
+        self.client_id = client_id
+        self.version = version
+        self.language = language
+        self.extensions = frozenset()
+        self.remote_host = parse_host(remote or f"10.0.0.9:{next(_ports)}")
+        self.local_host = parse_host("127.0.0.1:9876")
+        self.is_closed = False
+        self.is_congested = False
+        self.response_bytes_max = 1 << 23
+        self.sent = []
+        self.asked = []
+        self.answers = {}
+        self.closed_because = None
+
+    def send(self, command):
+        if not self.is_closed:
+            self.sent.append(command)
+
+    def send_frame(self, head, body=()):
+        """A frame that is encoded already: kept as what its reader makes of it."""
+        reader = FrameReader()
+        reader.feed(head + b"".join(body))
+        self.send(decode_command(reader.next_frame()))
+
+    def request(self, command, timeout_ms, callback):
+        """Asked; the answer comes when `acknowledge_all` is called,
+        as it would in another turn of the loop."""
+        self.asked.append((command, timeout_ms, callback))
+
+    def acknowledge_all(self):
+        """Answer what was asked; what has no answer runs into its timeout."""
+        asked, self.asked = self.asked, []
+        for command, _, then in asked:
+            answer = self.answers.get(command.code)
+            then(None if answer is None or self.is_closed else answer(command))
+
+    def close(self, reason):
+        self.is_closed = True
+        self.closed_because = reason
+
+    # ---- what a test says for its client
+
+    def ask(self, code, header=None, body=None, *, one_way=False):
+        """A request as this client would send it."""
+        ext_fields = {} if header is None else HEADERS[code].request.encode(header)
+        return RemotingCommand(
+            code,
+            language=self.language,
+            version=self.version,
+            opaque=7,
+            flag=2 if one_way else 0,
+            ext_fields=ext_fields,
+            body=b"" if body is None else body if isinstance(body, bytes) else encode_body(body),
+        )
+
+    def codes(self):
+        """The codes of what it was sent, in order."""
+        return [command.code for command in self.sent]
+
+
+def finished(result):
+    """What a handler answers when all its steps are taken, if it needs any."""
+    while isinstance(result, Generator):
+        try:
+            next(result)
+        except StopIteration as end:  # noqa: PERF203  # that is how a generator ends
+            return end.value
+    return result
+
+
+def header_in(code, command):
+    """The typed header of an answer to a request of this code."""
+    return HEADERS[code].response.decode(command.ext_fields)
+
+
+def body_in(body_type, command):
+    """The JSON body of a command."""
+    return decode_body(body_type, command.body)

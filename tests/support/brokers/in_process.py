@@ -1,0 +1,267 @@
+"""Whole brokers with real sockets in this process: in an event loop whose clock a test can move,
+or in a thread.
+
+Brokers run on uvloop where it is installed, and on asyncio's own loop elsewhere. The two differ
+in small things, such as a timer that is due at once: tests in which the loop matters run on both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+
+from support.clients.remoting_clients import BrokerClients
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rocketpoll.broker.controller import BrokerController, time_of_day_ms
+from rocketpoll.broker.settings.settings import config_of
+
+try:
+    import uvloop
+except ImportError:  # not on every platform
+    uvloop = None
+
+
+class MovedLoop(asyncio.SelectorEventLoop):
+    """The standard library's."""
+
+    moved_seconds = 0.0
+    stands_at = None
+
+    def time(self):
+        return (super().time() if self.stands_at is None else self.stands_at) + self.moved_seconds
+
+    def stand_still(self):
+        """From now on the clock moves only when it is told to."""
+        if self.stands_at is None:
+            self.stands_at = super().time()
+
+    def move(self, seconds):
+        """What was due within this time is due now."""
+        self.moved_seconds += seconds
+
+
+LOOPS = {"asyncio": MovedLoop}
+
+
+class _Timer:
+    """A call that is due at a time; ``handle`` is what whoever asked for it has."""
+
+    def __init__(self, when, call):
+        self.when = when
+        self.call = call
+        self.handle = None
+
+
+if uvloop is not None:
+
+    class MovedUvloop(uvloop.Loop):
+        """uvloop's timers know its own clock alone: a move sets each once more,
+        and it rings once."""
+
+        moved_seconds = 0.0
+
+        def __init__(self):
+            super().__init__()
+            self._timers = {}
+
+        def time(self):
+            return super().time() + self.moved_seconds
+
+        def call_at(self, when, callback, *args, context=None):
+            return self.call_later(when - self.time(), callback, *args, context=context)
+
+        def call_later(self, delay, callback, *args, context=None):
+            timer = _Timer(self.time() + delay, lambda: callback(*args))
+            self._timers[timer] = None
+            timer.handle = super().call_later(delay, self._ring, timer, context=context)
+            return timer.handle
+
+        def move(self, seconds):
+            """What was due within this time is due now."""
+            self.moved_seconds += seconds
+            self._timers = {timer: None for timer in self._timers if not timer.handle.cancelled()}
+            for timer in self._timers:
+                super().call_later(timer.when - self.time(), self._ring, timer)
+
+        def _ring(self, timer):
+            if timer in self._timers and not timer.handle.cancelled():
+                del self._timers[timer]
+                timer.call()
+
+    LOOPS["uvloop"] = MovedUvloop
+
+
+SMALL = {
+    "listenPort": "0",
+    "flushDiskType": "ASYNC_FLUSH",
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "maxMessageSize": str(1 << 19),
+    "mappedFileSizeConsumeQueue": str(20 * 4_000),
+    "maxHashSlotNum": "64",
+    "maxIndexNum": "256",
+}
+
+
+def small_broker(root, **settings):
+    """The configuration of a broker in a directory, by the names that files use."""
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
+    return config_of({**SMALL, "storePathRootDir": str(root), **texts})
+
+
+class StoryLoops:
+    """Which loop the next story is told on; the fixture `on_each_loop` has it told on each."""
+
+    new = MovedLoop
+
+
+class Broker:
+    """A running broker and its clients, as a story sees them."""
+
+    def __init__(self, controller, clients):
+        self.controller = controller
+        self.clients = clients
+
+    @property
+    def store(self):
+        return self.controller.store
+
+    @property
+    def holds(self):
+        return self.controller.hold_service
+
+    @property
+    def limits(self):
+        return self.controller._config
+
+    @property
+    def port(self):
+        return self.controller.port
+
+    async def connect(self, **settings):
+        return await self.clients.connect(**settings)
+
+    async def held(self, number, seconds=10):
+        """Wait until so many pulls wait."""
+        await self.until(lambda: self.holds.hold_count == number, seconds)
+
+    async def until(self, condition, seconds=10):
+        """Wait for what the broker is about to do."""
+        async with _patience(seconds):
+            while not condition():  # noqa: ASYNC110  # nobody would set an event
+                await asyncio.sleep(0.001)
+
+    def move(self, seconds):
+        """Put the clock forward."""
+        asyncio.get_running_loop().move(seconds)
+
+    def make_topic(self, topic="T", queues=4, perm=6):
+        """A topic, as an operator would create it."""
+        make_topic(self.controller, topic, queues, perm)
+
+
+def make_topic(controller, topic="T", queues=4, perm=6):
+    """A topic, as an operator would create it."""
+    config = TopicConfig(
+        topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+    )
+    controller.tables.topics.put(config)
+
+
+@contextlib.asynccontextmanager
+async def _patience(seconds):
+    """Fail if this takes so long that it will not come; by a clock that nobody moves."""
+    task = asyncio.current_task()
+    timer = threading.Timer(
+        seconds, asyncio.get_running_loop().call_soon_threadsafe, (task.cancel,)
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise AssertionError("it has not come to that") from None
+    finally:
+        timer.cancel()
+
+
+@contextlib.asynccontextmanager
+async def started(config, disk=None, now_ms=time_of_day_ms):
+    """A broker that runs while the story is inside; all is let go of behind it."""
+    controller = BrokerController(config, disk, now_ms)
+    await controller.start()
+    try:
+        async with BrokerClients(controller.port) as clients:
+            yield Broker(controller, clients)
+    finally:
+        await controller.stop()
+    assert controller.server.connections == 0
+    assert (controller.server.in_flight_bytes, controller.server.unread_bytes) == (0, 0)
+    assert controller.hold_service.hold_count == 0
+    assert controller.hold_service.queue_count == 0
+
+
+def run(story):
+    """Run a coroutine in a loop of its own whose clock can be moved."""
+    loop = StoryLoops.new()
+    try:
+        loop.run_until_complete(story)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+def tell(story, root, disk=None, now_ms=time_of_day_ms, **settings):
+    """Run a story against a small broker with these settings."""
+
+    async def whole():
+        async with started(small_broker(root, **settings), disk, now_ms) as broker:
+            await story(broker)
+
+    run(whole())
+
+
+class BrokerThread:
+    """A broker on a loop of its own in another thread, as its clients see it: from outside."""
+
+    def __init__(self, config, new_event_loop=asyncio.new_event_loop):
+        self.config = config
+        self._new_event_loop = new_event_loop
+
+    def __enter__(self):
+        self._loop = self._new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="Broker")
+        self._thread.start()
+        self.controller = BrokerController(self.config)
+        self.port = self._await(self.controller.start())
+        return self
+
+    def __exit__(self, *_):
+        self._await(self.controller.stop())
+        self._await(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _await(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
+
+    def ask(self, question):
+        """What a function finds on the broker's own thread."""
+
+        async def answer():
+            return question(self.controller)
+
+        return self._await(answer())
+
+    def until(self, question, seconds=10):
+        """Wait for what the broker is about to do."""
+        deadline = time.monotonic() + seconds
+        while not self.ask(question):
+            assert time.monotonic() < deadline, "it has not come to that"

@@ -1,0 +1,142 @@
+"""A broker as its users run it: a process with settings, a line when it is ready,
+and an end in order."""
+
+from __future__ import annotations
+
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from support.brokers.fork_server import ROOT, can_be_forked
+from support.brokers.fork_server import start as start_forked
+from support.brokers.in_process import SMALL
+
+_READY = re.compile(r"rocketpoll \S+ listens on \S+:(\d+)\n")
+_PATIENCE_SECONDS = 30
+
+
+def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
+    """A broker that is expected to end by itself: its exit code, what it printed,
+    what it complained of.
+
+    ``by`` is a command that starts it, such as `setpriv`.
+    """
+    if not by and can_be_forked():
+        with tempfile.TemporaryFile("w+") as complaints:
+            forked = start_forked(arguments, complaints)
+            with forked.stdout:
+                try:
+                    code = forked.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    forked.kill()
+                    raise
+                printed = forked.stdout.read()
+            complaints.seek(0)
+            return code, printed, complaints.read()
+    ended = subprocess.run(
+        [*by, sys.executable, "-m", "rocketpoll.broker", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+class BrokerProcess:
+    """A broker in a directory; what it logs goes to a file there.
+
+    ``by`` is a command that becomes it, such as `unshare`. Where there is none, it is forked: see
+    `fork_server`.
+    """
+
+    def __init__(self, root, *arguments, descriptors_max=None, by=(), **settings):
+        self._log_path = root / "broker.log"
+        texts = {**SMALL, "storePathRootDir": str(root / "store"), **settings}
+        words = [*arguments, *(f"{name}={value}" for name, value in texts.items())]
+        with self._log_path.open("w") as log:
+            if not by and descriptors_max is None and can_be_forked():
+                self._process = start_forked(words, log)
+                return
+            self._process = subprocess.Popen(
+                [*by, sys.executable, "-m", "rocketpoll.broker", *words],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+            if descriptors_max is not None:  # long before Python has started
+                self.limit_descriptors(descriptors_max, descriptors_max)
+
+    def __enter__(self):
+        self.ready_line = self._process.stdout.readline()
+        ready = _READY.fullmatch(self.ready_line)
+        if ready is None:
+            self.__exit__()
+            raise AssertionError(f"{self.ready_line!r}; {self.log()}")
+        self.port = int(ready[1])
+        return self
+
+    def __exit__(self, *_):
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(_PATIENCE_SECONDS)
+        self._process.stdout.close()
+
+    def stop(self, number=signal.SIGTERM):
+        """End it in order; its exit code."""
+        self._process.send_signal(number)
+        return self._process.wait(_PATIENCE_SECONDS)
+
+    def signal(self, number):
+        """Send it a signal that does not end it."""
+        self._process.send_signal(number)
+
+    def title(self):
+        """The name under which the system shows it."""
+        return Path(f"/proc/{self._process.pid}/comm").read_text().strip()
+
+    def kill(self):
+        """End it at once."""
+        self._process.kill()
+        self._process.wait(_PATIENCE_SECONDS)
+
+    def limit_descriptors(self, soft, hard):
+        """From now on it may have so many open, as `ulimit -n` would say."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def as_it_sees(self, path):
+        """Where a path of its own, perhaps on a disk that is mounted for it alone,
+        is to be found."""
+        return Path(f"/proc/{self._process.pid}/root{path}")
+
+    def in_its_mounts(self, *command):
+        """Carry out a command that sees the disks which are mounted for it alone."""
+        enter = ["nsenter", "--mount", "--target", str(self._process.pid)]
+        subprocess.run([*enter, *command], check=True, timeout=_PATIENCE_SECONDS)
+
+    def descriptors(self):
+        """The numbers of what it has open."""
+        return [int(path.name) for path in Path(f"/proc/{self._process.pid}/fd").iterdir()]
+
+    def said(self):
+        """All lines that it has logged."""
+        return self._log_path.read_text().splitlines()
+
+    def log(self):
+        """The lines that it has logged but those of a broker with which all is well."""
+        return [
+            line
+            for line in self.said()
+            if " INFO rocketpoll.broker.process.operator_log " not in line
+        ]
+
+    def rss_bytes(self):
+        """How much memory it has."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10

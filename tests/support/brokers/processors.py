@@ -1,0 +1,132 @@
+"""What the broker's processors are given: a small store, the state tables and a clock, in one
+directory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.brokers.connections import finished
+from support.brokers.state_tables import groups_in, offsets_in, topics_in
+from support.disks.faulty_disk import ManualClock
+from support.stores.small_store import message, open_store, small_config
+
+from rmq_spark.wire.bodies.configs import TopicConfig
+from rocketpoll.broker.processor.request import RequestRejected
+from rocketpoll.broker.settings.config import BrokerConfig
+from rocketpoll.broker.state.stats.broker_stats import BrokerStats
+from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.results import PutMessageStatus
+
+
+@dataclass
+class Parts:
+    """What a broker's controller would put together."""
+
+    root: Path
+    clock: ManualClock
+    store: MessageStore
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    offsets: ConsumerOffsetManager
+
+    def make_topic(self, name="T", queues=4, write=None, perm=6):
+        """A topic with so many queues."""
+        self.topics.put(
+            TopicConfig(
+                topic_name=name,
+                read_queue_nums=queues,
+                write_queue_nums=queues if write is None else write,
+                perm=perm,
+            )
+        )
+
+    def put(self, *texts, step_ms=0, **more):
+        """Messages one after the other, at times that far apart."""
+        results = []
+        for text in texts:
+            results.append(self.store.put_message(message(text, **more)))
+            self.clock.now_ms += step_ms
+        return results
+
+    def broker(self, **more):
+        """What a processor gets."""
+        usual = {
+            "config": BrokerConfig(store=small_config(self.root)),
+            "store": self.store,
+            "topics": self.topics,
+            "groups": self.groups,
+            "offsets": self.offsets,
+            "stats": BrokerStats("C", 0),
+            "now_ms": self.clock,
+            "monotonic_ms": self.clock,
+            "run_steps": finished,
+            "hold_service": SimpleNamespace(release=lambda _: iter(())),
+        }
+        return SimpleNamespace(**{**usual, **more})
+
+    def reopen_store(self, **settings):
+        """The store once more, as after a restart."""
+        self.store.shutdown()
+        self.store = open_store(self.root / "store", clock=self.clock, **settings)
+
+
+def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
+    """Parts in a directory; `settings` are the store's."""
+    clock = ManualClock()
+    return Parts(
+        root,
+        clock,
+        open_store(root / "store", clock=clock, **settings),
+        topics_in(root / "config", clock, auto_create=auto_create),
+        groups_in(root / "config", clock, auto_create=auto_create),
+        offsets_in(root / "config"),
+    )
+
+
+def saved_at_once(_):
+    """No message has to wait for its topic."""
+    return False
+
+
+def nobody_waits(_):
+    """No message waits for its topic."""
+    return False
+
+
+def never_parked(*_):
+    """Nothing can be put aside."""
+    raise AssertionError("a request was parked")
+
+
+class SlowAcknowledger:
+    """Says when messages are stored, as an acknowledger does: here when the test says so."""
+
+    def __init__(self, *, is_sync=False):
+        self.is_sync = is_sync
+        self.waiting = []
+
+    def when_stored(self, result, then, *, waits=True):
+        if self.is_sync and waits and result.status is PutMessageStatus.PUT_OK:
+            self.waiting.append((result, then))
+        else:
+            then(result)
+
+    def stored(self, status=PutMessageStatus.PUT_OK, remark=None):
+        """Answer all that wait."""
+        waiting, self.waiting = self.waiting, []
+        for result, then in waiting:
+            then(result._replace(status=status, remark=remark))
+
+
+def refused(handler, connection, request):
+    """The code and the remark with which a request is refused."""
+    with pytest.raises(RequestRejected) as raised:
+        finished(handler(connection, request))
+    return raised.value.code, raised.value.remark

@@ -1,0 +1,89 @@
+"""State tables of a broker on a real directory, and members registered as by heartbeats."""
+
+from __future__ import annotations
+
+from support.brokers.connections import FakeConnection
+
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+from rmq_spark.wire.bodies.configs import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rmq_spark.wire.codes import LanguageCode
+from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
+from rocketpoll.broker.state.members.membership_limits import MembershipLimits
+from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
+from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
+from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
+from rocketpoll.broker.store.files.disk import LocalDisk
+from rocketpoll.broker.store.files.json_table import JsonTable
+
+
+def table_in(root, name, body_type):
+    """A table in a directory, which is made."""
+    root.mkdir(parents=True, exist_ok=True)
+    return JsonTable(LocalDisk(), root / name, body_type)
+
+
+def topics_in(root, clock, **settings):
+    """The topics of a broker-a with eighteen delay levels."""
+    usual = {
+        "cluster_name": "DefaultCluster",
+        "broker_name": "broker-a",
+        "auto_create": True,
+        "default_queue_nums": 8,
+        "delay_levels": 18,
+        "max_topics": 1_000,
+        "max_queues": 20_000,
+    }
+    table = table_in(root, "topics.json", TopicConfigSerializeWrapper)
+    return TopicConfigManager(table, now_ms=clock, **{**usual, **settings})
+
+
+def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
+    """The groups of a broker."""
+    table = table_in(root, "subscriptionGroup.json", SubscriptionGroupWrapper)
+    return SubscriptionGroupManager(
+        table, auto_create=auto_create, max_groups=max_groups, now_ms=clock
+    )
+
+
+def offsets_in(root, *, max_offsets=1_000):
+    """The offsets of a broker."""
+    table = table_in(root, "consumerOffset.json", ConsumerOffsetSerializeWrapper)
+    return ConsumerOffsetManager(table, max_offsets=max_offsets)
+
+
+def kv_in(root):
+    """The key-value configurations of a name server."""
+    return KVConfigs(table_in(root, "kvConfig.json", KVConfigSerializeWrapper))
+
+
+def room(members_max=10_000, subscription_bytes_max=1 << 30):
+    """Room for members and what they subscribe to."""
+    return MembershipLimits(members_max=members_max, subscription_bytes_max=subscription_bytes_max)
+
+
+def join(consumers, group, client_id, *topics, version=409, language=LanguageCode.JAVA, now_ms=0):
+    """The connection of a new member."""
+    connection = FakeConnection(client_id, version=version, language=language)
+    channel = ClientChannelInfo(connection, client_id, language.name, version, now_ms)
+    subscriptions = tuple(SubscriptionData(topic=topic, sub_version=1) for topic in topics)
+    consumers.register(channel, ConsumerData(group_name=group, subscription_data_set=subscriptions))
+    return connection
+
+
+def produce(producers, group, client_id, now_ms=0):
+    """The connection of a new producer."""
+    connection = FakeConnection(client_id)
+    producers.register(group, ClientChannelInfo(connection, client_id, "JAVA", 409, now_ms))
+    return connection
+
+
+def expelled(members, heartbeat_before_ms):
+    """Who has not been heard of since then, and is out of all groups of a kind now."""
+    return [
+        connection for connection in members.expire(heartbeat_before_ms) if connection is not None
+    ]

@@ -1,0 +1,64 @@
+"""A broker of ours that can be reached under TLS only, and clients that do:
+what tests see of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from support.brokers.broker_kinds import NAME, wait_until
+from support.brokers.clusters import Cluster
+from support.brokers.in_process import BrokerThread, small_broker
+from support.clients.conformance_clients import Listener, bodies_of, messages, numbers, polled
+from support.servers.tls import HOST, certificate, under_tls
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.message import Message
+from rmq_spark.client.transport.tls.settings import TlsSettings
+
+KNOWN = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
+"""A client that the broker lets in."""
+
+
+class TlsCluster(Cluster):
+    """Makes clients that speak TLS."""
+
+    def __init__(self, name_server, address, tls=KNOWN):
+        self.tls = tls
+        super().__init__(name_server, address, NAME)
+
+    def instance(self, **more):
+        return super().instance(**{"tls": self.tls, **more})
+
+
+def assert_messages_go_every_way(clients):
+    """Sent in each way, and consumed in both."""
+    cluster = clients.cluster
+    topic = cluster.topic()
+    producer = clients.producer()
+    lite, listener = clients.lite(topic=topic), Listener()
+    clients.push(listener, topic=topic)
+    producer.send(Message(topic, b"000", keys="k1"))
+    producer.send_async(Message(topic, b"001")).result(10)
+    producer.send_one_way(Message(topic, b"002"))
+    producer.send_batch(messages(topic, numbers(3, start=3)))
+    assert sorted(polled(lite, 6)) == numbers(6)
+    listener.wait_for(numbers(6))
+    lite.commit()
+    with Admin(instance=cluster.instance()) as admin:
+        assert set(admin.masters()) == {NAME}
+        wait_until("its key", lambda: bodies_of(admin.messages_by_key(topic, "k1")) == ["000"])
+
+
+@contextmanager
+def behind_tls(directory):
+    """The broker and the terminator, to which its routes lead;
+    it knows its clients by their certificates."""
+    config = small_broker(
+        directory / "store",
+        brokerName=NAME,
+        brokerIP1=HOST,
+        maxMessageSize=8 << 20,
+        mappedFileSizeCommitLog=64 << 20,
+    )
+    with BrokerThread(config) as broker, under_tls(broker.port, clients_of="ca.pem") as terminator:
+        yield broker, terminator

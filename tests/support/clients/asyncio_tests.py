@@ -1,0 +1,97 @@
+"""Tests of asyncio programs as plain functions: each runs in an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import socket
+import threading
+import time
+import traceback
+
+from rocketpoll import ConsumeFromWhere, LitePullSettings
+
+PATIENCE_S = 60
+FIRST = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+BY_HAND = LitePullSettings(
+    consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, auto_commit=False
+)
+
+
+def told_in_a_loop(story):
+    """Make a test of a coroutine function; one that hangs fails."""
+
+    @functools.wraps(story)
+    def test(*args, **kwargs):
+        asyncio.run(asyncio.wait_for(story(*args, **kwargs), PATIENCE_S))
+
+    return test
+
+
+async def until(what, is_so):
+    """Let the loop run until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        await asyncio.sleep(0.005)
+
+
+async def steps(count):
+    """Let the loop take so many steps."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def taken(consumer, count):
+    """The bodies of so many messages, as iterating brings them."""
+    found = []
+    while len(found) < count:
+        found.append((await anext(consumer)).body.decode())
+    return found
+
+
+def names_of_threads(word):
+    """The threads that have this in their names."""
+    return [thread.name for thread in threading.enumerate() if word in thread.name]
+
+
+class NoWaiting:
+    """While entered, nothing in this thread may wait for another, a host's name or the clock."""
+
+    def __init__(self, monkeypatch):
+        self._monkeypatch = monkeypatch
+        self.faults = []
+
+    def __enter__(self):
+        mine = threading.get_ident()
+
+        def guarded(real, waits=lambda *_, **__: True):
+            def call(*args, **kwargs):
+                if threading.get_ident() == mine and waits(*args, **kwargs):
+                    callers = [each.name for each in traceback.extract_stack()[-9:-1]]
+                    if not {"start", "submit"} & set(callers):  # a thread begins
+                        self.faults.append(callers)
+                return real(*args, **kwargs)
+
+            return call
+
+        def is_not_done(future, *_, **__):
+            return not future.done()
+
+        for owner, name, *waits in (
+            (threading.Condition, "wait"),
+            (threading.Event, "wait"),
+            (threading.Thread, "join"),
+            (concurrent.futures.Future, "result", is_not_done),
+            (socket, "getaddrinfo"),
+            (socket.socket, "connect"),
+            (socket.socket, "sendall"),
+            (time, "sleep"),
+        ):
+            real = getattr(owner, name)
+            self._monkeypatch.setattr(owner, name, guarded(real, *waits))
+        return self
+
+    def __exit__(self, *_):
+        self._monkeypatch.undo()

@@ -1,0 +1,47 @@
+"""A scheduler whose clock moves only when a test moves it; due tasks run in the test's thread."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+from rmq_spark.client.concurrency.scheduler import Task
+
+
+class MovedTasks:
+    """As `ThreadScheduler`, without threads."""
+
+    def __init__(self):
+        self.now_ms = 0
+        self._tasks = []
+        self._numbers = itertools.count()
+
+    def __call__(self):
+        """It is a clock, too."""
+        return self.now_ms
+
+    def schedule(self, action, delay_ms=0):
+        task = Task(action, self.now_ms + delay_ms)
+        heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
+        return task
+
+    def for_broker(self, _):
+        """It is the lane of every broker, too."""
+        return self
+
+    @property
+    def pending(self):
+        return sum(not task.is_cancelled for _, _, task in self._tasks)
+
+    def stop(self, wait_ms):  # noqa: ARG002  # nothing is ever under way
+        self._tasks.clear()
+        return True
+
+    def move(self, ms):
+        """Let so much time pass, and do what is due on the way."""
+        end = self.now_ms + ms
+        while self._tasks and self._tasks[0][0] <= end:
+            due, _, task = heapq.heappop(self._tasks)
+            self.now_ms = max(self.now_ms, due)
+            task.run()
+        self.now_ms = end

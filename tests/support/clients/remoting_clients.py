@@ -1,0 +1,332 @@
+"""Clients of a whole broker that write remoting frames themselves.
+
+`RawClient` sends any bytes, also those that no correct client sends. `BrokerClient` has a method
+for each usual request: send, pull, heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.extensions import Extension, ExtensionsHeader
+from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.framing import FrameReader
+from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import decode_records
+
+
+class RawClient:
+    """A socket with a reader of frames. Every wait is bounded."""
+
+    def __init__(self, reader, writer):
+        self._reader = reader
+        self._writer = writer
+        self._frame_reader = FrameReader()
+
+    @classmethod
+    async def connect(cls, port, receive_buffer=None, address=None):
+        sock = socket.socket()
+        sock.setblocking(False)
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if address is not None:
+            sock.bind((address, 0))
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        return cls(*await asyncio.open_connection(sock=sock, limit=1 << 16))
+
+    @property
+    def address(self):
+        return self._writer.get_extra_info("sockname")
+
+    def send(self, data):
+        self._writer.write(data if isinstance(data, bytes) else data.encode())
+
+    def send_at_once(self, data):
+        """Hand bytes to the system before this returns: they have arrived in the next turn."""
+        data = data if isinstance(data, bytes) else data.encode()
+        assert os.write(self._writer.get_extra_info("socket").fileno(), data) == len(data)
+
+    async def receive(self, seconds=10):
+        """The next command."""
+        while (frame := self._frame_reader.next_frame()) is None:
+            data = await asyncio.wait_for(self._reader.read(1 << 16), seconds)
+            assert data, "the broker has closed the connection"
+            self._frame_reader.feed(data)
+        return decode_command(frame)
+
+    async def ask(self, code, opaque=1, ext_fields=None, body=b""):
+        self.send(RemotingCommand(code, opaque=opaque, ext_fields=ext_fields or {}, body=body))
+        return await self.receive()
+
+    async def closed(self, seconds=10):
+        """Wait until the other side has closed; what it said before."""
+        said = bytearray()
+        while True:
+            try:
+                data = await asyncio.wait_for(self._reader.read(1 << 16), seconds)
+            except ConnectionError:
+                return bytes(said)
+            if not data:
+                return bytes(said)
+            said += data
+
+    def close(self):
+        self._writer.close()
+
+    def abort(self):
+        self._writer.transport.abort()
+
+    async def end(self):
+        """Leave nothing open."""
+        self.abort()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+
+class RawClients:
+    """All clients of a story, to one port; none outlives it."""
+
+    client_type = RawClient
+
+    def __init__(self, port):
+        self.port = port
+        self._all = []
+
+    async def connect(self, receive_buffer=None, address=None):
+        self._all.append(await self.client_type.connect(self.port, receive_buffer, address))
+        return self._all[-1]
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        for client in self._all:
+            await client.end()
+
+
+async def until(condition, seconds=10):
+    """Wait for what other parts of the same loop are about to do."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come to that"
+        await asyncio.sleep(0.001)
+
+
+COMMIT = PullSysFlag.COMMIT_OFFSET.value
+SUSPEND = PullSysFlag.SUSPEND.value
+SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
+
+
+class Pulled(NamedTuple):
+    """The answer to a pull, as a client reads it."""
+
+    code: int
+    remark: str | None
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    bodies: list[str]
+    messages: list
+    opaque: int
+
+
+def send_request(
+    body="body",
+    topic="T",
+    queue_id=0,
+    *,
+    code=RequestCode.SEND_MESSAGE_V2,
+    default_topic="TBW102",
+    queue_nums=4,
+    properties=None,
+    sys_flag=0,
+    opaque=1,
+    flag=0,
+    batch=False,
+    **more,
+):
+    """A message as Java's producer sends it."""
+    text = properties if isinstance(properties, str) else encode_properties(properties or {})
+    header = SendMessageRequestHeader(
+        "P",
+        topic,
+        default_topic,
+        queue_nums,
+        queue_id,
+        sys_flag,
+        1_600_000_000_000,
+        0,
+        text,
+        batch=batch,
+    )
+    data = body if isinstance(body, (bytes, bytearray, memoryview)) else str(body).encode()
+    return RemotingCommand(
+        code,
+        opaque=opaque,
+        flag=flag,
+        ext_fields=HEADERS[code].request.encode(header),
+        body=data,
+        **more,
+    )
+
+
+def batch_request(*bodies, topic="T", queue_id=0, properties=None, each=None, **more):
+    """Several messages in one request."""
+    text = encode_properties(each or {})
+    body = encode_batch(BatchedMessage(str(each_body).encode(), text) for each_body in bodies)
+    return send_request(
+        body,
+        topic,
+        queue_id,
+        code=RequestCode.SEND_BATCH_MESSAGE,
+        properties=properties,
+        batch=True,
+        **more,
+    )
+
+
+def pull_request(
+    queue_offset=0,
+    topic="T",
+    queue_id=0,
+    *,
+    group="G",
+    code=RequestCode.PULL_MESSAGE,
+    suspend_ms=None,
+    commit_offset=None,
+    subscription="*",
+    expression_type=None,
+    sub_version=0,
+    count=32,
+    bytes_max=None,
+    opaque=1,
+    **more,
+):
+    """A pull; with a subscription of its own, unless that is None."""
+    sys_flag = (
+        (COMMIT if commit_offset is not None else 0)
+        | (SUSPEND if suspend_ms is not None else 0)
+        | (SUBSCRIPTION if subscription is not None else 0)
+    )
+    header = PullMessageRequestHeader(
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=count,
+        sys_flag=sys_flag,
+        commit_offset=commit_offset or 0,
+        suspend_timeout_millis=suspend_ms or 0,
+        sub_version=sub_version,
+        subscription=subscription,
+        expression_type=expression_type,
+        max_msg_bytes=bytes_max,
+    )
+    return RemotingCommand(
+        code, opaque=opaque, ext_fields=HEADERS[code].request.encode(header), **more
+    )
+
+
+def pulled(answer):
+    """What a pull was answered."""
+    fields = answer.ext_fields
+    messages = list(decode_records(answer.body))
+    return Pulled(
+        answer.code,
+        answer.remark,
+        int(fields.get("nextBeginOffset", -1)),
+        int(fields.get("minOffset", -1)),
+        int(fields.get("maxOffset", -1)),
+        [message.body.decode() for message in messages],
+        messages,
+        answer.opaque,
+    )
+
+
+class BrokerClient(RawClient):
+    """One client; each request waits for its answer, unless it is only sent."""
+
+    def __init__(self, reader, writer):
+        super().__init__(reader, writer)
+        self.notices = []
+
+    async def call(self, request):
+        """A request's answer; nothing but the broker's own notices may come before it."""
+        self.send(request)
+        while not (answer := await self.receive()).is_response:
+            self.notices.append(answer)
+        assert answer.opaque == request.opaque
+        return answer
+
+    async def put(self, *bodies, **more):
+        """Send messages, each acknowledged; the last answer."""
+        answer = None
+        for body in bodies:
+            answer = await self.call(send_request(body, **more))
+            assert answer.code == 0, answer.remark
+        return answer
+
+    async def pull(self, queue_offset=0, topic="T", queue_id=0, **more):
+        """Pull once."""
+        return pulled(await self.call(pull_request(queue_offset, topic, queue_id, **more)))
+
+    def heartbeat_frame(self, group, *subscriptions, **more):
+        """The request that says what a group subscribes to."""
+        consumer = ConsumerData(
+            group_name=group,
+            subscription_data_set=tuple(
+                each if isinstance(each, SubscriptionData) else SubscriptionData(topic=each)
+                for each in subscriptions
+            ),
+            **more,
+        )
+        body = encode_body(HeartbeatData(client_id="client", consumer_data_set=(consumer,)))
+        return RemotingCommand(RequestCode.HEART_BEAT, body=body)
+
+    async def heartbeat(self, group, *subscriptions, **more):
+        """Say what a group subscribes to."""
+        answer = await self.call(self.heartbeat_frame(group, *subscriptions, **more))
+        assert answer.code == 0, answer.remark
+
+    async def agree(self, *extensions):
+        """Agree on extensions; those that the broker knows as well."""
+        header = ExtensionsHeader.of(frozenset(extensions or Extension))
+        codec = HEADERS[RequestCode.EXTENSIONS]
+        answer = await self.call(
+            RemotingCommand(RequestCode.EXTENSIONS, ext_fields=codec.request.encode(header))
+        )
+        return codec.response.decode(answer.ext_fields).extensions
+
+    async def offset(self, code, **ext_fields):
+        """The answer to one of the questions for an offset."""
+        answer = await self.call(
+            RemotingCommand(
+                code, ext_fields={name: str(value) for name, value in ext_fields.items()}
+            )
+        )
+        return int(answer.ext_fields["offset"]) if answer.code == 0 else None
+
+    async def committed(self, group="G", topic="T", queue_id=0):
+        """How far the group has come, by the broker's word."""
+        return await self.offset(
+            RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=topic, queueId=queue_id
+        )
+
+
+class BrokerClients(RawClients):
+    """All clients of a story."""
+
+    client_type = BrokerClient

@@ -1,0 +1,57 @@
+"""Threads that run in the client, and those of them that nobody has ended.
+
+with none_left():     threads started in the block end soon after it, or the test names them
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+
+import rmq_spark.client
+
+PATIENCE_SECONDS = 15.0
+"""Longer than any connection takes to be given up, and any answer to be waited for."""
+
+_LOOK_SECONDS = 0.02
+_CLIENT = str(Path(rmq_spark.client.__file__).parent)
+_OF_THE_PROCESS = ("rocketpoll calls", "rocketpoll ends")
+"""The few that the process keeps for all clients of `rocketpoll.aio`."""
+
+
+def threads_of_clients():
+    """What each other thread is doing that is somewhere in the client, whoever has begun it."""
+    frames = sys._current_frames()
+    found = {}
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident)
+        if thread is threading.current_thread() or thread.name.startswith(_OF_THE_PROCESS):
+            continue
+        if frame is not None and _is_in_client(frame):
+            found[thread] = "".join(traceback.format_stack(frame))
+    return found
+
+
+def _is_in_client(frame):
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_CLIENT):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def none_left(patience_seconds=PATIENCE_SECONDS):
+    """See that no thread of a client is left of what happens meanwhile."""
+    before = threads_of_clients().keys()
+    yield
+    until = time.monotonic() + patience_seconds
+    while left := {each: at for each, at in threads_of_clients().items() if each not in before}:
+        if time.monotonic() > until:
+            stacks = "\n".join(f"{thread.name}:\n{stack}" for thread, stack in left.items())
+            raise AssertionError(f"{len(left)} threads of clients are left:\n{stacks}")
+        time.sleep(_LOOK_SECONDS)

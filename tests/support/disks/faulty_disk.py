@@ -1,0 +1,368 @@
+"""Disks that fail, fill up or forget, around a real one; and a clock that stands still.
+
+`FaultyDisk` numbers the operations that change something, from 0, and lets chosen ones fail.
+`RecordingDisk` tells a model of power losses what is done; `power_loss_states` makes directories
+that a power loss may leave at any moment of that. `power_loss` and `file_versions` say which these
+may be.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from support.disks.file_versions import PAGE, Image
+from support.disks.power_loss import PowerLossModel, Tree, states
+
+from rocketpoll.broker.store.errors import FlushFailed
+from rocketpoll.broker.store.files.disk import DiskUsage
+
+
+@dataclass
+class ManualClock:
+    now_ms: int = 1_700_000_000_000
+
+    def __call__(self):
+        return self.now_ms
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation; ``file`` is the handle below, ``inode`` stands for the file in a model."""
+
+    kind: str
+    path: Path
+    data: bytes = b""
+    position: int = 0
+    size: int = 0
+    new_path: Path | None = None
+    file: object = None
+    inode: int | None = None
+
+    def run(self, disk):
+        if self.kind == "write":
+            return self.file.write(self.data, self.position)
+        if self.kind == "flush":
+            return self.file.flush()
+        details = {"create": [self.size], "write_whole": [self.data], "rename": [self.new_path]}
+        return getattr(disk, self.kind)(self.path, *details.get(self.kind, []))
+
+
+class _WatchedDisk:
+    """Hands what changes something to `_run`; the rest goes straight through."""
+
+    def __init__(self, disk):
+        self._disk = disk
+        self._lock = threading.RLock()
+
+    def __getattr__(self, name):
+        return getattr(self._disk, name)
+
+    def create(self, path, size):
+        return _WatchedFile(self, path, self._run(Call("create", path, size=size)))
+
+    def open(self, path):
+        return _WatchedFile(self, path, self._disk.open(path))
+
+    def write_whole(self, path, data):
+        self._run(Call("write_whole", path, bytes(data)))
+
+    def rename(self, path, new_path):
+        self._run(Call("rename", path, new_path=new_path))
+
+    def delete(self, path):
+        self._run(Call("delete", path))
+
+    def make_directory(self, path):
+        self._run(Call("make_directory", path))
+
+    def flush_directory(self, path):
+        self._run(Call("flush_directory", path))
+
+
+class _WatchedFile:
+    inode = None
+
+    def __init__(self, disk, path, file):
+        self._disk, self._path, self._file = disk, path, file
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def write(self, data, position):
+        file, inode = self._file, self.inode
+        self._disk._run(Call("write", self._path, bytes(data), position, file=file, inode=inode))
+
+    def flush(self):
+        self._disk._run(Call("flush", self._path, file=self._file, inode=self.inode))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Operation ``number`` fails, or with ``persistent`` all from there on,
+    if they are of these kinds.
+
+    Of a write or write_whole ``prefix`` bytes get through. With a prefix above 0 a create leaves an
+    empty file, and other operations are carried out and fail nevertheless.
+    """
+
+    number: int = 0
+    persistent: bool = False
+    kinds: frozenset[str] | None = None
+    error: int = errno.EIO
+    prefix: int = 0
+
+    def hits(self, operation):
+        at = operation.number >= self.number if self.persistent else operation.number == self.number
+        return at and (self.kinds is None or operation.kind in self.kinds)
+
+
+@dataclass(frozen=True)
+class FaultIn(Fault):
+    """A fault of what lies in a directory."""
+
+    directory: str = ""
+
+    def hits(self, operation):
+        return super().hits(operation) and self.directory in operation.path.parts
+
+
+class Operation(NamedTuple):
+    number: int
+    kind: str
+    path: Path
+
+
+def usage_of_large_disk(ratio):
+    """The usage of a disk so large that deleting a few files does not show in its ratio."""
+    total = 1 << 60
+    used = round(total * ratio)
+    return DiskUsage(total, used, total - used)
+
+
+class FaultyDisk(_WatchedDisk):
+    """Fails by its plan, a sequence of `Fault`, and when more than ``capacity`` bytes are in use.
+
+    Both can be set at any time. In use are the pages written through this disk, and not deleted
+    since; names cost nothing. A write that does not fit fails with ENOSPC and the pages before are
+    written.
+    """
+
+    def __init__(self, disk, plan=(), capacity=None):
+        super().__init__(disk)
+        self.plan = plan
+        self.capacity = capacity
+        self.operations = []
+        self._pages = defaultdict(set)
+
+    @property
+    def used(self):
+        return PAGE * sum(map(len, self._pages.values()))
+
+    def usage(self, path):
+        if self.capacity is None:
+            return self._disk.usage(path)
+        return DiskUsage(self.capacity, self.used, self.capacity - self.used)
+
+    def _run(self, call):
+        with self._lock:
+            operation = Operation(len(self.operations), call.kind, call.path)
+            self.operations.append(operation)
+            fault = next((fault for fault in self.plan if fault.hits(operation)), None)
+        if fault is None:
+            return self._carry_out(call)
+        if fault.prefix:
+            self._carry_out(replace(call, data=call.data[: fault.prefix], size=0))
+        is_flush = call.kind in {"flush", "flush_directory"}
+        raise (FlushFailed if is_flush else OSError)(
+            fault.error, os.strerror(fault.error), str(call.path)
+        )
+
+    def _carry_out(self, call):
+        with self._lock:
+            room = self._room(call)
+        if room < len(call.data):
+            replace(call, data=call.data[:room]).run(self._disk)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
+        result = call.run(self._disk)
+        with self._lock:
+            if call.kind in {"delete", "rename"}:
+                for path in [path for path in self._pages if path.is_relative_to(call.path)]:
+                    moved = self._pages.pop(path)
+                    if call.kind == "rename":
+                        self._pages[call.new_path / path.relative_to(call.path)] = moved
+        return result
+
+    def _room(self, call):
+        """How many bytes of the data there is room for; takes the pages."""
+        if call.kind == "write_whole":
+            self._pages.pop(call.path, None)
+        pages = self._pages[call.path]
+        for page in range(call.position // PAGE, -(-(call.position + len(call.data)) // PAGE)):
+            if page not in pages and self.capacity is not None and self.used + PAGE > self.capacity:
+                return max(page * PAGE - call.position, 0)
+            pages.add(page)
+        return len(call.data)
+
+
+class Told(NamedTuple):
+    """An operation as a `PowerLossModel` is told of it: one of its methods, and the arguments."""
+
+    kind: str
+    arguments: tuple
+
+    def tell(self, model):
+        return getattr(model, self.kind)(*self.arguments)
+
+
+class Log(NamedTuple):
+    """What was there, and what was done to it."""
+
+    tree: Tree
+    operations: tuple[Told, ...]
+
+    def model(self):
+        model = PowerLossModel(self.tree)
+        for operation in self.operations:
+            operation.tell(model)
+        return model
+
+
+class RecordingDisk(_WatchedDisk):
+    """Records what is done below its root, in the order in which it came about.
+
+    Flushes run beside other operations: their begin and their end are operations of their own, and
+    what is done meanwhile lies between them. All others run one at a time. What lies in the root
+    when the recording begins is durable, or was left there by what another one has recorded.
+    """
+
+    def __init__(self, disk, root, before=None):
+        super().__init__(disk)
+        self.root = root
+        log = before or Log(tree_in(root), ())
+        self._tree = log.tree
+        self._model = log.model()
+        self.operations = list(log.operations)
+
+    def log(self, count=None):
+        """The first ``count`` operations, or all that there were so far."""
+        return Log(self._tree, tuple(self.operations[:count]))
+
+    def create(self, path, size):
+        return self._with_inode(super().create(path, size), path)
+
+    def open(self, path):
+        return self._with_inode(super().open(path), path)
+
+    def _with_inode(self, file, path):
+        if self._is_recorded(path):
+            file.inode = self._model.find(path.relative_to(self.root))
+            if file.inode is None:
+                raise FileNotFoundError(f"{path} was made without the recording disk")
+        return file
+
+    def make_directory(self, path):
+        if not path.is_dir():
+            self.make_directory(path.parent)
+            self._run(Call("make_directory", path))
+
+    def _is_recorded(self, path):
+        return path.is_relative_to(self.root)
+
+    def _run(self, call):
+        if not self._is_recorded(call.path):
+            return call.run(self._disk)
+        if call.kind in {"flush", "flush_directory", "write_whole"}:
+            return self._run_flush(call)
+        with self._lock:
+            try:
+                return call.run(self._disk)
+            finally:
+                self._decode(call)
+
+    def _run_flush(self, call):
+        with self._lock:
+            path = call.path.relative_to(self.root)
+            if call.kind == "write_whole":
+                flush = self._tell("begin_write_whole", path, call.data)
+            else:
+                inode = call.inode if call.kind == "flush" else self._model.find(path)
+                flush = self._tell("begin_flush", inode)
+        try:
+            call.run(self._disk)
+        except OSError:
+            with self._lock:
+                self._tell("fail_flush", flush)
+                if self._has_changed(call.path):  # it was not even made
+                    self._tell("delete", path)
+            raise
+        with self._lock:
+            self._tell("end_flush", flush)
+
+    def _decode(self, call):
+        """Look up what an operation has left, whether it failed or not."""
+        path = call.path.relative_to(self.root)
+        if call.kind == "write":
+            landed = call.file.read(call.position, len(call.data))
+            self._tell("write", call.inode, bytes(landed), call.position)
+        elif not self._has_changed(call.path):
+            return
+        elif call.kind == "create":
+            self._tell("truncate", self._tell("create", path), self._disk.size_of(call.path))
+        elif call.kind == "rename":
+            self._tell("rename", path, call.new_path.relative_to(self.root))
+        else:
+            self._tell(call.kind, path)
+
+    def _has_changed(self, path):
+        """Whether the model and the disk differ about there being something under a path."""
+        is_there = path == self.root or path.name in self._disk.names(path.parent)
+        return is_there != (self._model.find(path.relative_to(self.root)) is not None)
+
+    def _tell(self, kind, *arguments):
+        operation = Told(kind, arguments)
+        self.operations.append(operation)
+        return operation.tell(self._model)
+
+
+def power_loss_states(log, dice, count, into):
+    """Up to ``count`` different directories that a power loss may leave, one at a time.
+
+    The first has lost all that it could, the second nothing, the others are drawn. Each is a new
+    directory in ``into`` and is removed when the next is asked for, so that what made a test fail
+    is still there.
+    """
+    for number, tree in enumerate(states(log.model(), dice, count)):
+        root = Path(tempfile.mkdtemp(prefix=f"{len(log.operations):05}-{number:05}-", dir=into))
+        materialise(tree, root)
+        yield root
+        shutil.rmtree(root)
+
+
+def tree_in(root):
+    """The files and directories in a directory."""
+    return {
+        path.relative_to(root): Image.of(path.read_bytes()) if path.is_file() else None
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def materialise(tree, root):
+    """Make the files and directories of a tree in a directory that is empty."""
+    for path, image in tree.items():
+        if image is None:
+            (root / path).mkdir()
+            continue
+        with (root / path).open("wb") as file:
+            file.truncate(image.size)
+            for page, data in image.pages.items():
+                if (part := data[: max(image.size - page * PAGE, 0)]).strip(b"\0"):
+                    file.seek(page * PAGE)
+                    file.write(part)

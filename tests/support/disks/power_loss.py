@@ -1,0 +1,297 @@
+"""What may be found after the power is gone: a model of a file system that is told what is done.
+
+It is told one operation at a time, in the order in which they came about, and gives a drawn state
+at any moment. It keeps what is durable once, and what is not durable yet in each version. It knows
+operations, and no disk, no threads and no time; chance is passed in. `file_versions` says what may
+be found of content; of names:
+
+- Creating, renaming and deleting is there for sure once a flush of the directory has ended that
+  began after it; of both directories, for a rename between two. Before that it may have happened or
+  not, independently, but: each is atomic, what happens to one file happens in its order, and a file
+  never has two names. In a directory whose own name is lost all is lost, flushed or not.
+- A flush of a directory that failed has made nothing durable; another one makes it good.
+
+It does not make: bytes that nobody wrote (bit rot, other files' content), tears within a sector,
+half a rename, a disk that lies about flushing, times of modification.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TypeAlias, TypeVar
+
+from support.disks.file_versions import Choices, FileVersions, FlushMark, Image
+
+ROOT = 0
+"""The inode of the directory in which all paths begin. Its own name is never lost."""
+
+Tree: TypeAlias = dict[PurePath, "Image | None"]
+"""Files by their paths below the root, and directories, which are None, before what is in them."""
+
+Entry: TypeAlias = tuple[int, str]
+"""A directory's inode, and a name in it."""
+
+_ODDS = (0.0, 0.1, 0.5, 0.9, 1.0)
+
+
+class PowerLossModel:
+    """A tree of files, as programs see it and as a power loss may leave it.
+
+    Paths are relative to the root. A file is known by the inode that `create` gives, whatever
+    becomes of its name. What is done to a file that no power loss can leave any more has no effect.
+    """
+
+    def __init__(self, tree: Tree | None = None) -> None:
+        """Begin with a tree, all of which is durable."""
+        self._seen: dict[Entry, int] = {}
+        self._durable: dict[Entry, int] = {}
+        self._changes: list[_Change] = []
+        self._files: dict[int, FileVersions] = {}
+        self._flushes: dict[int, tuple[int, FlushMark | None]] = {}
+        self._last_inode = ROOT
+        self._last_number = 0  # of changes of names and of flushes, in their order
+        for path, image in (tree or {}).items():
+            self._last_inode += 1
+            entry = self._entry(path)
+            self._seen[entry] = self._durable[entry] = self._last_inode
+            if image is not None:
+                self._files[self._last_inode] = FileVersions(image)
+
+    def find(self, path: PurePath) -> int | None:
+        """Return the inode that programs find under a path; None if there is none."""
+        inode: int | None = ROOT
+        for name in path.parts:
+            inode = None if inode is None else self._seen.get((inode, name))
+        return inode
+
+    # ---- names
+
+    def create(self, path: PurePath) -> int:
+        """Make a new, empty file; return its inode.
+
+        Raises:
+            FileNotFoundError: There is no such directory.
+            FileExistsError: The name is taken.
+        """
+        inode = self.make_directory(path)
+        self._files[inode] = FileVersions(Image.of(b""))
+        return inode
+
+    def make_directory(self, path: PurePath) -> int:
+        """Make a new directory; return its inode. Raises what `create` raises."""
+        entry = self._entry(path)
+        if entry in self._seen:
+            raise FileExistsError(f"the model has {path} already")
+        self._last_inode += 1
+        self._seen[entry] = self._last_inode
+        self._apply(self._last_inode, None, entry)
+        return self._last_inode
+
+    def rename(self, path: PurePath, new_path: PurePath) -> None:
+        """Give a file or directory another name, in place of what had it before."""
+        entry, new_entry = self._entry(path), self._entry(new_path)
+        inode = self._seen[new_entry] = self._seen.pop(entry)
+        self._apply(inode, entry, new_entry)
+
+    def delete(self, path: PurePath) -> None:
+        """Remove a file, or a directory that is empty; nothing happens if there is none."""
+        entry = self._entry(path)
+        inode = self._seen.pop(entry, None)
+        if inode is not None:
+            self._apply(inode, entry, None)
+
+    # ---- content
+
+    def truncate(self, inode: int, size: int) -> None:
+        """Empty a file, or add zeros at its end."""
+        if file := self._files.get(inode):
+            file.truncate(size)
+
+    def write(self, inode: int, data: bytes, position: int) -> None:
+        """Write into a file, or behind its end."""
+        if file := self._files.get(inode):
+            file.write(data, position)
+
+    def begin_write_whole(self, path: PurePath, data: bytes) -> int:
+        """Make or empty a file, write it and begin its flush; return the number of the flush."""
+        inode = self.find(path)
+        if inode is None:
+            inode = self.create(path)
+        self.truncate(inode, 0)
+        self.write(inode, data, 0)
+        return self.begin_flush(inode)
+
+    # ---- flushes
+
+    def begin_flush(self, inode: int) -> int:
+        """Begin a flush of a file or directory; return the number under which it ends or fails."""
+        self._last_number += 1
+        file = self._files.get(inode)
+        self._flushes[self._last_number] = (inode, file.begin_flush() if file else None)
+        return self._last_number
+
+    def end_flush(self, flush: int) -> None:
+        """Make durable what was done before the flush began."""
+        inode, mark = self._flushes.pop(flush)
+        if mark is None:
+            self._settle_names(inode, flush)
+        elif file := self._files.get(inode):
+            file.end_flush(mark)
+
+    def fail_flush(self, flush: int) -> None:
+        """Give up what was done before the flush began: it may be lost, of files for ever."""
+        inode, mark = self._flushes.pop(flush)
+        if mark is not None and (file := self._files.get(inode)):
+            file.fail_flush(mark)
+
+    def seen(self) -> Tree:
+        """Return the tree as programs see it: what a kill leaves."""
+        nothing_lost = Choices(random.Random(0), 1.0)
+        return self.draw(nothing_lost, nothing_lost)
+
+    # ---- the power is gone
+
+    def draw(self, of_names: Choices, of_content: Choices) -> Tree:
+        """Return what one power loss at this moment leaves."""
+        names: dict[int, dict[str, int]] = defaultdict(dict)
+        for (directory, name), inode in self._entries_left(of_names).items():
+            names[directory][name] = inode
+        return dict(self._draw_directory(PurePath(), ROOT, names, of_content))
+
+    def _draw_directory(
+        self,
+        path: PurePath,
+        directory: int,
+        names: dict[int, dict[str, int]],
+        of_content: Choices,
+    ) -> Iterator[tuple[PurePath, Image | None]]:
+        for name, inode in sorted(names[directory].items()):
+            if file := self._files.get(inode):
+                yield path / name, file.draw(of_content)
+            else:
+                yield path / name, None
+                yield from self._draw_directory(path / name, inode, names, of_content)
+
+    def _entries_left(self, choices: Choices) -> dict[Entry, int]:
+        of_one: dict[int, list[_Change]] = defaultdict(list)
+        for change in self._changes:
+            of_one[change.inode].append(change)
+        happened: list[_Change] = []
+        for changes in of_one.values():
+            flushed = [at for at, change in enumerate(changes, 1) if not change.unflushed]
+            certain = max(flushed, default=0)
+            happened += changes[: choices.between(certain, len(changes))]
+        entries = dict(self._durable)
+        for change in sorted(happened, key=lambda each: each.number):
+            change.apply(entries)
+        return entries
+
+    # ---- changes of names
+
+    def _entry(self, path: PurePath) -> Entry:
+        directory = self.find(path.parent)
+        if directory is None:
+            raise FileNotFoundError(f"the model has no directory {path.parent} for {path.name}")
+        return directory, path.name
+
+    def _apply(self, inode: int, entry: Entry | None, new_entry: Entry | None) -> None:
+        self._last_number += 1
+        change = _Change(self._last_number, inode, entry, new_entry, set())
+        change.unflushed.update(directory for directory, _ in change.names)
+        self._changes.append(change)
+
+    def _settle_names(self, directory: int, before: int) -> None:
+        """Make durable what was done in a directory before that, but for names still uncertain."""
+        pending: list[_Change] = []
+        uncertain: set[Entry] = set()
+        gone: list[int] = []
+        for change in self._changes:
+            if change.number < before:
+                change.unflushed.discard(directory)
+            if change.unflushed or not uncertain.isdisjoint(change.names):
+                uncertain.update(change.names)
+                pending.append(change)
+            else:
+                gone += change.apply(self._durable)
+        self._changes = pending
+        for inode in gone:
+            if self._files.pop(inode, None) is None:  # a directory: what was in it went before
+                self._settle_names(inode, self._last_number + 1)
+
+
+@dataclass
+class _Change:
+    """A change of one file's name; ``unflushed`` are the directories that may still lose it."""
+
+    number: int
+    inode: int
+    entry: Entry | None
+    new_entry: Entry | None
+    unflushed: set[int]
+
+    @property
+    def names(self) -> list[Entry]:
+        """The names that change; one file's changes follow each other by them."""
+        return [each for each in (self.entry, self.new_entry) if each]
+
+    def apply(self, entries: dict[Entry, int]) -> list[int]:
+        """Change the entries; return the inodes that are left without a name."""
+        if self.entry:
+            del entries[self.entry]
+        if self.new_entry is None:
+            return [self.inode]
+        replaced = entries.get(self.new_entry)
+        entries[self.new_entry] = self.inode
+        return [] if replaced is None else [replaced]
+
+
+def states(model: PowerLossModel, dice: random.Random, count: int) -> Iterator[Tree]:
+    """Draw up to ``count`` different states.
+
+    The first has lost all that it could, the second nothing. Of the others some have lost many
+    names and little content, or the other way.
+    """
+    seen = set()
+    for number in range(count):
+        odds = [(0.0, 0.0), (1.0, 1.0)][number] if number < 2 else dice.choices(_ODDS, k=2)
+        of_names, of_content = (Choices(dice, each) for each in odds)
+        tree = model.draw(of_names, of_content)
+        if (made := (*of_names.made, *of_content.made)) not in seen:
+            seen.add(made)
+            yield tree
+
+
+Drawn = TypeVar("Drawn")
+
+
+def every_state(draw: Callable[[Choices], Drawn]) -> Iterator[Drawn]:
+    """Draw with every sequence of choices that there is; no page is torn."""
+    scripts: list[list[int]] = [[]]
+    while scripts:
+        choices = _ScriptedChoices(scripts.pop())
+        yield draw(choices)
+        scripts += choices.others
+
+
+class _ScriptedChoices(Choices):
+    """Follows a script to its end, then takes the lowest; ``others`` are the scripts not taken."""
+
+    def __init__(self, script: list[int]) -> None:
+        self._script = script
+        self.made = []
+        self.others: list[list[int]] = []
+
+    def between(self, low: int, high: int) -> int:
+        if len(self.made) < len(self._script):
+            low = self._script[len(self.made)]
+        else:
+            self.others += [[*self.made, other] for other in range(low + 1, high + 1)]
+        self.made.append(low)
+        return low
+
+    def is_torn(self) -> bool:
+        return False

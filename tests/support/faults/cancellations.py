@@ -1,0 +1,152 @@
+"""Coroutines that are cancelled at one await after another, at each in all ways that there are.
+
+    cancelled_everywhere(make, do, check)     make() ──▶ do(made), cancelled ──▶ check(made)
+
+    WAITING     as soon as it waits: what it waits for has not come
+    COME        when that has come, and before the coroutine has seen it
+    FOR_GOOD    at this await and at each behind it, also while it tidies up
+
+A coroutine is driven here step by step, until it comes to its end without being cancelled: what
+timeouts at moments of chance find in a day. `Belongings` sees what is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import threading
+from pathlib import Path
+
+from support.clients.asyncio_tests import PATIENCE_S, until
+
+AWAITS_MAX = 100
+_DESCRIPTORS = Path("/proc/self/fd")
+
+
+class Way(enum.Enum):
+    """When a coroutine that waits is cancelled."""
+
+    WAITING = enum.auto()
+    COME = enum.auto()
+    FOR_GOOD = enum.auto()
+
+
+class _Driven:
+    """A coroutine that cancels its own task where it waits for the time that was told."""
+
+    def __init__(self, coroutine, number, way):
+        self._coroutine, self._left, self._way = coroutine, number, way
+        self.where = None
+
+    @property
+    def may_end_well(self):
+        """Whether nothing was cancelled; Python's own wait_for, up to 3.11, may prefer a result."""
+        return self.where is None or self.where.endswith(" wait_for")
+
+    async def run(self):
+        return await self
+
+    def __await__(self):
+        step, value = self._coroutine.send, None
+        while True:
+            try:
+                awaited = step(value)
+            except StopIteration as end:
+                return end.value
+            self._has_begun_to_wait_for(awaited)
+            try:
+                step, value = self._coroutine.send, (yield awaited)
+            except BaseException as error:
+                step, value = self._coroutine.throw, error
+
+    def _has_begun_to_wait_for(self, awaited):
+        self._left -= 1
+        if self._left >= 0 or (self.where is not None and self._way is not Way.FOR_GOOD):
+            return
+        task = asyncio.current_task()
+        self.where = self.where or _innermost(self._coroutine)
+        if self._way is Way.COME and awaited is not None:
+            awaited.add_done_callback(lambda _: task.cancel())  # ahead of the task's own
+        else:
+            asyncio.get_running_loop().call_soon(task.cancel)
+
+
+def _innermost(coroutine):
+    """The place of ours at which a coroutine waits."""
+    found = "at its beginning"
+    while getattr(coroutine, "cr_frame", None) is not None:
+        frame = coroutine.cr_frame
+        found = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}"
+        coroutine = coroutine.cr_await
+    return found
+
+
+async def cancelled_everywhere(make, do, check, *, least=1):
+    """Cancel ``do`` at each await, in each way, and look each time what became of it.
+
+    All three are coroutine functions. ``least`` is a number of awaits that there must be.
+    """
+    for way in Way:
+        for number in range(AWAITS_MAX):
+            made = await make()
+            driven = _Driven(do(made), number, way)
+            task = asyncio.create_task(driven.run())
+            await asyncio.wait([task], timeout=PATIENCE_S)
+            assert task.done(), f"cancelled at {driven.where} ({way}), it goes on for ever"
+            try:
+                assert task.cancelled() or driven.may_end_well, task
+                await check(made)
+            except Exception as error:
+                place = f"cancelled at {driven.where} (await {number}, {way})"
+                raise AssertionError(place) from error
+            if driven.where is None:
+                break
+        assert least <= number < AWAITS_MAX - 1, (way, number)
+
+
+class Belongings:
+    """The tasks, threads and sockets that there are, and the errors that nobody has heard of."""
+
+    def __init__(self):
+        loop = asyncio.get_running_loop()
+        self._unconfirmed_error = []
+        loop.set_exception_handler(lambda _, context: self._unconfirmed_error.append(context))
+        self._tasks = asyncio.all_tasks()
+        self._threads = set(threading.enumerate())
+        self._sockets = _sockets()
+
+    def new_tasks(self):
+        return asyncio.all_tasks() - self._tasks
+
+    def new_threads(self):
+        new = set(threading.enumerate()) - self._threads
+        return {each for each in new if not _stays(each)}
+
+    def new_sockets(self):
+        return max(0, _sockets() - self._sockets)
+
+    async def are_as_before(self):
+        """Come back when nothing is left of what has come since."""
+        await until("the end of tasks", lambda: not self.new_tasks())
+        await until("the end of threads", lambda: not self.new_threads())
+        await until("the end of connections", lambda: not self.new_sockets())
+        assert self._unconfirmed_error == []
+
+
+def _stays(thread):
+    """Whether a thread is one of the few that the process keeps for all clients."""
+    return thread.name.startswith(("rocketpoll calls", "rocketpoll ends", "asyncio_", "uvloop_"))
+
+
+def _sockets():
+    """The number of this process's sockets; 0 where the system does not tell."""
+    if not _DESCRIPTORS.exists():
+        return 0
+    return sum(_is_socket(each) for each in _DESCRIPTORS.iterdir())
+
+
+def _is_socket(descriptor):
+    try:
+        return str(descriptor.readlink()).startswith("socket:")
+    except FileNotFoundError:  # the one that lists them
+        return False

@@ -1,0 +1,60 @@
+"""Run notebooks in a real Jupyter kernel; as a program, keep what their cells have shown.
+
+    python tests/support/programs/notebook_runs.py                # all, with their outputs
+    python tests/support/programs/notebook_runs.py lag explore     # these two
+
+A cell's warnings on stderr are not kept: Spark's JVM writes there, and names the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+CELL_SECONDS = 300
+
+
+def run(path, directory):
+    """Run a notebook from top to bottom in a kernel of its own that works in this directory."""
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(directory)}},
+        record_timing=False,
+    )
+    outside = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    client.execute(env=outside)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+    notebook.metadata["language_info"] = {"name": "python"}  # a release of Python is none of ours
+    return notebook
+
+
+def pictures_in(notebook):
+    """The pictures that the cells show, as base64 of PNGs."""
+    return [
+        output["data"]["image/png"]
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if "image/png" in output.get("data", {})
+    ]
+
+
+def main(names):
+    """Run these notebooks, or all, and write them back with their outputs."""
+    chosen = [NOTEBOOKS / f"{name}.ipynb" for name in names] or sorted(NOTEBOOKS.glob("*.ipynb"))
+    for path in chosen:
+        nbformat.write(run(path, NOTEBOOKS), path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

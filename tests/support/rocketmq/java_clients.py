@@ -1,0 +1,333 @@
+"""Unmodified Java clients: a JVM of RocketMQ's own that does what it is told (tests/java/clients).
+
+A test starts producers and consumers in it by name. They go on by themselves; the test asks them
+what they have seen, until it is what the test waits for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from support.brokers.broker_kinds import NAME, wait_until
+from support.programs.python_programs import line_within
+from support.rocketmq.java_programs import java_program
+from support.rocketmq.real_broker import Process
+
+ANSWER_SECONDS_MAX = 90
+POLL_MS = 200
+
+_SOON = "-Drocketmq.client.rebalance.minInterval=50"
+"""Clients of 5.5 otherwise let a second pass between looking for queues and
+looking for queues again."""
+
+ADDED_PROPERTIES = frozenset(
+    [
+        "UNIQ_KEY",
+        "WAIT",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "CONSUME_START_TIME",
+    ]
+)
+"""What clients and brokers of RocketMQ add to the properties, some in one version only."""
+
+Message = Mapping[str, Any]
+
+
+class JavaError(Exception):
+    """What a Java client has thrown, with the response code behind it, if there was one."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class JavaClients:
+    """One JVM. See rocketpoll.clients.Main for what may be asked."""
+
+    def __init__(self, version: str, home: Path, name_server: str, *options: str) -> None:
+        home.mkdir(exist_ok=True)
+        self._process = Process(
+            home,
+            java_program("clients", version),
+            "rocketpoll.clients.Main",
+            "512m",
+            [name_server],
+            [_SOON, *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    def ask(self, what: str, **fields: Any) -> Any:
+        """Its answer, or a `JavaError`."""
+        java = self._process.process
+        java.stdin.write(json.dumps({"ask": what, **fields}) + "\n")
+        java.stdin.flush()
+        line = line_within(java.stdout, ANSWER_SECONDS_MAX)
+        assert line is not None, f"no answer within {ANSWER_SECONDS_MAX} s: {what} {fields}"
+        if not line:
+            java.wait(ANSWER_SECONDS_MAX)
+            self._process.check_is_running()
+        answer = json.loads(line)
+        if "error" in answer:
+            raise JavaError(f"{what} {fields}: {answer['error']}", answer["code"])
+        return answer.get("answer")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.process.poll() is None
+
+    def kill(self) -> None:
+        """End it with SIGKILL, and all its clients with it."""
+        java = self._process.process
+        self._process.kill()
+        java.stdin.close()
+        java.stdout.close()
+
+    def __enter__(self) -> JavaClients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Client:
+    """A producer or consumer in a JVM, with an instance name of its own."""
+
+    kind = ""
+    _numbers = itertools.count(1)
+
+    def __init__(self, clients: JavaClients, group: str, **options: Any) -> None:
+        self.name = f"{self.kind}-{next(self._numbers)}"
+        self.group = group
+        self._clients = clients
+        self._is_running = False
+        self.ask("start", group=group, **options)
+        self._is_running = True
+
+    def ask(self, what: str, **fields: Any) -> Any:
+        return self._clients.ask(f"{self.kind} {what}", name=self.name, **fields)
+
+    def stop(self) -> None:
+        """Shut it down in order, once, unless its JVM has died."""
+        if self._is_running and self._clients.is_running:
+            self._is_running = False
+            self.ask("stop")
+
+
+class Producer(Client):
+    """A DefaultMQProducer."""
+
+    kind = "producer"
+
+    def send(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
+        """Each waits for its answer."""
+        return self.ask("send", topic=topic, messages=messages)
+
+    def send_to_queue(self, topic: str, queue_id: int, *messages: Message) -> list[dict[str, Any]]:
+        return self.ask("send to queue", **queue(topic, queue_id), messages=messages)
+
+    def send_in_order(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
+        """Those with the same key go to the same queue."""
+        return self.ask("send in order", topic=topic, messages=messages)
+
+    def send_asynchronously(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
+        """All at once; the answers come to callbacks."""
+        return self.ask("send asynchronously", topic=topic, messages=messages)
+
+    def send_one_way(self, topic: str, *messages: Message) -> None:
+        self.ask("send one-way", topic=topic, messages=messages)
+
+    def send_batch(self, topic: str, *messages: Message) -> dict[str, Any]:
+        return self.ask("send batch", topic=topic, messages=messages)
+
+    def request(self, topic: str, message: Message, timeout_ms: int = 20_000) -> None:
+        """Ask for a reply; `replied` is that."""
+        self.ask("request", topic=topic, message=message, timeoutMs=timeout_ms)
+
+    def replied(self) -> dict[str, Any]:
+        """The reply to the last request."""
+        return self.ask("replied")
+
+    def reply(self, asked: Message, body: str) -> dict[str, Any]:
+        """Reply to a message that was received."""
+        return self.ask("reply", topic=asked["topic"], properties=asked["properties"], body=body)
+
+    def publish_queues(self, topic: str) -> list[int]:
+        return self.ask("publish queues", topic=topic)
+
+
+class Consumer(Client):
+    """What both kinds of consumer have in common: messages that have come so far."""
+
+    def __init__(self, clients: JavaClients, group: str, **options: Any) -> None:
+        self.received: list[dict[str, Any]] = []
+        super().__init__(clients, group, **options)
+
+    def look(self) -> list[dict[str, Any]]:
+        """Take what has come since, and say what it was."""
+        raise NotImplementedError
+
+    @property
+    def bodies(self) -> list[str]:
+        return [each["body"] for each in self.received]
+
+    def wait_for(self, bodies: Iterable[str]) -> list[dict[str, Any]]:
+        """Come back when all of these have come at least once, and say what has come."""
+        expected = set(bodies)
+
+        def has_come() -> bool:
+            self.look()
+            return expected <= set(self.bodies)
+
+        try:
+            wait_until("all messages", has_come)
+        except AssertionError as error:
+            missing = sorted(expected - set(self.bodies))
+            raise AssertionError(f"{error}; missing {missing}, received {self.bodies}") from None
+        return self.received
+
+    def wait_for_assigned(self, *expected: Any, **fields: Any) -> None:
+        """Come back when it has exactly these queues."""
+        wait_until(
+            f"{self.name} with the queues {expected}",
+            lambda: self.ask("assigned", **fields) == list(expected),
+        )
+
+
+class LiteConsumer(Consumer):
+    """A DefaultLitePullConsumer."""
+
+    kind = "lite"
+
+    def look(self) -> list[dict[str, Any]]:
+        polled = self.ask("poll", timeoutMs=POLL_MS)
+        self.received += polled
+        return polled
+
+    def assign(self, topic: str, *queue_ids: int) -> None:
+        self.ask("assign", topic=topic, queueIds=queue_ids)
+
+    def committed(self, topic: str, queue_id: int) -> int | None:
+        return self.ask("committed", **queue(topic, queue_id))
+
+
+class PushConsumer(Consumer):
+    """A DefaultMQPushConsumer."""
+
+    kind = "push"
+
+    def look(self) -> list[dict[str, Any]]:
+        came = self.ask("received", **{"from": len(self.received)})
+        self.received += came
+        return came
+
+
+class Scenario:
+    """Topics, groups and clients of one test, which share a broker with those of all the others."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, clients: JavaClients, address: str, name: str) -> None:
+        self.clients = clients
+        self.address = address
+        self.name = (
+            f"{name}-{next(self._numbers)}"  # a test may run more than once, with other parameters
+        )
+        self.group = f"{self.name}-group"
+        self._started: list[Client] = []
+        self._topics = itertools.count(1)
+
+    def new_name(self) -> str:
+        """Of a topic that nobody has made yet."""
+        return f"{self.name}-{next(self._topics)}"
+
+    def topic(self, queues: int = 1) -> str:
+        """A topic that clients can find."""
+        topic = self.new_name()
+        self.clients.ask("admin create topic", address=self.address, topic=topic, queues=queues)
+        self.wait_for_topic(topic, queues)
+        return topic
+
+    def wait_for_topic(self, topic: str, queues: int) -> None:
+        wait_until(
+            f"a route to {topic} with {queues} queues",
+            lambda: self.clients.ask("admin queues", topic=topic) == {NAME: queues},
+        )
+
+    def producer(self, **options: Any) -> Producer:
+        return self._keep(Producer(self.clients, **{"group": f"{self.name}-senders", **options}))
+
+    def lite(self, *, clients: JavaClients | None = None, **options: Any) -> LiteConsumer:
+        return self._keep(LiteConsumer(clients or self.clients, **{"group": self.group, **options}))
+
+    def push(self, *, clients: JavaClients | None = None, **options: Any) -> PushConsumer:
+        return self._keep(PushConsumer(clients or self.clients, **{"group": self.group, **options}))
+
+    def _keep(self, client: Any) -> Any:
+        self._started.append(client)
+        return client
+
+    def stop(self) -> None:
+        """Stop all that the test has left running."""
+        for client in reversed(self._started):
+            client.stop()
+
+    def ask(self, what: str, **fields: Any) -> Any:
+        return self.clients.ask(f"admin {what}", **fields)
+
+    def max_offset(self, topic: str, queue_id: int = 0) -> int:
+        return self.ask("offsets", **queue(topic, queue_id))["max"]
+
+    def wait_for_max_offset(self, topic: str, expected: int, queue_id: int = 0) -> None:
+        wait_until(
+            f"{expected} messages in {topic}", lambda: self.max_offset(topic, queue_id) == expected
+        )
+
+    def read(self, topic: str, count: int, queues: int = 1) -> list[dict[str, Any]]:
+        """All messages of a topic, as a consumer gets them that is assigned all queues."""
+        consumer = self.lite(group=f"{self.name}-readers")
+        consumer.assign(topic, *range(queues))
+        wait_until(
+            f"{count} messages in {topic}",
+            lambda: consumer.look() and len(consumer.received) >= count,
+        )
+        consumer.stop()
+        assert len(consumer.received) == count
+        return consumer.received
+
+    def consumed(self, group: str, topic: str) -> dict[int, int]:
+        """How far a group has come in each queue, as the broker has it."""
+        stats = self.ask("consume stats", group=group)
+        return {each["queueId"]: each["consumerOffset"] for each in stats if each["topic"] == topic}
+
+
+def queue(topic: str, queue_id: int) -> dict[str, Any]:
+    return {"topic": topic, "brokerName": NAME, "queueId": queue_id}
+
+
+def to_send(body: str, **fields: Any) -> dict[str, Any]:
+    """A message; its body is of characters up to 255, a byte each."""
+    return {"body": body, **fields}
+
+
+def numbered(count: int, start: int = 0, **fields: Any) -> list[dict[str, Any]]:
+    return [to_send(f"message {number}", **fields) for number in range(start, start + count)]
+
+
+def bodies_of(messages: Iterable[Message]) -> list[str]:
+    return [each["body"] for each in messages]
+
+
+def in_order(messages: Iterable[Message]) -> list[Message]:
+    """By queue and offset."""
+    return sorted(messages, key=lambda each: (each["queueId"], each["queueOffset"]))

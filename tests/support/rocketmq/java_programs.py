@@ -1,0 +1,116 @@
+"""Our small Java programs on top of Apache RocketMQ's own classes: built with Maven once,
+for each version.
+
+Where they cannot be had, tests are skipped and say why;
+with ROCKETPOLL_REQUIRE_INTEROP=1 they fail.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+JAVA_SINCE = 17
+BUILD_SECONDS_MAX = 600
+
+# A JVM that lives for seconds has no use for its best compiler.
+START_QUICKLY = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+# What Maven says if artifacts are out of reach, or if it runs on a JRE or an older JDK. All else is
+# a failure.
+CANNOT_BUILD_HERE = re.compile(
+    r"\[ERROR\] .*(?:could not be resolved|Could not (?:resolve|transfer|find)|No plugin found"
+    r"|No compiler is provided|release version \d+ not supported).*"
+)
+
+
+class JavaProgram(NamedTuple):
+    """A program that is built, and what RocketMQ's own main classes need as well."""
+
+    executable: str
+    class_path: str
+
+    def command(self, main_class: str, *options: str) -> list[str]:
+        """How to start one of its main classes; that one's arguments come behind."""
+        return [self.executable, *START_QUICKLY, *options, "-cp", self.class_path, main_class]
+
+
+def java_program(name: str, version: str) -> JavaProgram:
+    """The program in tests/java/<name>, with RocketMQ's classes of a version."""
+    executable = _java_executable()
+    source, build = ROOT / "tests" / "java" / name, ROOT / "build" / name / version
+    with _alone(build):
+        if not _is_built(source, build):
+            _build_with_maven(name, version, source, build)
+    return JavaProgram(executable, f"{build / 'classes'}:{build / 'lib'}/*")
+
+
+@contextmanager
+def _alone(build: Path) -> Iterator[None]:
+    """Tests may run in several processes; one of them builds, the others wait for it."""
+    build.mkdir(parents=True, exist_ok=True)
+    with (build / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _java_executable() -> str:
+    executable = shutil.which("java")
+    if executable is None:
+        unavailable("no java on the path")
+    run = subprocess.run([executable, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', run.stderr)
+    if version is None or int(version[1]) < JAVA_SINCE:
+        unavailable(f"Java {JAVA_SINCE} is needed, found: {run.stderr.partition(chr(10))[0]}")
+    return executable
+
+
+def _is_built(source: Path, build: Path) -> bool:
+    """The mark is set when everything is in place, so that half a build does not count as one."""
+    mark = _built_mark(build)
+    sources = [source / "pom.xml", *(source / "src").rglob("*.*")]
+    return mark.exists() and mark.stat().st_mtime > max(
+        source.stat().st_mtime for source in sources
+    )
+
+
+def _built_mark(build: Path) -> Path:
+    return build / ".built"
+
+
+def _build_with_maven(name: str, version: str, source: Path, build: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        unavailable("no mvn on the path")
+    command = [
+        maven,
+        *("-q", "-B", "-Dstyle.color=never", "-f", str(source / "pom.xml")),
+        *(f"-Drocketmq.version={version}", f"-D{name}.build={build}"),
+        *("package", "dependency:copy-dependencies", f"-DoutputDirectory={build / 'lib'}"),
+    ]
+    run = subprocess.run(
+        command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False
+    )
+    if run.returncode:
+        said = run.stdout + run.stderr
+        reason = CANNOT_BUILD_HERE.search(said)
+        if reason:
+            unavailable(f"Maven cannot build {name} with RocketMQ {version}: {reason[0]}")
+        pytest.fail(f"Maven failed:\n{said}")
+    _built_mark(build).touch()
+
+
+def unavailable(why: str) -> NoReturn:
+    if os.environ.get("ROCKETPOLL_REQUIRE_INTEROP") == "1":
+        pytest.fail(f"ROCKETPOLL_REQUIRE_INTEROP is set, but {why}")
+    pytest.skip(why)

@@ -1,0 +1,114 @@
+"""TLS for tests: certificates, servers that speak it, and a terminator that
+stands before a broker without.
+
+The certificates are files of `tests/certificates`, whose ``make.sh`` says what each is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rmq_spark.client.transport.tls.settings import TlsSettings
+
+CERTIFICATES = Path(__file__).parents[2] / "certificates"
+HOST = "127.0.0.2"
+"""Where terminators listen: on the port of the broker behind, so that its routes lead to them."""
+
+
+def certificate(name):
+    return str(CERTIFICATES / name)
+
+
+TRUSTING = TlsSettings.of_files(ca_file=certificate("ca.pem"))
+"""A client that trusts the servers of these tests."""
+
+
+def server_context(name="server.pem", *, clients_of=None):
+    """A server's side; ``clients_of`` is the authority whose clients alone may come."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate(name), certificate("server.key"))
+    if clients_of is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(certificate(clients_of))
+    return context
+
+
+class Terminator:
+    """Ends TLS, and passes on what it hears to the same port of 127.0.0.1,
+    where a broker listens."""
+
+    def __init__(self, port, context):
+        self.address = f"{HOST}:{port}"
+        self._port = port
+        self._context = context
+        self._loop = asyncio.new_event_loop()
+        self._clients = set()
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="terminator")
+        self.connected = 0
+        """How many handshakes have gone well."""
+        self.cut_after = None
+        """After so many bytes of answers, from now on, the connection that brings them is cut."""
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._is_ready.wait(10)
+        return self
+
+    def __exit__(self, *_):
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    def _run(self):
+        asyncio.set_event_loop(self._loop)
+        listening = asyncio.start_server(self._serve, HOST, self._port, ssl=self._context)
+        server = self._loop.run_until_complete(listening)
+        self._is_ready.set()
+        self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(
+            asyncio.gather(*asyncio.all_tasks(self._loop), return_exceptions=True)
+        )
+        self._loop.run_until_complete(server.wait_closed())
+        self._loop.close()
+
+    async def _serve(self, from_client, to_client):
+        self.connected += 1
+        from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self._port)
+        ways = (
+            self._pass_on(from_client, to_broker, None),
+            self._pass_on(from_broker, to_client, to_client),
+        )
+        with suppress(OSError, asyncio.CancelledError):
+            await asyncio.wait(
+                [asyncio.ensure_future(way) for way in ways], return_when="FIRST_COMPLETED"
+            )
+        for writer in (to_client, to_broker):
+            writer.transport.abort()
+
+    async def _pass_on(self, reader, writer, may_be_cut):
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                if may_be_cut is not None and self.cut_after is not None:
+                    data, is_cut = data[: self.cut_after], len(data) >= self.cut_after
+                    self.cut_after -= len(data)
+                    if is_cut:
+                        self.cut_after = None
+                        writer.write(data)
+                        writer.close()
+                        return
+                writer.write(data)
+                await writer.drain()
+
+
+@contextmanager
+def under_tls(port, **settings):
+    """A terminator before the broker on a port."""
+    with Terminator(port, server_context(**settings)) as terminator:
+        yield terminator

@@ -1,0 +1,90 @@
+"""Drivers that start in half the time: Spark's classes in a file that a JVM maps,
+already loaded and checked.
+
+    python tests/support/spark/class_data_archive.py     make the file, below build/ and named for
+                                      this release of Spark
+
+`conftest` has all drivers use it. A JVM that it does not fit does without, and says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rmq_spark.cli.spark.spark_runtime import java_fault
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_SECONDS = 300
+_FOR_A_SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# What Spark takes unless a program says otherwise; its own 200 partitions behind a shuffle are 200
+# tasks in each batch of a page's ten rows
+_FOR_FEW_ROWS = "-Dspark.sql.shuffle.partitions=2 -Dspark.ui.enabled=false"
+
+# What most tests have Spark do: the classes of that are in the file.
+_USUAL = """
+import sys
+from pyspark.sql import SparkSession
+from rocketpoll import EmbeddedBroker
+
+with EmbeddedBroker() as broker:
+    broker.send("T", "a", "b")
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.getOrCreate()
+    options = {"namesrvAddr": broker.address, "topic": "T", "startingOffsets": "earliest"}
+    stream = spark.readStream.format("rocketpoll").options(**options).load()
+    keep = lambda rows, _: rows.write.mode("append").parquet(sys.argv[1] + "/rows")
+    writing = stream.writeStream.option("checkpointLocation", sys.argv[1] + "/checkpoint")
+    writing.trigger(availableNow=True).foreachBatch(keep).start().awaitTermination()
+    rows = spark.read.parquet(sys.argv[1] + "/rows").selectExpr("cast(body as string) body", "tags")
+    writer = rows.write.format("rocketpoll").options(namesrvAddr=broker.address, topic="T")
+    writer.mode("append").save()
+    assert len(rows.groupBy("body").count().orderBy("body").collect()) == 2
+    spark.stop()
+"""
+
+
+def classes_file() -> Path:
+    """Where it is, if it has been made."""
+    return ROOT / "build" / "spark-classes" / f"{version('pyspark')}.jsa"
+
+
+def quick_start() -> str:
+    """Return the options of a JVM that lives for seconds and sees few rows."""
+    usual = f"{_FOR_A_SHORT_LIFE} {_FOR_FEW_ROWS}"
+    try:
+        path = classes_file()
+    except PackageNotFoundError:  # without Spark, as in `make lowest`
+        return usual
+    return f"{usual} -XX:SharedArchiveFile={path} -Xlog:cds*=off" if path.exists() else usual
+
+
+def make() -> None:
+    """Have a driver do the usual, and keep the classes it has loaded."""
+    path = classes_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(
+            [sys.executable, "-c", _USUAL, directory],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_SUBMIT_OPTS": f"{_FOR_A_SHORT_LIFE} -XX:ArchiveClassesAtExit={path}",
+            },
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+
+
+if __name__ == "__main__":
+    if java_fault() is None:  # else there is nothing to start
+        make()

@@ -1,0 +1,145 @@
+"""A sink that writes exactly once, without Spark: its tasks, the attempts at them, and its driver.
+
+What Spark does to a writer is done here: it is pickled to tasks, a new one commits, and a batch of
+which nobody knows whether it was committed is run again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import contextmanager
+from itertools import count
+
+import pyarrow as pa
+from support.spark.source_queries import schema_of
+
+from rmq_spark.client.api.admin_api import StagingApi
+from rmq_spark.spark import writer as writers
+from rmq_spark.spark.data_source import RocketPollDataSource
+from rmq_spark.spark.write import sender
+
+_numbers = count()
+_PROPERTIES = (
+    "sql.streaming.queryId",
+    "streaming.sql.batchId",
+    "spark.jobGroup.id",
+    "spark.sql.execution.root.id",
+)
+
+
+@contextmanager
+def own_producers(monkeypatch):
+    """Producers that end with a test, rather than with the process as those of Spark's tasks."""
+    made = {}
+    monkeypatch.setattr(sender, "_producers", made)
+    yield
+    for producer in made.values():
+        producer.shutdown()
+
+
+def behind_look(monkeypatch, number, call):
+    """Call something right behind that look of a task at what its sink has committed last."""
+    look, looks = StagingApi.last_batch, []
+
+    def last_batch(self, address, name):
+        found = look(self, address, name)
+        looks.append(found)
+        if len(looks) == number:
+            call()
+        return found
+
+    monkeypatch.setattr(StagingApi, "last_batch", last_batch)
+
+
+class Context:
+    """What Spark tells a task."""
+
+    def __init__(self, partition, properties):
+        self._partition = partition
+        self._properties = properties
+
+    def partitionId(self):  # noqa: N802  # Spark's name
+        return self._partition
+
+    def attemptNumber(self):  # noqa: N802  # the same
+        return 0
+
+    def getLocalProperty(self, name):  # noqa: N802  # the same
+        return self._properties.get(name)
+
+
+class CommittingSink:
+    """One query that writes to a topic, or with ``query=None`` a program that does."""
+
+    schema = "body string, keys string"
+
+    def __init__(self, monkeypatch, broker, topic, query="query", **options):
+        self._monkeypatch = monkeypatch
+        self.query = query
+        self.run = "run-0"  # of a stream, or of the driver whose foreachBatch it is
+        self.job_group = None  # that the program sets in foreachBatch
+        self.call = 0  # of the function of foreachBatch
+        self.fails = False  # whether tasks do, behind their rows
+        self.topic_of = None  # a function of a row's number, where rows name their topics
+        self.is_batch_write = query is None or "writeName" in options
+        given = {
+            "namesrvAddr": broker.address,
+            "topic": topic,
+            "delivery": "exactly_once",
+            **({} if query is None else {"checkpointLocation": f"of-{query}"}),
+            **options,
+        }
+        self.options = {name: value for name, value in given.items() if value is not None}
+
+    def rows(self, *sizes):
+        """Partitions of so many new rows."""
+        return [[f"{self.query} {next(_numbers)}" for _ in range(size)] for size in sizes]
+
+    def attempt(self, batch, partition, rows, writer=None):
+        """One attempt at a partition's rows: what it reports."""
+        given = (self.query, str(batch), self.job_group or self.run, str(self.call))
+        properties = {} if self.query is None else dict(zip(_PROPERTIES, given, strict=True))
+
+        class Contexts:
+            @staticmethod
+            def get():
+                return Context(partition, properties)
+
+        self._monkeypatch.setattr(writers, "TaskContext", Contexts)
+        columns = {"body": rows, "keys": ["k"] * len(rows)}
+        if self.topic_of is not None:
+            columns["topic"] = [self.topic_of(number) for number in range(len(rows))]
+        sent = pickle.loads(pickle.dumps(writer or self.writer())).write(self._batches(columns))  # noqa: S301  # what Spark does
+        return pickle.loads(pickle.dumps(sent))  # noqa: S301  # the same
+
+    def _batches(self, columns):
+        yield pa.record_batch(columns)
+        if self.fails:
+            raise RuntimeError("a step before the sink fails")
+
+    def send(self, batch, partitions):
+        """One attempt at each partition: what they report."""
+        return [self.attempt(batch, number, rows) for number, rows in enumerate(partitions)]
+
+    def commit(self, batch, sent):
+        """The driver, in a new process."""
+        self.writer().commit(sent, batch)
+
+    def write(self, batch, partitions):
+        """A batch to which nothing happens; all its rows."""
+        self.commit(batch, self.send(batch, partitions))
+        return [body for rows in partitions for body in rows]
+
+    def write_batch(self, batch, partitions):
+        """A batch write, within a query's foreachBatch if there is one."""
+        writer = self.writer()
+        writer.commit([self.attempt(batch, at, rows, writer) for at, rows in enumerate(partitions)])
+        return [body for rows in partitions for body in rows]
+
+    def writer(self):
+        """A new writer, as for each step."""
+        self._monkeypatch.setenv("SPARK_LOCAL_DIRS", f"blockmgr-{self.run}")
+        source = RocketPollDataSource(self.options)
+        schema = schema_of(self.schema + (", topic string" if self.topic_of else ""))
+        make = source.writer if self.is_batch_write else source.streamWriter
+        return make(schema, overwrite=False)

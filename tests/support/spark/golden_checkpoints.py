@@ -1,0 +1,37 @@
+"""The checkpoints of released versions, each with its broker:
+`spark/golden/make_golden` makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+GOLDEN = Path(__file__).parents[2] / "spark" / "golden"
+TOPICS = ("golden-a", "golden-b")
+QUERIES = {
+    "subscribe": {"subscribe": ",".join(TOPICS)},
+    "pattern": {"subscribePattern": "golden-.*"},
+}
+BATCHES = 3
+SETTINGS = {
+    "brokerName": "golden",
+    "mappedFileSizeCommitLog": 1 << 14,
+    "mappedFileSizeConsumeQueue": 20 * 50,
+    "maxMessageSize": 1 << 12,
+    "messageIndexEnable": False,
+}
+
+
+def releases():
+    """Every directory that there is: of one release, with one Spark."""
+    return sorted(path.parent for path in GOLDEN.glob("*/*/store"))
+
+
+def offsets(checkpoint):
+    """The source's offset of each batch, as text: the last line of Spark's file."""
+    files = sorted((checkpoint / "offsets").iterdir(), key=lambda path: int(path.name))
+    return [path.read_text().splitlines()[-1] for path in files]
+
+
+def unread():
+    """The bodies that no batch has taken."""
+    return [f"unread {number} of {topic}" for topic in TOPICS for number in range(3)]

@@ -1,0 +1,78 @@
+"""One Spark session for a whole run of tests: two threads of this process, or the cluster that
+spark-submit names; and the settings of Spark drivers.
+
+The driver's log goes to a file, so that a test can assert what is not in it, and a run's
+output stays short.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+PATIENT = {
+    **LOCAL,
+    "spark.python.authenticate.socketTimeout": "90s",  # workers start slowly on a busy machine
+    # A driver that was killed as it wrote its first offset leaves a part of it, behind which Spark
+    # begins no query there until a person has looked
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+}
+
+
+_LOG4J = """rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c: %m%n%ex
+"""
+_LOG_NAME = "spark.log"
+_SETTINGS = {
+    **LOCAL,
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def java_options(directory: Path) -> str:
+    """What a driver's JVM is told, so that its log is in a directory."""
+    settings = directory / "log4j2.properties"
+    settings.write_text(_LOG4J.format(log=directory / _LOG_NAME), encoding="utf-8")
+    return f"-Dlog4j2.configurationFile={settings.as_uri()}"
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit has started this program, and chosen the master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def started_session(directory: Path):
+    """A session; the sources that Spark finds by itself run in the Python that runs the tests."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # most tests do without
+
+    builder = SparkSession.builder.appName("tests").config(map=_SETTINGS)
+    builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+    if not is_submitted():
+        builder = builder.master("local[2]").config(
+            "spark.driver.extraJavaOptions", java_options(directory)
+        )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        return builder.getOrCreate()
+
+
+def log_of(session) -> Path:
+    """The file that the driver's log goes to."""
+    settings = session.sparkContext._jvm.java.lang.System.getProperty("log4j2.configurationFile")
+    return Path(settings.removeprefix("file://")).with_name(_LOG_NAME)

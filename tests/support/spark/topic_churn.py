@@ -1,0 +1,119 @@
+"""Topics that come, grow and go at random under a query, and what was sent to each:
+the ledger of a test.
+
+The query is whatever runs one: without Spark (`spark/faults/test_stress`) or with it
+(`spark/faults/test_stress_with_spark`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Set
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from support.spark.streaming_engine import send
+
+SEED = int(os.environ.get("ROCKETPOLL_SEED", "1"))
+TOPICS_MAX, QUEUES_MAX = 5, 8
+STEPS_MAX = 8
+"""Between two looks of the query."""
+
+
+def rounds(default):
+    """How many. Longer campaigns take their length from here: make restarts ROUNDS=1000"""
+    return int(os.environ.get("ROCKETPOLL_STRESS_ROUNDS", default))
+
+
+class StressedQuery(Protocol):
+    """A query over all topics of a world."""
+
+    def run_a_while(self, dice: random.Random) -> None:
+        """Start it if need be, let it read, stop it now and then."""
+
+    def catch_up(self) -> None:
+        """Read all that there is, and end."""
+
+    def committed(self) -> Set[str]:
+        """The bodies of all batches that it will not run again."""
+
+    def between_batches(self) -> AbstractContextManager[object]:
+        """Within, no batch is planned that is not committed, unless the query is stopped."""
+
+
+class World:
+    """A broker's topics of one prefix. What is done to them is a method without arguments."""
+
+    def __init__(self, broker, dice, query_of):
+        """``query_of`` makes the query of a pattern."""
+        self.dice = dice
+        self.gone = []
+        self._broker = broker
+        self._prefix = f"stress{dice.randrange(1 << 30)}"
+        self._queues = {}
+        self._sent = {}
+        self._made = 0
+        self.query = query_of(f"{self._prefix}-.*")
+        self.add_topic()
+
+    def stress(self, steps, rounds):
+        """So many rounds of a few steps each and a look of the query;
+        it has read everything at the end."""
+        for _ in range(rounds):
+            for _ in range(self.dice.randint(1, STEPS_MAX)):
+                self.dice.choice(steps)(self)
+            self.query.run_a_while(self.dice)
+        self.query.catch_up()
+
+    @property
+    def bodies(self):
+        """All that were ever sent."""
+        return [body for bodies in self._sent.values() for body in bodies]
+
+    # ---- steps
+
+    def add_topic(self):
+        if len(self._queues) < TOPICS_MAX:
+            self._made += 1
+            self._make(f"{self._prefix}-{self._made}")
+
+    def add_data(self):
+        topic = self.dice.choice(list(self._queues))
+        self._sent[topic] += send(self._broker, topic, self.dice.randint(1, 20))
+
+    def add_queues(self):
+        topic = self.dice.choice(list(self._queues))
+        self._queues[topic] = min(self._queues[topic] + self.dice.randint(1, 3), QUEUES_MAX)
+        self._broker.create_topic(topic, self._queues[topic])
+
+    def delete_topic(self):
+        """What no committed batch has may be gone."""
+        if len(self._queues) > 1:
+            self._delete(self.dice.choice(list(self._queues)))
+
+    def make_topic_again(self):
+        topic = self.dice.choice(list(self._queues))
+        with self.query.between_batches():
+            self._delete(topic)
+            self._make(topic)
+            self._sent[topic] += send(self._broker, topic, self.dice.randint(0, 60))
+
+    def restart_broker(self):
+        if not self.dice.randrange(5):
+            self._broker.restart()
+
+    def _make(self, topic):
+        self._queues[topic] = self.dice.randint(1, 4)
+        self._sent.setdefault(topic, [])
+        self._broker.create_topic(topic, self._queues[topic])
+
+    def _delete(self, topic):
+        committed = self.query.committed()
+        self.gone += [body for body in self._sent[topic] if body not in committed]
+        self._broker.delete_topic(topic)
+        del self._queues[topic]
+
+
+CALM = (World.add_topic, World.add_data, World.add_data, World.add_queues, World.restart_broker)
+WILD = (*CALM, World.delete_topic, World.make_topic_again)

@@ -1,0 +1,207 @@
+"""Small stores for tests: files of a few kilobytes, a clock that is moved,
+and messages of few words."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import itertools
+from pathlib import Path
+
+from support.disks.faulty_disk import ManualClock
+
+from rmq_spark.wire.hosts import parse_host
+from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
+from rmq_spark.wire.record_checksum import with_empty_checksum
+from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
+from rocketpoll.broker.store.append.record_encoding import (
+    RecordRun,
+    RecordTemplate,
+    UniformParts,
+    draft_of,
+)
+from rocketpoll.broker.store.bulk import lazy_numpy as np
+from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
+from rocketpoll.broker.store.errors import UnreadableFile
+from rocketpoll.broker.store.files.disk import Disk, LocalDisk
+from rocketpoll.broker.store.index.index_keys import hash_records
+from rocketpoll.broker.store.message_store import MessageStore
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
+from rocketpoll.broker.store.records.integrity import record_sizes
+from rocketpoll.broker.store.results import PhysicalOffset, PutMessageResult
+
+STORE_HOST = parse_host("127.0.0.1:10911")
+LOG_FILE_BYTES = 4096
+_opened = itertools.count(1)
+QUEUE_FILE_ENTRIES = 8
+
+
+def small_config(root: Path, **settings) -> StoreConfig:
+    """Files so small that each test sees many of them."""
+    small = {
+        "mapped_file_size_commit_log": LOG_FILE_BYTES,
+        "mapped_file_size_consume_queue": QUEUE_FILE_ENTRIES * ENTRY_BYTES,
+        "max_hash_slot_num": 64,
+        "max_index_num": 256,
+        "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
+    }
+    return StoreConfig(store_path_root_dir=root, **{**small, **settings})
+
+
+def message(body, topic="T", queue_id=0, tags=None, keys=None, **properties) -> StoredMessage:
+    """A message from a producer on this machine."""
+    named = {"KEYS": keys, "TAGS": tags, **properties}
+    return StoredMessage(
+        topic=topic,
+        body=body if isinstance(body, bytes) else str(body).encode(),
+        properties_text=encode_properties({name: value for name, value in named.items() if value}),
+        queue_id=queue_id,
+        born_timestamp=1_600_000_000_000,
+        born_host=STORE_HOST,
+        store_host=STORE_HOST,
+    )
+
+
+def encoded(each: StoredMessage) -> bytes:
+    """A message as the store encodes it, with room for its checksum."""
+    text = with_empty_checksum(each.properties_text)
+    return encode_record(dataclasses.replace(each, properties_text=text))
+
+
+class Listener:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.arrivals = []
+
+    def arriving(self, topic, queue_id, max_offset, tags_codes):
+        self.arrivals.append((topic, queue_id, max_offset, list(tags_codes)))
+
+
+def open_store(
+    root: Path, disk: Disk | None = None, clock=None, listener=None, **settings
+) -> MessageStore:
+    """A small store in a directory."""
+    # A store refers to itself; hundreds that were crashed would keep their files
+    # open until a collection.
+    if next(_opened) % 50 == 0:
+        gc.collect()
+    config = small_config(root, **settings)
+    return MessageStore(config, disk or LocalDisk(), clock or ManualClock(), listener)
+
+
+def put_later(store: MessageStore, *messages: StoredMessage) -> list:
+    """Put messages that are written by the next `write_buffered`; what keeps each from that."""
+    drafts = [draft_of(each) for each in messages]
+    return [
+        store.put_buffered(
+            RecordTemplate(draft), draft.body, draft.properties, draft.born_timestamp
+        )
+        for draft in drafts
+    ]
+
+
+def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult:
+    """Put messages that differ in flag, body and properties, all or none, as one client's batch."""
+    drafts = [draft_of(each) for each in messages]
+    parts = UniformParts(
+        [draft.flag for draft in drafts],
+        [draft.body for draft in drafts],
+        [draft.properties for draft in drafts],
+    )
+    template = RecordTemplate(drafts[0])
+    return store.put_batch(RecordRun.uniform(template, parts, drafts[0].born_timestamp))
+
+
+def crash(store: MessageStore) -> None:
+    """Close everything without a flush, as a kill does."""
+    flushed_offset = store.flusher._flushed_offset
+    store.flusher._flush = lambda: flushed_offset
+    store.flusher.stop()
+    store._log.close()
+    store._queues.close()
+    store._lock.release()
+
+
+def messages_of(result) -> list[StoredMessage]:
+    """The messages that a get has found."""
+    return list(decode_records(b"".join(result.buffers)))
+
+
+def read_all(
+    store: MessageStore, topic: str, queue_id: int, start: int | None = None
+) -> list[StoredMessage]:
+    """Every message of a queue, as a consumer would read it."""
+    low, high = store.queue_offsets(topic, queue_id, allow_incomplete=True)
+    offset = low if start is None else start
+    found = []
+    while offset < high:
+        result = store.get_message(topic, queue_id, offset)
+        assert result.next_begin_offset > offset
+        found += messages_of(result)
+        offset = result.next_begin_offset
+    return found
+
+
+def served_and_refused(
+    store: MessageStore, topic: str, queue_id: int, **limits
+) -> tuple[list[int], list[int]]:
+    """The offsets of a queue that are handed out, and those at which a get is
+    refused for this queue."""
+    at, high = store.queue_offsets(topic, queue_id)
+    served, refused = [], []
+    while at < high:
+        try:
+            found = store.get_message(topic, queue_id, at, **limits)
+        except UnreadableFile as error:
+            assert f"/consumequeue/{topic}/{queue_id}," in str(error)
+            refused.append(at)
+            at += 1
+            continue
+        assert found.next_begin_offset > at
+        served += [each.queue_offset for each in messages_of(found)]
+        at = found.next_begin_offset
+    return served, refused
+
+
+def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[str]:
+    """The bodies of a queue, as text."""
+    return [each.body.decode() for each in read_all(store, topic, queue_id)]
+
+
+def without_place(found: StoredMessage) -> StoredMessage:
+    """A message as it was put, without what the store gave it."""
+    return dataclasses.replace(
+        found, queue_offset=0, physical_offset=0, store_timestamp=0, body_crc=None
+    )
+
+
+def wants(*tags, by_text=False):
+    """The filter of a subscription to these tags."""
+    return message_filter(build_subscription_data("T", " || ".join(tags)), by_text=by_text)
+
+
+def holds_all(store):
+    """Return whether the index has all keys of the log, in order and each once."""
+    log = store._log
+    start, keys = log.min_offset, []
+    while start < log.written_offset:
+        data = log.files.read(start, min(log.files.space_left(start), log.written_offset - start))
+        sizes = record_sizes(data)
+        keys.append(hash_records(data, sizes, start))
+        start = PhysicalOffset(start + log.files.space_left(start))
+    between = range(log.min_offset, log.written_offset)
+    return store._components.index.matches(*map(np.concatenate, zip(*keys, strict=True)), between)
+
+
+def reads_of(store, monkeypatch):
+    """The places at which reput reads in the log."""
+    read, look = [], store._reput._next_records
+
+    def next_records(start, *limits):
+        read.append(start)
+        return look(start, *limits)
+
+    monkeypatch.setattr(store._reput, "_next_records", next_records)
+    return read

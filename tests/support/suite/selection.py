@@ -1,0 +1,83 @@
+"""How much of the tests runs by default, and how much where there is time for it: ``make wide``.
+
+    count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign says itself how many
+    some(rows, "ROCKETPOLL_CUTS", 60)           so many rows, here and there; all in ``make wide``
+    ends(rows)                                  all rows of a table, or first, last and one between
+    spread(4, rows)                             so many rows, here and there; the others are `deep`
+    pytest.mark.deep                            one that ``make deep`` and CI run, not ``make
+                                                check``
+    pytest.mark.wide                            a test that only ``make wide`` runs
+    pytest.mark.peers                           one with a real RocketMQ: ``make peers`` runs it
+
+What is narrow by default is narrow in the same way each time: a failure can be had again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+WIDE = os.environ.get("ROCKETPOLL_WIDE") == "1"
+PEERS = os.environ.get("ROCKETPOLL_PEERS") == "1"
+DEEP = WIDE or PEERS or os.environ.get("ROCKETPOLL_DEEP") == "1"
+_TESTS = Path(__file__).parents[2]
+_SAYS_DEEP = re.compile(r"\bdeep\b|\bspread\(")
+
+
+def is_left_out(item):
+    """Return whether a test is one that another command runs, and not this one."""
+    ran = {"wide": WIDE, "peers": PEERS, "deep": DEEP}
+    return any(item.get_closest_marker(name) for name, runs in ran.items() if not runs)
+
+
+@cache
+def may_be_deep(path):
+    """Return whether a file of tests may have one that is marked `deep`, by the words in it, or in
+    what sets up its directory.
+
+    ``make deep`` looks at no others: to import all tests takes longer than any of them.
+    """
+    setting_up = (parent / "conftest.py" for parent in path.parents if _TESTS in parent.parents)
+    files = [path, *filter(Path.exists, setting_up)]
+    return any(_SAYS_DEEP.search(file.read_text(encoding="utf-8")) for file in files)
+
+
+def count(name, narrow, *, wide):
+    """Return how many rounds, seeds or kills a test tries,
+    unless a variable of the environment says it."""
+    return int(os.environ.get(name, wide if WIDE else narrow))
+
+
+def some(rows, name, narrow):
+    """Return so many rows, the same ones each time, or all of them: see `count`."""
+    rows = list(rows)
+    number = min(count(name, narrow, wide=len(rows)), len(rows))
+    return sorted(random.Random(name).sample(rows, number))
+
+
+def spread(number, rows):
+    """Return all rows for `parametrize`: so many of them, from the first to the last, are for every
+    run, and the others are marked `deep`."""
+    rows = list(rows)
+    quick = {at * (len(rows) - 1) // (number - 1) for at in range(number)}
+    return [
+        row if at in quick else pytest.param(*_parameters(row), marks=pytest.mark.deep)
+        for at, row in enumerate(rows)
+    ]
+
+
+def _parameters(row):
+    return row if isinstance(row, tuple) else (row,)
+
+
+def ends(rows):
+    """Return all rows, or by default the first, one in the middle and the last."""
+    rows = list(rows)
+    if WIDE or len(rows) <= 3:
+        return rows
+    return [rows[0], rows[len(rows) // 2], rows[-1]]

@@ -1,0 +1,39 @@
+"""Where tests keep their files: in memory, where there is much of it.
+
+The stories of the store make and remove directories by ten thousand, and a disk takes as long for
+that as all the rest. Their power losses, failures and lacks are a model's, and what a kill leaves
+is the same in memory. Whatever ``make deep`` runs is on a real disk, and so are all tests where
+TMPDIR names one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from support.suite.selection import DEEP
+
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108  # a file system, not a name that anybody may guess
+# Six files at a time held 90 MB at the most
+_ROOM = 1 << 30
+_MEMORY = 4 << 30
+
+
+def choose_scratch() -> None:
+    """Have tests, and the programs that they start, keep their files in memory if it has room."""
+    if not DEEP and "TMPDIR" not in os.environ and _has_room():
+        os.environ["TMPDIR"] = str(_IN_MEMORY)
+        tempfile.tempdir = None
+
+
+def _has_room() -> bool:
+    if not _IN_MEMORY.is_mount() or not os.access(_IN_MEMORY, os.W_OK):
+        return False
+    held = os.statvfs(_IN_MEMORY)
+    available = re.search(
+        r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE
+    )
+    free = held.f_bavail * held.f_frsize
+    return free >= _ROOM and available is not None and int(available[1]) << 10 >= _MEMORY
