@@ -29,7 +29,7 @@ def test_the_settings_that_it_would_run_with_are_printed_as_a_file_that_it_reads
     assert load_config(tmp_path / "printed.conf") == load_config(path, ["listenPort=2"])
 
 
-def test_wrong_settings_are_said_in_one_line_and_nothing_is_started(tmp_path):
+def test_wrong_settings_stop_the_start_with_one_line(tmp_path):
     directory = tmp_path / "store"
     code, out, err = run_broker("listenprt=1", f"storePathRootDir={directory}", "flushDiskType=x")
     assert (code, out) == (2, "")
@@ -52,7 +52,7 @@ def settings_in(directory, **changed):
 
 
 @pytest.mark.parametrize("count", [8, 11, 16, 31])
-def test_too_few_descriptors_are_said_in_one_line_with_their_limit(tmp_path, count):
+def test_too_few_descriptors_stop_the_start_with_one_line(tmp_path, count):
     code, out, err = run_broker(*settings_in(tmp_path), by=["prlimit", f"--nofile={count}:{count}"])
     assert (code, out) == (1, "")
     assert err == (
@@ -61,7 +61,7 @@ def test_too_few_descriptors_are_said_in_one_line_with_their_limit(tmp_path, cou
     )
 
 
-def test_a_port_that_is_in_use_is_said_in_one_line_and_the_directory_is_let_go_of(tmp_path, capsys):
+def test_port_in_use_stops_the_start_and_releases_the_directory(tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert main(settings_in(tmp_path, listenPort=other.getsockname()[1])) == 1
     err = capsys.readouterr().err
@@ -71,7 +71,7 @@ def test_a_port_that_is_in_use_is_said_in_one_line_and_the_directory_is_let_go_o
         assert broker.stop() == 0
 
 
-def test_a_directory_that_another_broker_has_is_said_in_one_line(tmp_path, capsys):
+def test_directory_in_use_stops_the_start_with_one_line(tmp_path, capsys):
     with BrokerProcess(tmp_path) as broker:
         assert main(settings_in(tmp_path / "store")) == 1
         err = capsys.readouterr().err
@@ -81,7 +81,7 @@ def test_a_directory_that_another_broker_has_is_said_in_one_line(tmp_path, capsy
         assert broker.stop() == 0
 
 
-def test_what_the_start_has_made_is_looked_through_by_no_later_collection(tmp_path):
+def test_objects_made_at_start_are_frozen_for_the_garbage_collector(tmp_path):
     then = "main(sys.argv[1:]); print(gc.get_freeze_count(), len(gc.get_objects()))"
     program = f"import gc, sys; from rocketpoll.broker.__main__ import main; {then}"
     ended = subprocess.run(
@@ -96,7 +96,7 @@ def test_what_the_start_has_made_is_looked_through_by_no_later_collection(tmp_pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order_whoever_waits(tmp_path, number):
+def test_signal_stops_the_broker_with_held_pulls(tmp_path, number):
     with BrokerProcess(tmp_path, brokerName="mine") as broker:
         assert broker.ready_line == f"rocketpoll mine listens on 127.0.0.1:{broker.port}\n"
 

@@ -15,7 +15,7 @@ def test_every_name_that_it_promises_is_there():
     assert aio.Consumer is rmq_spark.client.aio.consumer.Consumer
 
 
-def test_who_does_not_use_it_does_not_import_asyncio(tmp_path):
+def test_import_of_rocketpoll_does_not_import_asyncio(tmp_path):
     done = python_program(
         "import sys, rocketpoll; rocketpoll.Producer, rocketpoll.LitePullConsumer\n"
         "print({'asyncio', 'rocketpoll.aio', 'rmq_spark.client.aio'} & set(sys.modules))",

@@ -223,7 +223,7 @@ def test_a_table_with_bodies_names_the_message_that_cannot_be_read(bad):
 
 
 @pytest.mark.parametrize("how", ["null", "skip"])
-def test_a_table_has_all_other_rows_where_it_is_told_what_becomes_of_bad_ones(bad, how, caplog):
+def test_bad_records_in_a_table_are_null_or_skipped_and_logged(bad, how, caplog):
     columns = ["queueOffset", "body"]
     rows = bad.broker.read_table(bad.topic, columns=columns, on_bad_record=how).to_pylist()
     assert {row["queueOffset"]: row["body"] for row in rows if row["body"] is not None} == bad.sound
@@ -233,7 +233,7 @@ def test_a_table_has_all_other_rows_where_it_is_told_what_becomes_of_bad_ones(ba
     assert {int(at) for at in re.findall(r"at offset (\d+) of", caplog.text)} == set(bad.bad)
 
 
-def test_a_table_is_told_wrongly_what_becomes_of_bad_records(bad):
+def test_read_table_refuses_unknown_on_bad_record_value(bad):
     with pytest.raises(MessageRejected, match="on_bad_record: needed one of fail, null, skip"):
         bad.broker.read_table(bad.topic, on_bad_record="ignore")
 
@@ -387,7 +387,7 @@ def test_a_manifest_that_cannot_be_read_is_named_by_its_place(bad):
 # ---- groups and the console
 
 
-def test_group_describe_tells_of_a_group_that_is_at_a_message_that_cannot_be_read(bad, run):
+def test_group_describe_works_at_an_unreadable_message(bad, run):
     for at in bad.bad:
         with ClientInstance(bad.broker.address) as instance:
             address = bad.broker.address

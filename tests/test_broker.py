@@ -31,7 +31,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize(("settings", "request_of", "code", "remark"), CHECKS.values(), ids=CHECKS)
-def test_the_first_check_that_a_pull_fails_is_what_it_is_told(
+def test_pull_is_answered_with_the_first_check_that_fails(
     tmp_path, settings, request_of, code, remark
 ):
     async def story(broker):
@@ -66,7 +66,7 @@ def test_the_subscription_comes_from_heartbeats_unless_the_pull_has_its_own(tmp_
     tell(story, tmp_path)
 
 
-def test_a_group_that_may_not_broadcast_does_not(tmp_path):
+def test_broadcast_pull_of_a_group_without_permission_is_refused(tmp_path):
     async def story(broker):
         broker.controller.tables.groups.put(
             SubscriptionGroupConfig(group_name="G", consume_broadcast_enable=False)
@@ -84,7 +84,7 @@ def test_a_group_that_may_not_broadcast_does_not(tmp_path):
 # ---- what is found, by where the pull begins
 
 
-def test_a_topic_without_messages_is_waited_for_at_its_start_and_moved_to_it_from_elsewhere(
+def test_pull_of_an_empty_topic_is_held_at_zero_and_moved_from_elsewhere(
     tmp_path,
 ):
     async def story(broker):
@@ -111,7 +111,7 @@ ROWS = {
 }
 
 
-def test_every_offset_has_its_code_and_says_where_to_go_on(tmp_path):
+def test_every_pull_offset_has_its_code_and_next_offset(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put(*range(10))
@@ -138,7 +138,7 @@ def test_messages_that_do_not_match_are_passed_over_without_waiting(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_sparse_filter_looks_at_so_many_messages_at_once_and_says_how_far_it_came(tmp_path):
+def test_sparse_filter_pull_scans_a_bounded_number_and_advances(tmp_path):
     async def story(broker):
         client = await broker.connect()
         for number in range(0, 1_000, 100):
@@ -207,7 +207,7 @@ def test_tags_and_sql_choose_messages(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_broker_that_does_not_filter_by_properties_says_so(tmp_path):
+def test_property_filter_disabled_refuses_sql92(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", properties={"price": "1"})
@@ -237,7 +237,7 @@ def test_a_pull_commits_the_offset_that_it_brings_and_never_an_older_one(tmp_pat
     tell(story, tmp_path)
 
 
-def test_a_pull_that_waits_commits_when_it_comes_and_not_when_it_is_woken(tmp_path):
+def test_held_pull_commits_its_offset_at_arrival_only(tmp_path):
     async def story(broker):
         client, other = await broker.connect(), await broker.connect()
         await other.put(*range(5))
@@ -282,7 +282,7 @@ def test_lite_pulls_are_pulls(tmp_path):
     tell(story, tmp_path)
 
 
-def test_large_pulls_are_for_those_who_have_agreed_on_them(tmp_path):
+def test_large_pulls_need_the_agreed_extension(tmp_path):
     async def story(broker):
         client = await broker.connect()
         client.send(b"".join(send_request("x" * 900, flag=2).encode() for _ in range(700)))
@@ -320,7 +320,7 @@ def test_a_large_pull_waits_like_others_and_its_answer_has_sizes_too(tmp_path):
     tell(story, tmp_path)
 
 
-def test_only_what_both_sides_know_is_agreed_on(tmp_path):
+def test_only_common_extensions_are_agreed(tmp_path):
     async def story(broker):
         client = await broker.connect()
         fields = {"names": "pull-chunk,telepathy"}
@@ -352,7 +352,7 @@ def test_everybody_is_answered_in_the_codec_that_he_speaks(tmp_path, serialize_t
 
 
 @pytest.mark.parametrize("version", [0, -1, 1, 32_767, 2_147_483_647])
-def test_a_version_that_nobody_has_heard_of_is_no_reason_to_refuse(tmp_path, version):
+def test_unknown_client_version_is_accepted(tmp_path, version):
     async def story(broker):
         client = await broker.connect()
         assert (await client.call(send_request("a", version=version))).code == 0
@@ -362,7 +362,7 @@ def test_a_version_that_nobody_has_heard_of_is_no_reason_to_refuse(tmp_path, ver
 
 
 @pytest.mark.parametrize("code", [-5, 0, 9_999, 200_050, 2_147_483_647])
-def test_a_code_that_is_not_known_is_said_to_be(tmp_path, code):
+def test_unknown_request_code_is_answered_not_supported(tmp_path, code):
     async def story(broker):
         client = await broker.connect()
         answer = await client.ask(code, opaque=77)

@@ -106,7 +106,7 @@ NOT_WAITING = {
 
 
 @pytest.mark.parametrize("request_of", NOT_WAITING.values(), ids=NOT_WAITING)
-def test_who_does_not_wait_for_the_disk_is_answered_before_it_and_seen_behind_it(
+def test_send_without_wait_store_is_answered_before_and_visible_after_the_flush(
     tmp_path, request_of
 ):
     disk = SlowDisk()
@@ -130,7 +130,7 @@ def test_who_does_not_wait_for_the_disk_is_answered_before_it_and_seen_behind_it
     tell(story, tmp_path, disk, **SYNC)
 
 
-def test_what_is_late_is_seen_when_the_disk_goes_on_without_anybody_else_sending(tmp_path):
+def test_timed_out_send_becomes_visible_without_further_sends(tmp_path):
     """A send that came while a flush was under way, and was answered that it is late."""
     disk = SlowDisk()
 
@@ -172,7 +172,7 @@ async def _delays_over(broker):
 @pytest.mark.parametrize(
     "properties", [{}, HASTY, {"DELAY": "1"}, {**HASTY, "DELAY": "1"}], ids=str
 )
-def test_what_is_sent_one_way_is_seen_without_anybody_else_sending(tmp_path, properties):
+def test_oneway_send_becomes_visible_without_further_sends(tmp_path, properties):
     async def story(broker):
         broker.make_topic("T")
         producer, consumer = await broker.connect(), await broker.connect()
@@ -187,9 +187,7 @@ def test_what_is_sent_one_way_is_seen_without_anybody_else_sending(tmp_path, pro
 
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_of_each_send_the_broker_knows_how_long_it_has_waited_for_the_disk(
-    tmp_path, flush_disk_type
-):
+def test_flush_wait_time_is_recorded_for_each_kind_of_send(tmp_path, flush_disk_type):
     async def story(broker):
         client = await broker.connect()
         await client.agree()

@@ -74,9 +74,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("data", STRANGE.values(), ids=STRANGE)
-def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nobody(
-    tmp_path, data, caplog
-):
+def test_garbage_bytes_close_the_connection_with_one_log_line(tmp_path, data, caplog):
     async def story(broker):
         good, waiting = await broker.connect(), await broker.connect()
         await good.put("a")
@@ -114,7 +112,7 @@ def test_a_body_of_deep_json_is_refused_before_it_is_parsed(tmp_path, code):
     tell(story, tmp_path)
 
 
-def test_who_says_nothing_or_half_of_something_is_closed_in_time_and_nobody_else(tmp_path, caplog):
+def test_silent_and_partial_requests_time_out_alone(tmp_path, caplog):
     async def story(broker):
         silent, half, slow = [await broker.connect() for _ in range(3)]
         good = await broker.connect()
@@ -136,7 +134,7 @@ def test_who_says_nothing_or_half_of_something_is_closed_in_time_and_nobody_else
     assert len(lines_of(caplog)) == 3
 
 
-def test_a_client_that_never_reads_is_closed_and_nobody_else_waits_for_it(tmp_path, caplog):
+def test_client_that_never_reads_is_closed_and_others_are_served(tmp_path, caplog):
     async def story(broker):
         good = await broker.connect()
         await good.put(*["x" * 200_000] * 5)
@@ -218,9 +216,7 @@ def strange_request(code, dice):
     )
 
 
-def test_whatever_a_request_says_its_answer_is_one_of_rocketmqs_and_never_an_inner_error(
-    tmp_path, caplog
-):
+def test_random_requests_are_answered_with_rocketmq_codes_only(tmp_path, caplog):
     async def story(broker):
         dice = random.Random(REQUESTS)
         client = await broker.connect()

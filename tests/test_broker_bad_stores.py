@@ -228,9 +228,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "break_it"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_served_is_named_in_one_line_and_all_is_there_when_it_is_put_right(
-    store, good, name, break_it
-):
+def test_broken_store_is_refused_in_one_line_and_served_after_repair(store, good, name, break_it):
     break_it(store / name)
     said = refusal(store)
     # Of a file that is missing the directory is named, and the file behind it.
@@ -270,16 +268,14 @@ MADE_GOOD = {
 
 @AFTER_BOTH_ENDS
 @pytest.mark.parametrize(("name", "break_it"), MADE_GOOD.values(), ids=MADE_GOOD)
-def test_what_can_be_made_again_is_and_nothing_is_missing(store, name, break_it):
+def test_derived_file_that_is_broken_is_rebuilt_without_loss(store, name, break_it):
     break_it(store / name)
     assert served(store.parent) == (SENT, [])
 
 
 @AFTER_BOTH_ENDS
 @pytest.mark.parametrize("numbers", ["0, 30, 5", "0, 0, 20", "0, 5, 30", f"0, 0, {1 << 60}"])
-def test_a_manifest_that_somebody_has_written_hides_nothing_and_what_is_made_again_is_said(
-    store, numbers
-):
+def test_forged_manifest_hides_no_messages_and_its_rebuild_is_logged(store, numbers):
     (store / MANIFEST).write_text(f'{{"safeOffset": 160000, "spans": {{"T": [{numbers}]}}}}')
     found, said = served(store.parent)
     assert found == SENT
@@ -287,7 +283,7 @@ def test_a_manifest_that_somebody_has_written_hides_nothing_and_what_is_made_aga
 
 
 @pytest.mark.parametrize("content", [NO_JSON, OTHER_KIND, b'{"topicConfig', b""])
-def test_a_table_that_cannot_be_read_is_put_aside_for_its_backup_which_is_said(store, content):
+def test_damaged_topic_table_is_quarantined_and_its_backup_logged(store, content):
     shutil.copy(store / TOPICS, store / f"{TOPICS}.bak")
     (store / TOPICS).write_bytes(content)
     found, (said,) = served(store.parent)
@@ -296,7 +292,7 @@ def test_a_table_that_cannot_be_read_is_put_aside_for_its_backup_which_is_said(s
     assert (store / f"{TOPICS}.corrupt").read_bytes() == content
 
 
-def test_what_a_newer_release_has_written_is_served_and_what_goes_with_the_next_save_is_said(
+def test_unknown_fields_of_a_newer_release_are_logged_before_they_are_dropped(
     store,
 ):
     for name in ("consumerOffset", "delayOffset"):
@@ -363,7 +359,7 @@ def link(source, target):
 
 @pytest.mark.parametrize("name", ["commitlog", "config"])
 @pytest.mark.parametrize("lead", [link, pytest.param(bind, marks=needs_mounts)])
-def test_what_one_broker_writes_to_is_no_others_whatever_way_leads_there(tmp_path, lead, name):
+def test_second_broker_on_the_same_directory_by_link_or_mount_is_refused(tmp_path, lead, name):
     with BrokerProcess(tmp_path) as broker:
         asyncio.run(put_some(broker, "acknowledged"))
         store, other = tmp_path / "store", tmp_path / "other"
@@ -378,7 +374,7 @@ def test_what_one_broker_writes_to_is_no_others_whatever_way_leads_there(tmp_pat
     shutil.rmtree(other)
 
 
-def test_a_store_may_lie_behind_a_link(good, store, tmp_path):
+def test_store_under_a_symbolic_link_is_served(good, store, tmp_path):
     store.rename(tmp_path / "real")
     store.symlink_to("real")
     assert served(tmp_path) == (SENT, [])
@@ -387,7 +383,7 @@ def test_a_store_may_lie_behind_a_link(good, store, tmp_path):
 @pytest.mark.parametrize(
     "break_it", [holding(b"x"), link_to_nowhere], ids=["a file", "a link to nowhere"]
 )
-def test_a_root_that_is_no_directory_is_named(tmp_path, break_it):
+def test_store_root_that_is_no_directory_is_named(tmp_path, break_it):
     break_it(tmp_path / "store")
     assert f"Not a directory: '{tmp_path / 'store'}'" in refusal(tmp_path / "store")
 
@@ -413,7 +409,7 @@ def test_a_root_that_is_no_directory_is_named(tmp_path, break_it):
         4,
     ),
 )
-def test_what_the_user_may_not_open_is_named_and_all_is_there_when_it_may(store, name):
+def test_store_without_permission_is_refused_and_served_afterwards(store, name):
     mode = (store / name).stat().st_mode
     (store / name).chmod(0)
     said = refusal(store, by=BOUND_BY_PERMISSIONS)
@@ -473,7 +469,7 @@ def test_a_store_that_would_have_to_be_changed_first_waits_on_a_disk_that_is_rea
 
 
 @needs_mounts
-def test_a_disk_that_is_really_read_only_is_served_from_and_takes_nothing(good_stores, tmp_path):
+def test_read_only_mount_is_served_from_and_takes_no_messages(good_stores, tmp_path):
     store = shutil.copytree(good_stores["stop"] / "store", tmp_path / "store")
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
     with BrokerProcess(tmp_path, by=read_only(store), **SIZES) as broker:
@@ -491,9 +487,7 @@ def test_a_disk_that_is_really_read_only_is_served_from_and_takes_nothing(good_s
 
 @needs_mounts
 @AFTER_BOTH_ENDS
-def test_a_disk_that_is_really_full_is_served_from_and_takes_messages_when_there_is_room(
-    store, good
-):
+def test_full_tmpfs_is_served_from_and_takes_messages_again_with_room(store, good):
     """And while it fills up: what is acknowledged is there."""
     filler = store / "filler"
     by = mounted(

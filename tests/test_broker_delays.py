@@ -63,7 +63,7 @@ def test_a_message_that_was_taken_is_delivered_whatever_length_is_allowed_since(
     tell(second, tmp_path, maxMessageSize=2_000)
 
 
-def test_a_delayed_message_of_a_topic_that_was_made_again_is_none_of_the_new_one(tmp_path):
+def test_delayed_message_of_a_deleted_topic_is_not_delivered_to_the_recreated_one(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -120,7 +120,7 @@ def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(
 # ---- what comes together
 
 
-def test_delays_of_several_levels_in_one_write_keep_nobody_from_being_told(tmp_path, caplog):
+def test_delays_of_several_levels_in_one_write_are_logged_without_errors(tmp_path, caplog):
     async def story(broker):
         broker.make_topic("T")
         consumer, producer = await broker.connect(), await broker.connect()
@@ -168,7 +168,7 @@ def test_pulls_whose_deadlines_are_nearly_now_are_each_answered_once(tmp_path, c
 
 @pytest.mark.parametrize("before_ms", JUMPS_MS.values(), ids=JUMPS_MS)
 @pytest.mark.parametrize("after_ms", JUMPS_MS.values(), ids=JUMPS_MS)
-def test_a_delay_is_what_it_is_whenever_the_clock_is_set(tmp_path, before_ms, after_ms):
+def test_delay_is_independent_of_clock_changes(tmp_path, before_ms, after_ms):
     clock = ManualClock()
 
     async def story(broker):
@@ -193,7 +193,7 @@ def back_request(physical_offset):
 
 
 @pytest.mark.parametrize("jump_ms", JUMPS_MS.values(), ids=JUMPS_MS)
-def test_tries_are_not_used_up_by_a_clock_that_is_set(tmp_path, jump_ms):
+def test_retry_backoff_is_independent_of_clock_changes(tmp_path, jump_ms):
     """A message that is given back comes again after 10, 30 and 60 s, and not at once each time."""
     clock = ManualClock()
 
@@ -219,7 +219,7 @@ def test_tries_are_not_used_up_by_a_clock_that_is_set(tmp_path, jump_ms):
     tell(story, tmp_path, now_ms=clock)
 
 
-def test_after_a_restart_nobody_waits_for_more_than_one_more_delay(tmp_path):
+def test_restart_after_a_clock_jump_delays_messages_by_one_level_at_most(tmp_path):
     """The log's times never go back: they stay ten years ahead when the clock has come back."""
     clock = ManualClock()
 
@@ -249,7 +249,7 @@ def test_after_a_restart_nobody_waits_for_more_than_one_more_delay(tmp_path):
 
 
 @pytest.mark.parametrize("jump_ms", [-HOUR_MS, 0], ids=["set back", "as it was"])
-def test_after_a_kill_nobody_is_early_nor_waits_for_more_than_one_more_delay(tmp_path, jump_ms):
+def test_kill_after_a_clock_jump_delays_messages_by_one_level_at_most(tmp_path, jump_ms):
     clock = ManualClock()
     root, as_killed = tmp_path / "store", tmp_path / "as killed"
 
@@ -275,7 +275,7 @@ def test_after_a_kill_nobody_is_early_nor_waits_for_more_than_one_more_delay(tmp
     tell(second, as_killed, now_ms=clock)
 
 
-def test_after_a_restart_what_is_left_of_a_delay_goes_by_the_time_of_day(tmp_path):
+def test_remaining_delay_after_restart_uses_the_wall_clock(tmp_path):
     clock = ManualClock()
 
     async def first(broker):
@@ -300,9 +300,7 @@ def test_after_a_restart_what_is_left_of_a_delay_goes_by_the_time_of_day(tmp_pat
     tell(second, tmp_path, now_ms=clock)
 
 
-def test_what_was_delivered_before_a_stop_is_not_delivered_again_however_slow_the_disk_is(
-    tmp_path, monkeypatch
-):
+def test_delivered_message_is_not_repeated_after_stop_with_slow_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.02
     )
@@ -327,9 +325,7 @@ def test_what_was_delivered_before_a_stop_is_not_delivered_again_however_slow_th
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["lost", "there"])
-def test_a_start_that_misses_what_was_delivered_says_that_messages_may_come_again(
-    tmp_path, caplog, lost
-):
+def test_missing_delay_offsets_at_start_are_logged_as_possible_repeats(tmp_path, caplog, lost):
     async def first(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -360,7 +356,7 @@ def test_a_start_of_a_store_without_delayed_messages_misses_nothing(tmp_path, ca
     assert "delayOffset.json" not in caplog.text
 
 
-def test_a_start_with_messages_of_which_none_was_due_says_nothing(tmp_path, caplog):
+def test_start_with_undelivered_delayed_messages_logs_nothing(tmp_path, caplog):
     async def first(broker):
         broker.make_topic("T")
         await (await broker.connect()).put("later", properties={"DELAY": "18"})
@@ -373,7 +369,7 @@ def test_a_start_with_messages_of_which_none_was_due_says_nothing(tmp_path, capl
     assert not [each for each in caplog.records if each.levelname == "WARNING"]
 
 
-def test_what_was_acknowledged_is_delivered_though_its_level_is_taken_away(tmp_path, caplog):
+def test_delayed_message_of_a_removed_level_is_delivered(tmp_path, caplog):
     """Between two lives, before anything was delivered."""
 
     async def first(broker):
@@ -394,9 +390,7 @@ def test_what_was_acknowledged_is_delivered_though_its_level_is_taken_away(tmp_p
 
 
 @pytest.mark.parametrize(("levels", "is_told"), [("1s 72h", False), ("1s 4d 2s", True)])
-def test_delays_that_last_longer_than_messages_are_kept_are_told_of(
-    tmp_path, levels, is_told, caplog
-):
+def test_delay_levels_longer_than_retention_are_logged(tmp_path, levels, is_told, caplog):
     async def story(_):
         pass
 

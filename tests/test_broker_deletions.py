@@ -66,9 +66,7 @@ async def begun(broker, disk, operator):
     await broker.until(disk.is_waiting.is_set)
 
 
-def test_what_is_sent_while_a_deletion_is_refused_waits_and_finds_the_topic_as_it_was(
-    tmp_path, disk
-):
+def test_send_during_a_refused_topic_deletion_waits_and_finds_the_topic(tmp_path, disk):
     async def story(broker):
         broker.make_topic("T", queues=8)
         operator, producer, other = [await broker.connect() for _ in range(3)]
@@ -135,7 +133,7 @@ class SlowlyDeleting(FaultyDisk):
         super().delete(path)
 
 
-def test_a_deletion_is_answered_when_it_holds_and_its_files_go_behind_it_over_a_kill(tmp_path):
+def test_topic_deletion_is_answered_before_its_files_are_deleted(tmp_path):
     disk = SlowlyDeleting()
     left = tmp_path / "killed" / "consumequeue.deleted"
 
@@ -171,7 +169,7 @@ def test_a_deletion_is_answered_when_it_holds_and_its_files_go_behind_it_over_a_
     tell(second, tmp_path / "killed")
 
 
-def test_what_is_sent_while_a_topic_is_deleted_goes_into_the_next_of_its_name(tmp_path, disk):
+def test_send_during_topic_deletion_goes_to_the_recreated_topic(tmp_path, disk):
     async def story(broker):
         broker.make_topic("T", queues=8)
         operator, producer = await broker.connect(), await broker.connect()
@@ -188,9 +186,7 @@ def test_what_is_sent_while_a_topic_is_deleted_goes_into_the_next_of_its_name(tm
     tell(story, tmp_path, disk)
 
 
-def test_a_delayed_message_that_falls_due_while_a_deletion_is_refused_is_delivered_behind_it(
-    tmp_path, disk
-):
+def test_delayed_message_due_during_topic_deletion_is_delivered_afterwards(tmp_path, disk):
     asked = []
 
     async def story(broker):
@@ -257,9 +253,7 @@ def test_a_deletion_that_has_begun_is_never_taken_back_and_ends_when_there_is_ro
     tell(late, tmp_path / "killed late")
 
 
-def test_a_start_without_room_finishes_a_deletion_later_and_lets_nobody_make_the_topic_before(
-    tmp_path, disk
-):
+def test_start_on_a_full_disk_finishes_topic_deletion_later(tmp_path, disk):
     async def first(broker):
         client = await broker.connect()
         await client.put("old")

@@ -142,9 +142,7 @@ async def asked(lacks, count):
 
 
 @pytest.mark.usefixtures("_loop")
-def test_clients_for_whom_there_is_no_memory_wait_and_are_let_in_when_there_is_some(
-    tmp_path, lacks
-):
+def test_clients_wait_while_memory_for_connections_is_exhausted(tmp_path, lacks):
     async def story(broker):
         async with BrokerClients(broker.port) as clients:
             first = await clients.connect()

@@ -64,9 +64,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
-def test_a_message_is_acknowledged_and_seen_when_it_is_on_the_disk_and_not_before(
-    tmp_path, request_of
-):
+def test_sync_flush_message_is_acknowledged_and_visible_after_its_flush(tmp_path, request_of):
     disk = SlowDisk()
 
     async def story(broker):
@@ -162,7 +160,7 @@ def test_a_broker_that_starts_on_a_full_disk_gives_out_messages_and_takes_some_w
     tell(second, tmp_path, disk, **SYNC)
 
 
-def test_one_flush_acknowledges_all_that_wait(tmp_path):
+def test_flush_acknowledges_all_waiting_sends_at_once(tmp_path):
     disk = SlowDisk()
 
     async def story(broker):
@@ -184,7 +182,7 @@ def test_one_flush_acknowledges_all_that_wait(tmp_path):
     tell(story, tmp_path, disk, **SYNC)
 
 
-def test_after_a_failed_flush_nothing_is_acknowledged_any_more_and_that_disk_is_not_flushed_again(
+def test_failed_flush_stops_acknowledgements_and_further_flushes(
     tmp_path,
 ):
     disk = SlowDisk()
@@ -222,7 +220,7 @@ def test_after_a_failed_flush_nothing_is_acknowledged_any_more_and_that_disk_is_
     tell(second, tmp_path, **SYNC)
 
 
-def test_a_flush_that_takes_too_long_is_said_to_and_not_answered_twice(tmp_path):
+def test_slow_flush_is_answered_with_a_timeout_once(tmp_path):
     disk = SlowDisk()
 
     async def story(broker):
@@ -243,7 +241,7 @@ def test_a_flush_that_takes_too_long_is_said_to_and_not_answered_twice(tmp_path)
     tell(story, tmp_path, disk, **SYNC)
 
 
-def test_who_does_not_want_to_wait_is_answered_though_the_disk_is_slow(tmp_path):
+def test_wait_false_send_is_answered_with_a_slow_disk(tmp_path):
     disk = SlowDisk()
 
     async def story(broker):
@@ -259,7 +257,7 @@ def test_who_does_not_want_to_wait_is_answered_though_the_disk_is_slow(tmp_path)
     tell(story, tmp_path, disk, **SYNC)
 
 
-def test_with_async_flush_nobody_waits_for_the_disk(tmp_path):
+def test_async_flush_sends_do_not_wait_for_the_disk(tmp_path):
     disk = SlowDisk()
 
     async def story(broker):
@@ -337,7 +335,7 @@ def test_every_operation_of_the_disk_may_fail_and_nothing_acknowledged_is_lost(t
     assert number > 10
 
 
-def test_after_a_kill_messages_have_the_properties_that_they_were_sent_with_and_no_others(tmp_path):
+def test_recovered_messages_have_exactly_their_sent_properties(tmp_path):
     sent = [
         {},
         {"a": "1"},
@@ -366,7 +364,7 @@ def test_after_a_kill_messages_have_the_properties_that_they_were_sent_with_and_
 
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_broker_that_is_killed_has_all_that_it_acknowledged(tmp_path, flush_disk_type):
+def test_killed_broker_keeps_all_acknowledged_messages(tmp_path, flush_disk_type):
     """A kill takes nothing from the page cache: with either kind of flush all is there."""
     acknowledged = []
 

@@ -323,9 +323,7 @@ def outcome(root, good, log_text):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", spread(4, KINDS))
-def test_whatever_happens_to_whichever_file_it_is_told_of_and_all_else_is_right(
-    good_stores, tmp_path, caplog, kind
-):
+def test_damage_to_any_file_is_reported_or_repaired(good_stores, tmp_path, caplog, kind):
     dice = random.Random(f"{kind} {os.environ.get('ROCKETPOLL_SEED', '1')}")
     wrong = []
     for number, name in enumerate(files_of(good_stores["killed"].root)):

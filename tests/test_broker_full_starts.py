@@ -49,9 +49,7 @@ async def offset_of_group(client):
 
 
 @pytest.mark.parametrize("noted", [0, 10], ids=["nothing noted", "some noted"])
-def test_a_start_without_room_for_queues_tells_no_group_that_they_end_where_they_stand(
-    tmp_path, caplog, noted
-):
+def test_start_on_a_full_disk_gives_no_wrong_queue_end_to_groups(tmp_path, caplog, noted):
     disk = LackingDisk()
 
     async def first(broker):
@@ -113,9 +111,7 @@ def test_a_start_without_room_for_queues_tells_no_group_that_they_end_where_they
     assert not any("Traceback" in caplog.text or each.exc_info for each in caplog.records)
 
 
-def test_delayed_messages_that_were_delivered_stay_so_behind_a_start_without_room_for_queues(
-    tmp_path, caplog
-):
+def test_delivered_delayed_messages_stay_delivered_after_start_on_a_full_disk(tmp_path, caplog):
     disk = LackingDisk()
 
     async def first(broker):
@@ -190,7 +186,7 @@ def test_a_start_on_a_full_disk_serves_what_came_to_queues_since_it_was_noted(tm
     assert len(names) == COUNT // 8 + 1
 
 
-def test_offsets_behind_the_ends_of_queues_are_taken_back_when_a_start_is_finished_later(tmp_path):
+def test_offsets_past_queue_ends_are_clamped_when_a_delayed_start_finishes(tmp_path):
     """Else a group would pass over what comes until the queue has reached its offset."""
     disk = LackingDisk()
 

@@ -153,7 +153,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.story.__name__)
-def test_what_a_broker_gives_up_is_logged_and_counted(tmp_path, caplog, row):
+def test_everything_the_broker_gives_up_is_logged_and_counted(tmp_path, caplog, row):
     disk = FaultyDisk(LocalDisk())
 
     async def story(broker):

@@ -94,7 +94,7 @@ def test_a_broker_that_holds_a_pull_a_moment_too_late_is_found_out(tmp_path, dic
     ids=["tags", "sql", "sql on tags"],
 )
 @pytest.mark.parametrize("batches", [False, True], ids=["one by one", "in batches"])
-def test_a_filter_is_woken_by_the_one_message_in_a_thousand_that_it_wants(tmp_path, asked, batches):
+def test_filtered_held_pull_is_woken_by_its_one_matching_message(tmp_path, asked, batches):
     async def story(broker):
         broker.make_topic("T")
         consumer, producer = await broker.connect(), await broker.connect()
@@ -124,7 +124,7 @@ def test_a_filter_is_woken_by_the_one_message_in_a_thousand_that_it_wants(tmp_pa
     tell(story, tmp_path)
 
 
-def test_a_subscription_from_heartbeats_is_what_it_is_when_the_pull_is_woken(tmp_path):
+def test_held_pull_uses_the_subscription_at_its_wakeup(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         consumer, producer = await broker.connect(), await broker.connect()
@@ -145,7 +145,7 @@ def test_a_subscription_from_heartbeats_is_what_it_is_when_the_pull_is_woken(tmp
 
 
 @each_loop
-def test_a_pull_is_answered_with_nothing_when_its_time_is_over_and_not_before(tmp_path):
+def test_held_pull_times_out_exactly(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a")
@@ -183,7 +183,7 @@ def test_how_long_a_client_may_let_the_broker_wait_has_bounds(tmp_path, asked, w
 
 
 @each_loop
-def test_many_deadlines_come_in_their_order(tmp_path):
+def test_held_pull_deadlines_fire_in_order(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -202,7 +202,7 @@ def test_many_deadlines_come_in_their_order(tmp_path):
 
 
 @each_loop
-def test_with_short_polling_nobody_is_woken_and_everybody_gets_what_is_there_after_a_while(
+def test_disabled_long_polling_answers_after_short_polling_time(
     tmp_path,
 ):
     async def story(broker):
@@ -223,9 +223,7 @@ def test_with_short_polling_nobody_is_woken_and_everybody_gets_what_is_there_aft
 # ---- clients that go
 
 
-def test_thousands_of_clients_that_go_while_they_wait_leave_nothing_behind_and_no_line_in_the_log(
-    tmp_path, caplog
-):
+def test_thousands_of_closed_clients_with_held_pulls_leave_nothing(tmp_path, caplog):
     hour_ms = 3_600_000  # on a slow machine, nobody is to be idle for too long
 
     async def story(broker):
@@ -262,7 +260,7 @@ def test_thousands_of_clients_that_go_while_they_wait_leave_nothing_behind_and_n
     assert not own(caplog)
 
 
-def test_a_client_that_goes_while_it_is_woken_disturbs_nobody(tmp_path, caplog):
+def test_client_closed_during_its_wakeup_does_not_disturb_others(tmp_path, caplog):
     async def story(broker):
         broker.make_topic("T")
         producer = await broker.connect()
@@ -358,7 +356,7 @@ def test_sixteen_pulls_of_one_client_may_wait_for_a_queue_with_the_seventeenth_t
     tell(story, tmp_path)
 
 
-def test_pulls_that_a_client_has_left_behind_keep_none_of_its_later_ones_from_being_woken(tmp_path):
+def test_abandoned_held_pulls_do_not_block_later_ones(tmp_path):
     """A consumer that seeks again and again, each time to the end of the queue."""
 
     async def story(broker):
@@ -374,7 +372,7 @@ def test_pulls_that_a_client_has_left_behind_keep_none_of_its_later_ones_from_be
     tell(story, tmp_path)
 
 
-def test_a_client_that_takes_all_places_leaves_one_to_whoever_comes_newly(tmp_path):
+def test_client_with_all_hold_places_yields_one_to_a_newcomer(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         broker.make_topic("Many", queues=50)
@@ -418,7 +416,7 @@ def test_no_more_pulls_wait_than_the_broker_holds(tmp_path):
 
 
 @each_loop
-def test_a_client_that_does_not_read_is_not_waited_for(tmp_path):
+def test_held_pull_of_a_congested_client_is_answered_at_once(tmp_path):
     async def story(broker):
         producer = await broker.connect()
         await producer.put(*["x" * 50_000] * 30)
@@ -442,7 +440,7 @@ def test_a_client_that_does_not_read_is_not_waited_for(tmp_path):
     tell(story, tmp_path, maxWriteBufferBytes=100_000)
 
 
-def test_a_group_that_stands_behind_an_empty_queue_is_led_back_to_its_start_and_waits_there(
+def test_held_group_past_an_empty_queue_is_moved_to_its_start(
     tmp_path,
 ):
     """A topic was deleted and made anew: whoever waited at its old offset would

@@ -47,7 +47,7 @@ def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
 @pytest.mark.parametrize(
     "name", ["maxConnections", "maxConnectionsPerAddress", "maxAcceptsPerSecond"]
 )
-def test_so_many_clients_and_no_more(tmp_path, name, caplog):
+def test_connection_limits_refuse_further_clients(tmp_path, name, caplog):
     async def story(broker):
         clients = [await broker.connect() for _ in range(3)]
         for client in clients:
@@ -175,7 +175,7 @@ TIMES = {
 
 
 @pytest.mark.parametrize(("act", "name", "seconds", "why"), TIMES.values(), ids=TIMES)
-def test_who_lets_the_broker_wait_for_too_long_is_closed(
+def test_idle_and_partial_frame_timeouts_close_clients(
     tmp_path, act, name, seconds, why, caplog, monkeypatch
 ):
     monkeypatch.setattr("rocketpoll.broker.server.server._SWEEPS_PER_IDLE_CHECK", 1)
@@ -283,7 +283,7 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_what_a_filter_may_cost(tmp_path, name):
+def test_sql_filter_limits_refuse_expensive_expressions(tmp_path, name):
     limit, cheap, dear = FILTERS[name]
 
     async def story(broker):
@@ -488,7 +488,7 @@ def test_max_consumer_offsets(tmp_path):
 @pytest.mark.parametrize(
     ("name", "code"), [("autoCreateSubscriptionGroup", 26), ("autoCreateTopicEnable", 17)]
 )
-def test_nothing_is_made_that_is_not_to_be(tmp_path, name, code):
+def test_topic_and_group_auto_creation_can_be_disabled(tmp_path, name, code):
     async def story(broker):
         client = await broker.connect()
         answer = await client.call(send_request("a") if code == 17 else pull_request(0))
@@ -497,7 +497,7 @@ def test_nothing_is_made_that_is_not_to_be(tmp_path, name, code):
     tell(story, tmp_path, **{name: False})
 
 
-def test_one_client_leaves_locks_of_queues_to_others(tmp_path):
+def test_queue_locks_of_one_client_are_limited(tmp_path):
     queues = frozenset(MessageQueue("T", "broker-a", number) for number in range(2_048))
 
     async def locked(client, group, client_id):
@@ -529,7 +529,7 @@ def test_one_client_leaves_locks_of_queues_to_others(tmp_path):
     tell(story, tmp_path, maxJsonBodyBytes=1 << 20)
 
 
-def test_a_list_that_is_over_a_quarter_of_the_room_is_given_and_one_over_half_is_told_so(tmp_path):
+def test_large_lists_are_sent_up_to_half_of_max_unread_bytes(tmp_path):
     async def story(broker):
         client = await broker.connect()
         groups = broker.controller.tables.groups

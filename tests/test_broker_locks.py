@@ -42,9 +42,7 @@ async def gone(broker, client):
 
 
 @pytest.mark.parametrize("locks_first", [True, False], ids=["lock first", "heartbeat first"])
-def test_what_a_member_has_locked_is_its_own_for_a_minute_though_it_left_and_went(
-    tmp_path, locks_first
-):
+def test_member_locks_last_a_minute_after_it_left(tmp_path, locks_first):
     """Its listener may still be at it; behind a restart a member locks before its heartbeat."""
 
     async def story(broker):
@@ -64,7 +62,7 @@ def test_what_a_member_has_locked_is_its_own_for_a_minute_though_it_left_and_wen
     tell(story, tmp_path)
 
 
-def test_what_a_client_has_locked_that_never_was_a_member_goes_with_its_connection(tmp_path):
+def test_locks_of_a_stranger_end_with_its_connection(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         stranger, other = await broker.connect(), await broker.connect()

@@ -91,7 +91,7 @@ def broker_in(tmp_path, **settings):
     ("lose", "flush_disk_type"),
     [*((lose, "SYNC_FLUSH") for lose in LOSSES), (move_away, "ASYNC_FLUSH")],
 )
-def test_what_no_start_would_find_is_not_acknowledged(tmp_path, lose, flush_disk_type):
+def test_message_in_a_lost_directory_is_not_acknowledged(tmp_path, lose, flush_disk_type):
     with broker_in(tmp_path, flushDiskType=flush_disk_type) as broker:
         assert asyncio.run(sent(broker.port, *BEFORE))[0] == [0, 0]
         lose(tmp_path / "own" / "store", tmp_path / "aside")
@@ -111,7 +111,7 @@ def test_what_no_start_would_find_is_not_acknowledged(tmp_path, lose, flush_disk
 
 
 @pytest.mark.parametrize("lose", WITHOUT_THEIR_DIRECTORY)
-def test_what_lies_in_its_place_is_not_touched_not_even_by_the_stop(tmp_path, lose):
+def test_replacement_of_a_lost_directory_is_not_touched_by_stop(tmp_path, lose):
     """Somebody puts a copy back, and tells the broker to stop only then."""
     with broker_in(tmp_path) as broker:
         asyncio.run(sent(broker.port, *BEFORE))

@@ -102,9 +102,7 @@ def saved_topics(root):
 
 @each_loop
 @each_kind
-def test_a_message_is_stored_when_its_topic_is_on_the_disk_and_not_before(
-    tmp_path, request_of, topic
-):
+def test_message_is_stored_after_its_topic_is_on_disk(tmp_path, request_of, topic):
     disk = HeldTables()
 
     async def story(broker):
@@ -199,7 +197,7 @@ def test_no_more_sends_wait_for_topics_than_for_the_disk(tmp_path):
 
 
 @each_loop
-def test_of_a_client_that_goes_only_what_was_sent_one_way_is_stored(tmp_path):
+def test_parked_sends_of_a_closed_client_are_dropped_unless_oneway(tmp_path):
     disk = HeldTables()
 
     async def story(broker):
@@ -249,7 +247,7 @@ def test_a_broker_that_stops_answers_what_waits_for_a_topic(tmp_path, caplog):
 
 
 @each_loop
-def test_a_topic_that_is_given_more_queues_takes_messages_when_that_is_saved(tmp_path):
+def test_topic_with_added_queues_accepts_messages_after_the_save(tmp_path):
     disk = HeldTables()
 
     async def story(broker):
@@ -285,7 +283,7 @@ def test_a_pull_of_a_new_topic_is_woken_by_its_first_message(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["one", "delayed", "given back", "tried for the last time"])
-def test_a_broker_that_is_killed_has_the_topic_of_what_it_acknowledged_just_before(tmp_path, kind):
+def test_killed_broker_keeps_topics_of_acknowledged_messages(tmp_path, kind):
     settings = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s"}
     request_of, topic = KINDS[kind]
 

@@ -108,7 +108,7 @@ SAID = {
 
 @needs_fuse
 @pytest.mark.parametrize("oddity", spread(2, (each for each in ODDITIES if each != "no locks")))
-def test_a_disk_that_lacks_something_keeps_what_is_acknowledged(disk, tmp_path, oddity):
+def test_acknowledged_messages_survive_on_odd_file_systems(disk, tmp_path, oddity):
     said = live_three_times(tmp_path, fuse(oddity, *disk))
     assert [what for what in SAID.values() if what in said] == [
         what for name, what in SAID.items() if name == oddity
@@ -147,7 +147,7 @@ def test_topics_that_differ_in_capitals_alone_are_two_also_where_names_have_none
 
 
 @needs_fuse
-def test_a_disk_that_keeps_no_locks_is_refused_with_the_reason(disk):
+def test_file_system_without_locks_is_refused_with_the_reason(disk):
     code, _, said = run_broker(
         f"storePathRootDir={disk[1]}", "listenPort=0", by=fuse("no locks", *disk)
     )
@@ -157,7 +157,7 @@ def test_a_disk_that_keeps_no_locks_is_refused_with_the_reason(disk):
 
 
 @needs_mounts
-def test_a_store_in_a_lower_layer_is_gone_on_with_in_the_upper_one(tmp_path):
+def test_store_in_an_overlay_lower_layer_continues_in_the_upper(tmp_path):
     """As one that is a part of an image; the layers are on two disks."""
     store, lower, upper = (tmp_path / name for name in ("store", "lower", "upper"))
     for directory in (lower, upper):
@@ -248,7 +248,7 @@ async def sent_while_it_takes(port, prefix, until):
 
 
 @pytest.mark.deep
-def test_what_a_real_disk_has_acknowledged_outlives_its_end_in_the_midst_of_sends(tmp_path, image):
+def test_acknowledged_messages_survive_detaching_a_real_disk(tmp_path, image):
     store, kept, dice = tmp_path / "store", [], random.Random(1)
     for life in range(3):
         with BrokerProcess(tmp_path, by=loop(image, store), **QUICK) as broker:
@@ -275,9 +275,7 @@ def test_what_a_real_disk_has_acknowledged_outlives_its_end_in_the_midst_of_send
 
 
 @pytest.mark.deep
-def test_a_real_disk_that_fills_up_refuses_and_takes_again_and_has_all_that_was_taken(
-    tmp_path, image
-):
+def test_real_full_disk_refuses_sends_and_recovers(tmp_path, image):
     store = tmp_path / "store"
     keeping = {**QUICK, "cleanResourceInterval": "3600000", "diskMaxUsedSpaceRatio": "99"}
     with BrokerProcess(tmp_path, by=loop(image, store), **keeping) as broker:

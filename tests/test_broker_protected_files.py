@@ -100,7 +100,7 @@ ATTRIBUTES = {"never changed": "i", "only made longer": "a"}
         3,
     ),
 )
-def test_what_is_protected_from_changes_hinders_and_all_is_there(
+def test_immutable_or_append_only_files_are_reported_and_lose_nothing(
     store, attributes, place, attribute
 ):
     attributes(f"+{attribute}", [store / place])
@@ -113,7 +113,7 @@ def test_what_is_protected_from_changes_hinders_and_all_is_there(
 
 
 @pytest.mark.parametrize("place", REFUSED.values(), ids=REFUSED)
-def test_a_store_that_is_protected_from_changes_is_not_started_on(store, attributes, place):
+def test_immutable_store_file_is_refused_at_start(store, attributes, place):
     attributes("+i", [store / place])
     said = refusal(store)
     attributes("-i", [store / place])
@@ -123,7 +123,7 @@ def test_a_store_that_is_protected_from_changes_is_not_started_on(store, attribu
 
 
 @pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="permissions do not bind root")
-def test_a_queue_that_may_not_be_opened_is_named_and_not_taken_for_damaged(store):
+def test_unreadable_queue_file_is_named_and_not_taken_for_damaged(store):
     (store / FIRST_QUEUE).chmod(0)
     with BrokerProcess(store.parent, by=BOUND_BY_PERMISSIONS, **QUICK) as broker:
         answer = answer_to(broker, pull_request(0))
@@ -139,7 +139,7 @@ def test_a_queue_that_may_not_be_opened_is_named_and_not_taken_for_damaged(store
 
 
 @pytest.mark.parametrize("blocks", [8, 100])
-def test_a_broker_that_may_write_no_long_files_says_so_and_keeps_what_it_took(store, blocks):
+def test_file_size_limit_is_reported_and_loses_nothing(store, blocks):
     """As `ulimit -f` of a shell has it, or LimitFSIZE= of a service."""
     by = ["sh", "-c", f'ulimit -f {blocks} && exec "$@"', "sh"]
     with BrokerProcess(store.parent, by=by, **QUICK) as broker:

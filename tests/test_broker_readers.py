@@ -65,7 +65,7 @@ def test_a_hundred_clients_that_pull_megabytes_and_read_nothing_do_not_fill_the_
         run(story(broker))
 
 
-def test_beside_those_who_read_nothing_an_honest_reader_gets_everything_and_sends_are_taken(
+def test_reader_beside_clients_that_never_read_gets_everything(
     tmp_path,
 ):
     async def story(broker):
@@ -113,7 +113,7 @@ def test_a_reader_that_reads_a_little_now_and_then_is_not_closed_and_one_that_re
     assert caplog.text.count("it does not read its answers") == 1
 
 
-def test_who_stops_reading_with_a_heartbeat_under_way_keeps_nobody_else_waiting(tmp_path):
+def test_client_that_stops_reading_during_a_heartbeat_blocks_no_other(tmp_path):
     async def story(broker):
         producer, other = await broker.connect(), await broker.connect()
         await producer.put("the topic is there")

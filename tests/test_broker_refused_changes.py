@@ -34,9 +34,7 @@ def queues(topic, count, opaque):
     )
 
 
-def test_two_operators_are_refused_and_neither_has_changed_or_made_a_topic_also_behind_a_restart(
-    tmp_path, disk
-):
+def test_concurrent_refused_topic_changes_are_both_rolled_back(tmp_path, disk):
     def check(broker):
         topics = broker.controller.tables.topics
         assert (topics.get("T").read_queue_nums, topics.get("New")) == (2, None)

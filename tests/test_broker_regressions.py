@@ -51,7 +51,7 @@ def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(
     tell(story, tmp_path, flushDiskType=flush_disk_type)
 
 
-def test_r2_a_pull_that_waits_on_is_told_of_the_next_message_too(tmp_path):
+def test_r2_pull_that_stays_held_is_woken_by_the_next_message_too(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         consumer, producer = await broker.connect(), await broker.connect()
@@ -277,7 +277,7 @@ def give_up_old_files(broker):
     return low, high
 
 
-def test_r25_a_group_without_an_offset_is_told_so_where_zero_would_be_wrong(tmp_path):
+def test_r25_group_without_offset_is_not_found_where_zero_would_be_wrong(tmp_path):
     disk, settings = shrunk()
 
     async def story(broker):

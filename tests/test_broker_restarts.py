@@ -95,7 +95,7 @@ async def commit(client, queue_offset):
     assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code == 0
 
 
-def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_before_the_end_of_its_offsets(
+def test_group_reads_a_recreated_topic_completely_after_a_kill(
     tmp_path,
 ):
     disk = RefusingDisk()
@@ -130,9 +130,7 @@ def test_a_group_gets_all_of_a_topic_made_again_though_a_kill_came_before_the_en
     tell(third, tmp_path / "killed")
 
 
-def test_a_group_that_was_behind_the_end_of_a_log_that_is_lost_passes_over_nothing_new(
-    tmp_path, caplog
-):
+def test_committed_offset_past_a_lost_log_end_skips_no_new_message(tmp_path, caplog):
     async def first(broker):
         client = await broker.connect()
         await client.put(*range(20))
@@ -155,9 +153,7 @@ def test_a_group_that_was_behind_the_end_of_a_log_that_is_lost_passes_over_nothi
 
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])
 @pytest.mark.parametrize("lost", ["missing", "an older copy"])
-def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(
-    tmp_path, end, lost
-):
+def test_recreated_topic_is_served_with_a_lost_or_old_manifest(tmp_path, end, lost):
     """The log tells, and it is said once: later starts find all as it should be."""
     config = tmp_path / "store" / "config"
     new = [f"new {number}" for number in range(15)]
@@ -191,9 +187,7 @@ def test_a_topic_that_was_made_again_is_served_though_no_manifest_knows_of_that(
 
 
 @pytest.mark.parametrize("checked_bytes", [0, 1 << 28], ids=["a large log", "a small one"])
-def test_a_power_loss_that_takes_a_page_of_a_queue_made_again_hides_nothing(
-    tmp_path, checked_bytes
-):
+def test_power_loss_of_a_page_of_a_recreated_queue_hides_nothing(tmp_path, checked_bytes):
     """Later pages were written back: what lies before them is no sign of what had expired."""
     new = [f"new {number}" for number in range(500)]
 
@@ -223,7 +217,7 @@ async def all_that_is_there(client):
     return found
 
 
-def test_another_message_is_never_given_back_in_place_of_one_that_an_older_copy_has_lost(tmp_path):
+def test_send_back_never_returns_a_different_message_of_an_older_copy(tmp_path):
     """It has the same place in the log; its consumer hears that its own is gone, and sends that."""
     store, copy = tmp_path / "store", tmp_path / "copy"
     known = {}

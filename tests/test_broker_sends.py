@@ -65,9 +65,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("what", "code", "remark"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_stored_is_refused_with_rocketmqs_code_and_nothing_is_stored(
-    tmp_path, what, code, remark
-):
+def test_send_that_cannot_be_stored_is_refused_with_rocketmqs_code(tmp_path, what, code, remark):
     async def story(broker):
         broker.make_topic("T", queues=4)
         broker.make_topic("R", perm=4)
@@ -81,7 +79,7 @@ def test_what_cannot_be_stored_is_refused_with_rocketmqs_code_and_nothing_is_sto
     tell(story, tmp_path)
 
 
-def test_a_broker_that_may_not_be_written_takes_nothing(tmp_path):
+def test_send_to_a_broker_without_write_permission_is_refused(tmp_path):
     async def story(broker):
         client = await broker.connect()
         assert (await client.call(send_request("a"))).code == 16
@@ -89,7 +87,7 @@ def test_a_broker_that_may_not_be_written_takes_nothing(tmp_path):
     tell(story, tmp_path, brokerPermission=4)
 
 
-def test_a_slave_takes_nothing(tmp_path):
+def test_send_to_a_slave_is_refused(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -103,9 +101,7 @@ def test_a_slave_takes_nothing(tmp_path):
     ("settings", "asked", "made"),
     [({}, 4, 4), ({}, 100, 8), ({}, 0, 1), ({"defaultTopicQueueNums": 2}, 4, 2)],
 )
-def test_a_send_makes_its_topic_with_the_queues_asked_for_and_no_more_than_the_default_has(
-    tmp_path, settings, asked, made
-):
+def test_auto_created_topic_has_requested_queues_up_to_the_default(tmp_path, settings, asked, made):
     async def story(broker):
         client = await broker.connect()
         assert (await client.call(send_request("a", topic="New", queue_nums=asked))).code == 0
@@ -115,7 +111,7 @@ def test_a_send_makes_its_topic_with_the_queues_asked_for_and_no_more_than_the_d
     tell(story, tmp_path, **settings)
 
 
-def test_without_auto_creation_a_topic_has_to_be_there(tmp_path):
+def test_send_to_a_missing_topic_without_auto_creation_is_refused(tmp_path):
     async def story(broker):
         client = await broker.connect()
         answer = await client.call(send_request("a", topic="New"))
@@ -127,7 +123,7 @@ def test_without_auto_creation_a_topic_has_to_be_there(tmp_path):
     tell(story, tmp_path, autoCreateTopicEnable=False)
 
 
-def test_a_topic_that_was_made_by_a_send_is_there_after_a_restart(tmp_path):
+def test_auto_created_topic_survives_a_restart(tmp_path):
     async def first(broker):
         await (await broker.connect()).put("a", topic="New", queue_nums=3)
 
@@ -149,7 +145,7 @@ def test_a_negative_queue_is_any_queue(tmp_path):
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-def test_the_answer_says_where_the_message_is_and_all_of_it_is_stored(tmp_path, code):
+def test_send_answer_has_offset_and_the_message_is_stored_completely(tmp_path, code):
     async def story(broker):
         client = await broker.connect()
         named = {"TAGS": "A", "KEYS": "k", "WAIT": "true", "UNIQ_KEY": "u"}
@@ -218,9 +214,7 @@ def test_each_message_is_stored_with_region_and_trace_switch(tmp_path, way, coun
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(odd_properties, min_size=1, max_size=16))
-def test_whatever_a_client_says_in_its_properties_comes_back_with_what_the_broker_adds(
-    tmp_path, texts
-):
+def test_any_message_properties_are_returned_with_the_brokers_additions(tmp_path, texts):
     async def story(broker):
         client = await broker.connect()
         for text in texts:
@@ -237,9 +231,7 @@ def test_whatever_a_client_says_in_its_properties_comes_back_with_what_the_broke
 
 
 @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_how_long_each_send_waited_for_the_disk_is_told_in_rocketmqs_cells(
-    tmp_path, flush_disk_type
-):
+def test_flush_wait_times_are_counted_in_rocketmqs_buckets(tmp_path, flush_disk_type):
     async def story(broker):
         client = await broker.connect()
         await client.put(*range(5))
@@ -273,7 +265,7 @@ def test_region_tracing_cluster_and_address_are_as_the_settings_say(tmp_path):
     )
 
 
-def test_one_way_sends_are_stored_and_not_answered_whether_they_can_be_stored_or_not(tmp_path):
+def test_oneway_sends_are_never_answered(tmp_path):
     async def story(broker):
         client = await broker.connect()
         client.send(send_request("quiet", flag=2, opaque=1))
@@ -323,7 +315,7 @@ def test_a_batch_becomes_messages_with_successive_offsets_and_the_properties_of_
     tell(story, tmp_path)
 
 
-def test_of_a_very_long_batch_as_many_ids_are_told_as_an_answer_has_room_for(tmp_path):
+def test_batch_send_answer_has_a_limited_number_of_message_ids(tmp_path):
     async def story(broker):
         client = await broker.connect()
         answer = await client.call(batch_request(*("x" for _ in range(12_000))))
@@ -352,7 +344,7 @@ def test_of_a_very_long_batch_as_many_ids_are_told_as_an_answer_has_room_for(tmp
         *("of nothing", "with an empty body", "too long", "no batch"),
     ],
 )
-def test_a_batch_is_stored_whole_or_not_at_all(tmp_path, request_of, code):
+def test_invalid_batch_is_refused_as_a_whole(tmp_path, request_of, code):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -362,7 +354,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(tmp_path, request_of, code):
     tell(story, tmp_path)
 
 
-def test_a_batch_that_does_not_fit_into_what_is_left_of_a_file_goes_whole_into_the_next(tmp_path):
+def test_batch_that_does_not_fit_goes_to_the_next_log_file(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("x" * 30_000)
@@ -397,7 +389,7 @@ def test_while_whole_requests_wait_that_use_the_memory_up_a_broker_says_busy(tmp
     tell(story, tmp_path, maxInFlightBytes=100_000)
 
 
-def test_a_disk_that_fails_takes_nothing_more_and_what_is_there_can_be_read(tmp_path):
+def test_failed_disk_refuses_sends_and_serves_stored_messages(tmp_path):
     disk = FaultyDisk(LocalDisk())
 
     async def story(broker):

@@ -68,7 +68,7 @@ def lost(workers):
 # ---- workers
 
 
-def test_jobs_run_in_their_order_and_their_futures_tell_what_they_return_or_raise():
+def test_thread_pool_runs_jobs_in_order_and_futures_hold_results():
     workers, order = DaemonThreadPool("W"), []
     futures = [workers.submit(lambda n=n: order.append(n) or n) for n in range(20)]
     assert [each.result() for each in futures] == order == list(range(20))
@@ -79,7 +79,7 @@ def test_jobs_run_in_their_order_and_their_futures_tell_what_they_return_or_rais
         workers.submit(list)
 
 
-def test_no_more_threads_than_there_may_be_run_jobs_at_once():
+def test_thread_pool_limits_concurrent_jobs():
     workers, together, gate = DaemonThreadPool("W", 3), [], threading.Barrier(3)
 
     def job():
@@ -125,7 +125,7 @@ def test_a_second_thread_that_cannot_be_started_leaves_its_jobs_to_the_first(bir
     workers.shutdown_and_wait()
 
 
-def test_a_thread_that_dies_in_its_birth_hangs_nobody_and_its_jobs_fail_for_want_of_memory(births):
+def test_thread_that_dies_at_start_hangs_nobody_and_is_replaced(births):
     workers = DaemonThreadPool("W")
     births.fail("W", "stillborn", times=1)
     first, second = workers.submit(list), workers.submit(list)  # returns, whatever becomes of it
@@ -136,7 +136,7 @@ def test_a_thread_that_dies_in_its_birth_hangs_nobody_and_its_jobs_fail_for_want
     workers.shutdown_and_wait()
 
 
-def test_a_thread_that_begins_after_it_was_given_up_runs_nothing(births):
+def test_thread_that_starts_too_late_runs_nothing(births):
     """Else two threads would run jobs that must not meet."""
     workers = DaemonThreadPool("W")
     births.fail("W", "late", times=1)
@@ -167,7 +167,7 @@ def test_jobs_to_be_done_together_raise_what_one_of_them_raises():
         run_in_parallel([list] * 20 + [lambda: 1 / 0] + [list] * 20, 4, "T")
 
 
-def test_threads_of_a_parent_are_not_waited_for_by_its_fork_as_that_ends():
+def test_forked_child_does_not_wait_for_pool_threads_at_exit():
     text = (
         "import os, threading\n"
         "from rocketpoll.broker.common.threads import DaemonThreadPool\n"

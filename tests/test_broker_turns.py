@@ -188,7 +188,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
-def test_one_request_for_much_lets_others_in(tmp_path, request_of, monkeypatch):
+def test_expensive_request_lets_other_clients_in(tmp_path, request_of, monkeypatch):
     async def story(broker):
         tables = broker.controller.tables
         broker.make_topic("Wide", queues=QUEUES)
@@ -284,7 +284,7 @@ def test_a_long_append_has_a_turn_of_its_own(tmp_path, monkeypatch):
     tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
 
 
-def test_small_requests_of_many_steps_do_not_stand_behind_large_batches(tmp_path):
+def test_small_stepwise_requests_do_not_wait_for_large_batches(tmp_path):
     async def story(broker):
         senders, other = [await broker.connect() for _ in range(3)], await broker.connect()
         await other.put("the topic is there")
@@ -308,7 +308,7 @@ def test_small_requests_of_many_steps_do_not_stand_behind_large_batches(tmp_path
     tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
 
 
-def test_a_message_that_many_wait_for_lets_others_in(tmp_path, monkeypatch):
+def test_message_with_many_held_pulls_lets_others_in(tmp_path, monkeypatch):
     async def story(broker):
         broker.make_topic("T")
         clients = [await broker.connect() for _ in range(20)]
@@ -339,7 +339,7 @@ def test_a_message_that_many_wait_for_lets_others_in(tmp_path, monkeypatch):
     tell(story, tmp_path)
 
 
-def test_a_client_that_joins_many_groups_of_many_lets_others_in(tmp_path, monkeypatch):
+def test_client_joining_many_large_groups_lets_others_in(tmp_path, monkeypatch):
     async def story(broker):
         clients = [await broker.connect() for _ in range(10)]
         for client in clients:
@@ -361,7 +361,7 @@ def test_a_client_that_joins_many_groups_of_many_lets_others_in(tmp_path, monkey
     tell(story, tmp_path)
 
 
-def test_a_client_of_many_groups_that_goes_lets_others_in(tmp_path, monkeypatch):
+def test_closed_client_of_many_groups_lets_others_in(tmp_path, monkeypatch):
     async def story(broker):
         clients = [await broker.connect() for _ in range(10)]
         for client in clients:
@@ -435,7 +435,7 @@ def test_many_clients_that_are_idle_are_closed_bit_by_bit(tmp_path, monkeypatch)
     tell(story, tmp_path)
 
 
-def test_a_member_that_leaves_has_so_many_others_told_in_a_turn(tmp_path, monkeypatch):
+def test_member_change_notices_are_spread_over_turns(tmp_path, monkeypatch):
     async def story(broker):
         clients = [await broker.connect() for _ in range(60)]
         for client in clients:
@@ -563,7 +563,7 @@ def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
     tell(story, tmp_path, mappedFileSizeCommitLog=16 << 20)
 
 
-def test_what_was_sent_is_visible_in_the_next_turn_however_long_the_line_is(tmp_path):
+def test_sent_message_is_visible_in_the_next_turn(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("first")

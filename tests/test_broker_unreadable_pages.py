@@ -224,7 +224,7 @@ def test_messages_on_a_page_of_the_log_are_missed_and_return_with_it(filled, bad
 
 
 @AFTER_A_STOP
-def test_a_queue_of_which_a_page_cannot_be_read_is_made_again_which_is_said(filled, bad_page):
+def test_queue_with_an_unreadable_page_is_rebuilt_and_logged(filled, bad_page):
     bad_page.is_in(QUEUE_FILE, 0)
     for said in (True, False):
         found, log = life(filled, Broker.found)
@@ -233,7 +233,7 @@ def test_a_queue_of_which_a_page_cannot_be_read_is_made_again_which_is_said(fill
 
 
 @AFTER_A_STOP
-def test_a_queue_that_no_start_looks_at_is_made_again_as_its_error_advises(filled, bad_page):
+def test_unreadable_queue_of_a_large_store_is_rebuilt_as_advised(filled, bad_page):
     bad_page.is_in(QUEUE_FILE, 0)
     answers, _ = life(filled, Broker.answers, checkWholeLogBytes="0")
     said = {answer.remark for answer in answers if answer.code}
@@ -246,7 +246,7 @@ def test_a_queue_that_no_start_looks_at_is_made_again_as_its_error_advises(fille
 
 
 @AFTER_A_STOP
-def test_an_index_of_which_a_page_cannot_be_read_is_made_again_which_is_said(filled, bad_page):
+def test_index_with_an_unreadable_page_is_rebuilt_and_logged(filled, bad_page):
     (index_file,) = (filled / "store" / "index").iterdir()
     bad_page.is_in(f"index/{index_file.name}", 0)
     for said in (True, False):
@@ -257,9 +257,7 @@ def test_an_index_of_which_a_page_cannot_be_read_is_made_again_which_is_said(fil
 
 @AFTER_A_STOP
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_that_cannot_be_read_is_put_aside_which_is_said_and_no_message_is_lost(
-    filled, bad_page, name
-):
+def test_unreadable_table_is_quarantined_and_logged_without_message_loss(filled, bad_page, name):
     bad_page.is_in(name, 0)
     found, log = life(filled, Broker.found)
     assert found == SENT

@@ -50,7 +50,7 @@ def test_a_start_that_fails_lets_go_of_the_directory(tmp_path):
     run(whole())
 
 
-def test_it_is_at_the_address_that_its_client_has_dialled_or_at_a_fixed_one(tmp_path):
+def test_advertised_address_is_the_dialed_one_or_broker_ip1(tmp_path):
     class Dialled:
         local_host = parse_host("192.168.7.7:1234")  # its VIP channel, for one
 
@@ -62,7 +62,7 @@ def test_it_is_at_the_address_that_its_client_has_dialled_or_at_a_fixed_one(tmp_
     tell(story, tmp_path / "two", brokerIP1="10.0.0.3")
 
 
-def test_a_stop_while_everybody_works_leaves_nobody_without_an_answer(tmp_path, caplog):
+def test_stop_under_load_answers_every_client(tmp_path, caplog):
     async def whole():
         async with started(small_broker(tmp_path, flushDiskType="SYNC_FLUSH")) as broker:
             broker.make_topic("T")
@@ -92,7 +92,7 @@ def test_a_stop_while_everybody_works_leaves_nobody_without_an_answer(tmp_path, 
 
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_what_comes_while_it_stops_is_refused_and_what_came_before_is_answered_first(
+def test_requests_during_stop_are_refused_after_earlier_ones_are_answered(
     tmp_path, flush_disk_type
 ):
     disk = SlowDisk()
@@ -120,7 +120,7 @@ def test_what_comes_while_it_stops_is_refused_and_what_came_before_is_answered_f
     run(whole())
 
 
-def test_what_waits_for_a_file_is_answered_before_a_stop_closes_its_connection(tmp_path):
+def test_request_waiting_for_a_file_is_answered_before_stop_closes_it(tmp_path):
     disk = SlowDisk()
 
     async def whole():
@@ -173,7 +173,7 @@ def test_no_timer_of_a_broker_that_has_stopped_does_anything(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("name", ["topics.json", "delayOffset.json"])
-def test_a_table_that_was_read_from_its_backup_is_told_of(tmp_path, name, caplog):
+def test_table_loaded_from_backup_is_logged(tmp_path, name, caplog):
     async def story(broker):
         broker.make_topic("T")
         broker.controller.schedule.record_arrival(30, 0)
@@ -191,7 +191,7 @@ def test_a_table_that_was_read_from_its_backup_is_told_of(tmp_path, name, caplog
     assert f"is now {name}.corrupt" in caplog.text
 
 
-def test_a_clock_that_jumps_closes_nobody_and_who_falls_silent_is_closed_all_the_same(tmp_path):
+def test_clock_jump_closes_no_client_and_silent_one_is_closed(tmp_path):
     clock = ManualClock()
 
     async def story(broker):

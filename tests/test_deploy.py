@@ -73,18 +73,18 @@ def alerts():
 
 
 @pytest.mark.parametrize(("where", "expression"), list(expressions()))
-def test_what_is_asked_for_is_shown_by_a_broker(where, expression, shown):
+def test_expressions_of_dashboards_and_alerts_use_existing_metrics(where, expression, shown):
     asked = set(METRIC.findall(expression))
     assert asked <= shown, f"{where}: {asked - shown}"
     assert asked or "up{" in expression
 
 
-def test_each_alert_has_its_word_in_the_pages():
+def test_each_alert_has_a_section_in_the_operating_guide():
     told = re.findall(r"^### (\w+)$", OPERATE, re.MULTILINE)
     assert set(alerts()) <= set(told)
 
 
-def test_each_alert_has_a_story_in_which_it_fires():
+def test_each_alert_has_a_rule_test_in_which_it_fires():
     fired = re.findall(
         r"^        alertname: (\w+)$", RULE_TESTS.read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -104,7 +104,7 @@ def test_panels_have_their_own_numbers_and_places():
     assert len(places) == len(panels)
 
 
-def test_the_container_and_the_unit_start_a_broker_with_settings_that_there_are():
+def test_dockerfile_and_systemd_unit_use_existing_settings():
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     start = re.search(r"ENTRYPOINT (\[.*?\])", dockerfile.replace("\\\n", ""), re.DOTALL)
     arguments = json.loads(start[1])
@@ -118,7 +118,7 @@ def test_the_container_and_the_unit_start_a_broker_with_settings_that_there_are(
     load_config(overrides=[f"{more}=127.0.0.1"])
 
 
-def test_the_unit_is_one_that_is_told_and_watched():
+def test_systemd_unit_uses_notify_and_watchdog():
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
     unit.read(UNIT, encoding="utf-8")
@@ -237,7 +237,7 @@ def test_docker_compose_takes_its_file():
 
 
 @pytest.mark.deep
-def test_the_dockerfile_is_as_its_linter_wants_it():
+def test_dockerfile_passes_hadolint():
     linter = Path(sys.executable).with_name("hadolint")
     if not linter.exists():
         pytest.skip("hadolint is not here")

@@ -83,7 +83,7 @@ EVERYTHING = [
 ]
 
 
-def test_a_disk_without_faults_does_what_it_is_told_and_numbers_it(root):
+def test_faulty_disk_without_faults_numbers_its_operations(root):
     disk = FaultyDisk(LocalDisk(), [])
     do_everything(disk, root)
     assert kinds(disk) == EVERYTHING
@@ -105,7 +105,7 @@ def test_any_operation_can_fail_once(root, number, code):
     assert "e" in disk.names(root)
 
 
-def test_all_of_a_kind_can_fail_from_an_operation_on_until_the_disk_is_mended(root):
+def test_persistent_fault_of_one_kind_lasts_until_the_plan_is_empty(root):
     disk = FaultyDisk(LocalDisk(), [Fault(2, persistent=True, kinds=frozenset({"flush"}))])
     file = disk.create(root / "log", PAGE)
     file.flush()
@@ -143,7 +143,7 @@ def test_a_torn_create_leaves_an_empty_file_and_a_torn_rename_a_renamed_one(root
 # ---- a full disk
 
 
-def test_a_full_disk_takes_what_fits_and_goes_on_when_there_is_room_again(root):
+def test_full_disk_writes_what_fits_until_there_is_space(root):
     disk = FaultyDisk(LocalDisk(), capacity=2 * PAGE)
     file = disk.create(root / "log", 4 * PAGE)
     file.write(b"a" * 100, PAGE - 50)
@@ -158,7 +158,7 @@ def test_a_full_disk_takes_what_fits_and_goes_on_when_there_is_room_again(root):
     file.close()
 
 
-def test_what_is_deleted_or_replaced_makes_room(root):
+def test_deleted_and_replaced_files_free_capacity(root):
     disk = FaultyDisk(LocalDisk(), capacity=2 * PAGE)
     disk.write_whole(root / "a", b"a" * PAGE)
     disk.write_whole(root / "b", b"b" * PAGE)
@@ -181,7 +181,7 @@ def durable_log(disk, root, size=2 * PAGE):
     return file
 
 
-def test_a_recording_tells_what_was_done_and_where_flushes_begin_and_end(root):
+def test_recording_disk_logs_operations_with_begin_and_end_of_flushes(root):
     disk = RecordingDisk(LocalDisk(), root)
     do_everything(disk, root)
     disk.delete(root / "other")
@@ -197,7 +197,7 @@ def test_a_recording_tells_what_was_done_and_where_flushes_begin_and_end(root):
     ]
 
 
-def test_what_was_flushed_is_in_each_state_and_what_was_not_in_some(root, states):
+def test_power_loss_states_keep_flushed_data_and_may_lose_the_rest(root, states):
     disk = RecordingDisk(LocalDisk(), root)
     file = durable_log(disk, root)
     file.write(b"kept", 0)
@@ -263,7 +263,7 @@ def test_a_write_that_comes_during_a_flush_is_not_flushed(root, states, slow, du
     file.close()
 
 
-def test_a_name_that_is_made_while_its_directory_is_flushed_can_be_lost(root, states, slow, during):
+def test_directory_created_during_a_flush_may_be_lost(root, states, slow, during):
     disk = RecordingDisk(slow, root)
 
     def make():
@@ -305,7 +305,7 @@ def test_a_torn_write_is_recorded_as_it_landed(root, states):
     file.close()
 
 
-def test_a_small_file_that_failed_to_be_written_may_be_there_or_not(root, states):
+def test_small_file_after_a_failed_write_may_exist_or_not(root, states):
     disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(0, prefix=1), Fault(1)]), root)
     for name in ("torn", "absent"):
         with pytest.raises(OSError, match="error"):
@@ -317,7 +317,7 @@ def test_a_small_file_that_failed_to_be_written_may_be_there_or_not(root, states
 
 @pytest.mark.parametrize("prefix", [0, 1])
 @pytest.mark.parametrize("kind", ["make_directory", "create", "rename", "delete"])
-def test_of_a_change_of_names_that_failed_what_came_about_is_recorded(root, states, kind, prefix):
+def test_partially_failed_rename_is_recorded_as_it_came_about(root, states, kind, prefix):
     (root / "old").write_bytes(b"old")
     disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(prefix=prefix)]), root)
     arguments = {"create": [PAGE], "rename": [root / "new"]}.get(kind, [])
@@ -344,7 +344,7 @@ def test_a_file_keeps_its_content_under_a_new_name_and_through_an_old_handle(roo
     assert {(state["old"][:4], state["log"][:4]) for state in states(disk)} == {(b"old!", b"new\0")}
 
 
-def test_the_states_are_those_after_as_many_operations_as_are_asked_for(root, states):
+def test_power_loss_states_may_be_taken_after_any_operation(root, states):
     disk = RecordingDisk(LocalDisk(), root)
     durable_log(disk, root).close()
     disk.write_whole(root / "small", b"data")
@@ -356,7 +356,7 @@ def test_the_states_are_those_after_as_many_operations_as_are_asked_for(root, st
     assert states(disk, durable) == [{"log": bytes(2 * PAGE)}]
 
 
-def test_what_lies_there_when_a_recording_begins_is_durable(root, states):
+def test_files_from_before_the_recording_are_durable(root, states):
     (root / "d").mkdir()
     (root / "d/x").write_bytes(b"x" * 5000)
     assert states(RecordingDisk(LocalDisk(), root)) == [tree(root)]
@@ -371,7 +371,7 @@ def test_a_recording_can_go_on_upon_a_state_of_another(root, tmp_path):
         assert kinds(second) == ["delete"]
 
 
-def test_a_recording_can_go_on_where_another_one_has_ended(root, states):
+def test_recording_can_continue_a_previous_one(root, states):
     disk = RecordingDisk(LocalDisk(), root)
     file = durable_log(disk, root)
     file.write(b"1", 0)
@@ -385,7 +385,7 @@ def test_a_recording_can_go_on_where_another_one_has_ended(root, states):
     again.close()
 
 
-def test_what_is_done_outside_the_root_is_not_recorded(root, tmp_path):
+def test_recording_disk_ignores_operations_outside_its_root(root, tmp_path):
     disk = RecordingDisk(LocalDisk(), root)
     disk.write_whole(tmp_path / "elsewhere", b"data")
     file = disk.create(tmp_path / "log", PAGE)
@@ -395,7 +395,7 @@ def test_what_is_done_outside_the_root_is_not_recorded(root, tmp_path):
     assert disk.operations == []
 
 
-def test_a_file_that_was_made_behind_the_recordings_back_is_refused(root):
+def test_recording_disk_refuses_file_made_without_it(root):
     disk = RecordingDisk(LocalDisk(), root)
     (root / "x").write_bytes(b"x")
     with pytest.raises(FileNotFoundError, match="x was made without the recording disk"):

@@ -113,11 +113,11 @@ def missing_paths(document, text):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
-def test_each_path_on_a_page_is_there(document):
+def test_paths_on_pages_exist(document):
     assert missing_paths(document, document.read_text(encoding="utf-8")) == []
 
 
-def test_not_ours_holds_no_path_that_its_page_does_not_have():
+def test_exempt_paths_are_still_on_their_pages():
     for name, paths in _NOT_OURS.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         assert [path for path in paths if f"`{path}`" not in text] == [], name
@@ -136,12 +136,12 @@ def test_not_ours_holds_no_path_that_its_page_does_not_have():
         ("```\n`five.py`\n```\n`six.py`", ["six.py"]),
     ],
 )
-def test_a_path_that_is_not_there_is_found(text, missing):
+def test_missing_path_on_a_page_is_found(text, missing):
     assert missing_paths(ROOT / "docs" / "store.md", text) == missing
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
-def test_the_commands_of_make_are_there(document):
+def test_make_targets_on_pages_exist(document):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"`make ([a-z]+)", document.read_text(encoding="utf-8")):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
@@ -194,7 +194,7 @@ def test_the_programs_and_the_tests_of_a_page_for_tests_run(tmp_path, page):
     assert f"{len(named) - 1} passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_python_of_the_guide_to_the_source_can_be_written_so():
+def test_python_blocks_of_the_spark_page_compile():
     """Its parts are of a program that goes on; what they import is there."""
     blocks = python_of("docs/spark.md")
     assert len(blocks) == 5
@@ -272,7 +272,7 @@ def test_the_page_on_typed_bodies_writes_rows_and_reads_them(tmp_path):
         ("spark", ("stored in Mes", "|  1|     ada|  9.5|", '{"orders": {', "Lag(queues=")),
     ],
 )
-def test_the_programs_of_a_page_on_spark_run_one_behind_the_other(tmp_path, page, said):
+def test_programs_of_a_spark_page_run_in_sequence(tmp_path, page, said):
     """As one program, in which each block prints what its page says of it."""
     blocks = [block for block in python_of(f"docs/{page}.md") if "/etc/" not in block]  # of TLS
     program = "\nprint('====')\n".join(blocks)
@@ -288,7 +288,7 @@ def test_the_programs_of_a_page_on_spark_run_one_behind_the_other(tmp_path, page
         assert words in printed, done.stdout
 
 
-def test_the_program_of_the_page_on_filters_prints_what_it_says(capsys):
+def test_program_of_the_filters_page_prints_what_the_page_says(capsys):
     [block] = python_of("docs/filters.md")
     exec(compile(block, "filters.md", "exec"), {})  # noqa: S102  # our own text
     said = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
@@ -296,7 +296,7 @@ def test_the_program_of_the_page_on_filters_prints_what_it_says(capsys):
     assert capsys.readouterr().out.splitlines() == re.findall(r"`([^`]+)`", sentence)
 
 
-def test_the_topic_of_the_tour_of_the_client_has_as_many_queues_as_it_says():
+def test_client_page_creates_a_topic_with_the_stated_queues():
     [block] = [each for each in python_of("docs/client.md") if "create_topic" in each]
     with EmbeddedBroker() as broker:
         run_at(broker, block)
@@ -335,7 +335,7 @@ def test_the_programs_of_the_page_on_opentelemetry_run(tmp_path):
     assert "{'id': 1, 'total': 9.5}" in done.stdout
 
 
-def test_the_table_of_the_page_on_asyncio_names_what_each_can_do():
+def test_asyncio_page_lists_all_methods():
     page = (ROOT / "docs" / "asyncio.md").read_text(encoding="utf-8")
     for kind in (aio.Producer, aio.Consumer):
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}`")]
@@ -362,7 +362,7 @@ def test_both_consumers_of_their_page_consume():
         run_at(broker, settings)
 
 
-def test_the_settings_on_the_page_of_consumers_are_those_of_the_code():
+def test_consumer_settings_on_the_page_equal_the_code():
     page = (ROOT / "docs" / "consumers.md").read_text(encoding="utf-8")
     table = page.partition("## Settings")[2].partition("\n## ")[0]
     rows = [
@@ -376,7 +376,7 @@ def test_the_settings_on_the_page_of_consumers_are_those_of_the_code():
         assert stated == [str(getattr(each, "name", each)) for each in found], name
 
 
-def test_offsets_in_a_database_are_kept_as_their_page_says(tmp_path, monkeypatch):
+def test_database_offsets_program_of_the_consumers_page_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     [block] = [each for each in python_of("docs/consumers.md") if "sqlite3" in each]
     block = block.replace("timeout_ms=5_000", "timeout_ms=1_000")
@@ -401,13 +401,13 @@ def test_examples_run(example):
     assert "read back each time" in done.stdout
 
 
-def test_the_tree_of_errors_in_the_tour_of_the_client_is_that_of_the_code():
+def test_error_tree_of_the_client_page_equals_the_code():
     drawn = re.compile(r"^[ │]*[├└]── (\w+)", re.MULTILINE)
     tour = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
     assert drawn.findall(tour) == ["ClientError", *drawn.findall(client_errors.__doc__)]
 
 
-def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
+def test_limits_on_the_client_page_equal_the_code():
     table = (ROOT / "docs" / "client.md").read_text(encoding="utf-8").partition("## Limits")[2]
     stated = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE))
     for what, limit in {
@@ -431,7 +431,7 @@ def test_the_limits_in_the_tour_of_the_client_are_those_of_the_code():
         assert limit in stated[what], what
 
 
-def test_the_limits_in_the_tour_of_the_wire_are_those_of_the_code():
+def test_limits_on_the_wire_page_equal_the_code():
     table = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8").partition("## Limits")[2]
     stated = re.findall(r"^\| [^|]+ \| (\d+)(?: (MiB|KiB|GiB|levels))? \|", table, re.MULTILINE)
     units = {"": 1, "levels": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

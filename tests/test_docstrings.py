@@ -157,7 +157,7 @@ def test_no_public_docstring_sends_its_reader_to_another(door):
         ("Number of sends of `send_async` that wait.", False),
     ],
 )
-def test_words_that_lean_on_another_docstring_are_known(text, leans):
+def test_docstring_check_knows_words_that_lean_on_another_docstring(text, leans):
     assert bool(LEANING.search(text)) is leans
 
 
@@ -232,7 +232,7 @@ def test_every_public_error_names_what_it_carries():
     assert not faults, "\n".join(faults)
 
 
-def test_a_string_behind_a_field_and_a_name_in_prose_describe_no_field():
+def test_string_after_a_field_and_name_in_prose_describe_no_field():
     @dataclasses.dataclass
     class Health:
         """The state of a queue, with its messages and its size.
@@ -249,7 +249,7 @@ def test_a_string_behind_a_field_and_a_name_in_prose_describe_no_field():
     assert undescribed_fields(Health) == ["messages", "size"]
 
 
-def test_an_attribute_that_no_docstring_of_an_error_names_is_found():
+def test_docstring_check_finds_an_undocumented_error_attribute():
     class Refused(Exception):
         """Somebody refused, with a code."""
 
@@ -259,7 +259,7 @@ def test_an_attribute_that_no_docstring_of_an_error_names_is_found():
     assert unnamed_attributes(Refused) == ["remark"]
 
 
-def test_an_argument_that_is_part_of_a_word_only_is_not_named():
+def test_docstring_check_does_not_take_a_part_of_a_word_for_an_argument():
     def seek(queue, ms):
         """Go on in a queue at a time in msec."""
 

@@ -49,7 +49,7 @@ def every_error():
     ]
 
 
-def test_an_error_says_what_where_what_was_needed_and_what_was_there():
+def test_error_text_has_place_needed_and_found():
     error = FrameError("frame length", at=0, needed="4 to 100", found=-5)
     assert str(error) == "frame length at byte 0: needed 4 to 100, found -5"
     assert (error.at, error.needed, error.found) == (0, "4 to 100", "-5")
@@ -86,14 +86,14 @@ def test_an_error_cuts_long_places_and_still_travels():
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # our own bytes
 
 
-def test_a_text_that_somebody_has_given_can_be_shown_whatever_it_is():
+def test_sanitize_makes_any_text_printable():
     assert sanitize("orders") == "orders"
     assert sanitize("Bestellungen f\u00fcr \ud800") == "Bestellungen f\u00fcr \\ud800"
     assert sanitize("x" * 70_000) == f"{'x' * 60}..., 70000 characters"
 
 
 @pytest.mark.parametrize("found", [[10**5_000], {"a": (10**5_000,)}])
-def test_what_cannot_be_shown_is_named_by_its_kind(found):
+def test_value_that_cannot_be_shown_is_named_by_type(found):
     assert excerpt(found) == f"a {type(found).__name__} that cannot be shown"
 
 
@@ -110,7 +110,7 @@ def test_text_can_be_shown_without_quotes():
         if isinstance(kind, type) and issubclass(kind, Exception)
     ],
 )
-def test_all_errors_are_of_one_tree_and_stand_in_its_drawing(kind):
+def test_all_errors_are_in_the_documented_tree(kind):
     assert issubclass(kind, RocketPollError)
     assert kind.__name__ in (errors.__doc__ or "")
 
@@ -136,7 +136,7 @@ def test_a_traceback_ends_with_the_address_of_the_errors_page():
         assert "See" not in str(each)
 
 
-def test_the_pages_are_where_the_project_is_kept():
+def test_pages_link_matches_the_repository_setting():
     metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     repository = re.search(r'^repository = "(.*)"$', metadata, re.MULTILINE)[1].rstrip("/")
     assert (f"{repository}/blob/HEAD/docs/" if repository else "docs/") == PAGES
@@ -151,5 +151,5 @@ def test_the_pages_are_where_the_project_is_kept():
         (2_000, "entries", "2,000 entries"),
     ],
 )
-def test_one_thing_is_not_several(count, several, text):
+def test_count_of_one_is_singular(count, several, text):
     assert format_count(count, "entry", several) == text

@@ -33,7 +33,7 @@ def drawn(file, count=300, odds=0.5, seed=1):
     return {file.draw(Choices(dice, odds)).content for _ in range(count)}
 
 
-def test_an_image_has_the_content_that_it_was_made_of():
+def test_image_round_trips_its_content():
     for size in (0, 1, SECTOR, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE):
         data = random.Random(size).randbytes(size)
         assert Image.of(data).content == data
@@ -43,7 +43,7 @@ def test_an_image_has_the_content_that_it_was_made_of():
 # ---- flushes
 
 
-def test_a_write_without_a_flush_can_be_lost_and_one_with_it_cannot():
+def test_unflushed_write_may_be_lost_and_flushed_one_may_not():
     file = durable(8)
     file.write(b"kept", 0)
     flush(file)
@@ -62,7 +62,7 @@ def test_a_flush_that_is_under_way_promises_nothing():
     assert found(file) == {b"data"}
 
 
-def test_a_flush_promises_nothing_of_what_is_written_while_it_is_under_way():
+def test_flush_promises_nothing_for_writes_during_it():
     file = durable(2 * PAGE)
     file.write(b"1", 0)
     mark = file.begin_flush()
@@ -74,7 +74,7 @@ def test_a_flush_promises_nothing_of_what_is_written_while_it_is_under_way():
     }
 
 
-def test_of_two_flushes_at_once_each_promises_what_was_written_before_it():
+def test_concurrent_flushes_each_cover_earlier_writes():
     file = durable(1)
     file.write(b"1", 0)
     first = file.begin_flush()
@@ -87,7 +87,7 @@ def test_of_two_flushes_at_once_each_promises_what_was_written_before_it():
     assert found(file) == {b"2", b"3"}
 
 
-def test_after_a_failed_flush_only_what_is_written_again_can_be_made_durable():
+def test_failed_flush_requires_rewriting_the_data():
     file = durable(2 * PAGE)
     file.write(b"lost", 0)
     file.write(b"once", PAGE)
@@ -116,7 +116,7 @@ steps = st.lists(st.tuples(kinds, st.integers(0, 2)), max_size=25)
 
 
 @given(steps)
-def test_a_page_has_what_it_had_at_the_last_flush_or_anything_later(steps):
+def test_page_versions_match_a_full_history(steps):
     """Against a history that forgets nothing: the versions of each page, and when flushes came."""
     file, under_way, failed = durable(3 * PAGE), [], []
     history = {page: [(-1, 0)] for page in range(3)}
@@ -149,7 +149,7 @@ def test_a_page_has_what_it_had_at_the_last_flush_or_anything_later(steps):
     assert [best[page * PAGE] for page in range(3)] == [history[p][-1][1] for p in range(3)]
 
 
-def test_what_is_durable_is_kept_once():
+def test_durable_pages_are_stored_once():
     def size_after(rounds):
         file = durable(2 * PAGE)
         for number in range(rounds):
@@ -202,7 +202,7 @@ def test_a_new_file_can_be_empty_until_it_was_flushed():
     assert found(file) == {bytes(PAGE)}
 
 
-def test_a_size_that_was_given_during_a_flush_is_not_flushed():
+def test_truncate_during_a_flush_is_not_flushed():
     file = durable(0)
     mark = file.begin_flush()
     file.truncate(PAGE)
@@ -210,7 +210,7 @@ def test_a_size_that_was_given_during_a_flush_is_not_flushed():
     assert found(file) == {b"", bytes(PAGE)}
 
 
-def test_what_is_written_behind_the_end_can_be_cut_at_any_sector():
+def test_unflushed_growth_may_be_cut_at_any_sector():
     file = durable(0)
     file.write(b"a" * 100, 0)
     flush(file)
@@ -230,7 +230,7 @@ def test_a_file_that_is_written_whole_can_be_anything_between_old_and_new():
     assert found(file) == {b"n" * 1000}
 
 
-def test_a_file_that_failed_to_be_written_can_be_anything_until_it_is_written_again():
+def test_failed_whole_file_write_may_leave_anything():
     file = FileVersions(Image.of(b"old"))
     file.fail_flush(written_whole(file, b"new"))
     flush(file)
@@ -258,7 +258,7 @@ def test_a_file_is_emptied_or_grows_and_is_never_cut_elsewhere():
         file.truncate(3)
 
 
-def test_what_a_power_loss_has_cut_off_does_not_come_back_when_the_file_grows_again():
+def test_data_cut_off_by_power_loss_does_not_return_when_the_file_grows():
     file = FileVersions(Image.of(b""))
     file.write(b"x" * (PAGE + 100), 0)
     for image in every_state(file.draw):
@@ -269,7 +269,7 @@ def test_what_a_power_loss_has_cut_off_does_not_come_back_when_the_file_grows_ag
         assert content == image.content.ljust(2 * PAGE, b"\0")
 
 
-def test_a_write_that_leaves_a_gap_makes_the_file_no_longer_than_the_gap_or_than_it_ends():
+def test_write_after_a_gap_leaves_old_or_new_size():
     file = FileVersions(Image.of(b"old"))
     file.write(b"new", 5 * PAGE)
     assert {len(content) for content in found(file)} == {len(b"old"), 5 * PAGE + len(b"new")}

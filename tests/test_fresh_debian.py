@@ -21,7 +21,7 @@ def test_the_commands_are_those_of_the_readme_word_for_word():
     }
 
 
-def test_a_command_is_a_block_of_its_own_that_sets_up_what_it_needs():
+def test_readme_command_is_its_own_shell_block_with_setup():
     readme = (
         "`sh bootstrap.sh && make lint`, and\n```sh\nmake types\n```\n"
         "```python\nsh bootstrap.sh && make bench\n```\n```sh\nsh bootstrap.sh && make tour\n```\n"
@@ -29,7 +29,7 @@ def test_a_command_is_a_block_of_its_own_that_sets_up_what_it_needs():
     assert fresh_debian.readme_commands(readme) == {"tour": "sh bootstrap.sh && make tour"}
 
 
-def test_a_command_that_the_readme_lacks_is_refused_and_those_that_it_has_are_named():
+def test_unknown_readme_command_is_refused_with_the_choices():
     with pytest.raises(SystemExit, match="no command dema; it has demo, check"):
         fresh_debian.chosen({"demo": "a", "check": "b"}, ["demo", "dema"])
     assert list(fresh_debian.chosen({"demo": "a", "check": "b"}, ["check", "demo"])) == [
@@ -72,7 +72,7 @@ def test_debian_itself_comes_from_the_mirror_that_apt_has():
     assert fresh_debian.debian_mirror(uris[:2]) is None
 
 
-def test_of_apt_only_its_ways_are_handed_on():
+def test_only_proxy_and_verification_settings_of_apt_are_copied():
     ways = [
         'Acquire::http::Proxy "http://proxy.example:3128";',
         'Acquire::https::m.example::Verify-Peer "false";',
@@ -87,7 +87,7 @@ def test_of_apt_only_its_ways_are_handed_on():
     assert fresh_debian.apt_ways("\n".join([*others, *ways, ""])) == ways
 
 
-def test_files_that_pip_is_told_of_are_in_the_root_where_it_looks_for_them(tmp_path):
+def test_files_named_in_pip_settings_are_mapped_into_the_root(tmp_path):
     bundle, links = tmp_path / "ca.pem", tmp_path / "wheels"
     bundle.touch()
     links.mkdir()
@@ -132,7 +132,7 @@ def run_here(code, log, seconds=60):
     fresh_debian.run("demo", "make demo", log, start, time.monotonic() + seconds)
 
 
-def test_a_command_sees_a_terminal_and_its_last_line_is_told(tmp_path, capsys):
+def test_command_gets_a_terminal_and_its_last_line_is_printed(tmp_path, capsys):
     shown = "read 5 rows in 1 batches: every one of them once"
     run_here(
         f"import os; print({shown!r}, os.isatty(0), *os.get_terminal_size(1))", tmp_path / "log"
@@ -153,14 +153,14 @@ def test_a_command_sees_a_terminal_and_its_last_line_is_told(tmp_path, capsys):
     ],
     ids=["fails", "shows nothing", "does not end"],
 )
-def test_a_command_that_fails_is_told_with_its_last_words(tmp_path, code, seconds, why):
+def test_failed_command_is_reported_with_its_last_lines(tmp_path, code, seconds, why):
     with pytest.raises(
         fresh_debian.CommandFailed, match=f"{why}.*all of it is in {tmp_path / 'log'}"
     ):
         run_here(code, tmp_path / "log", seconds)
 
 
-def test_a_wheel_is_installed_and_shows_its_demo_where_nothing_of_the_tree_is(tmp_path):
+def test_wheel_is_installed_and_runs_the_demo_without_the_tree(tmp_path):
     wheel = tmp_path / "rocketpoll-1.2.3-py3-none-any.whl"
     wheel.touch()
     given = fresh_debian.parsed(["--wheel", str(wheel), "--also", "true"])
@@ -178,14 +178,14 @@ def test_a_wheel_is_installed_and_shows_its_demo_where_nothing_of_the_tree_is(tm
     assert [path.name for path in tree.iterdir()] == [wheel.name]
 
 
-def test_a_wheel_that_is_not_there_is_refused(capsys):
+def test_missing_wheel_is_refused(capsys):
     with pytest.raises(SystemExit):
         fresh_debian.parsed(["--wheel", "dist/none.whl"])
     assert "there is no file dist/none.whl; `make release` builds it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("is_required", "code"), [("", 0), ("1", 1)])
-def test_where_no_root_can_be_made_it_says_why(monkeypatch, capsys, is_required, code):
+def test_missing_root_rights_are_reported(monkeypatch, capsys, is_required, code):
     monkeypatch.setenv("REQUIRE_FRESH", is_required)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert fresh_debian.main(["--releases", "bookworm"]) == code

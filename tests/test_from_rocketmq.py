@@ -120,7 +120,7 @@ def without_collection():
 
 
 @pytest.mark.usefixtures("without_collection")
-def test_what_a_row_names_is_in_the_file_that_it_links_and_so_is_its_test():
+def test_names_and_tests_of_a_row_exist_in_the_linked_files():
     assert [fault for row in THERE for fault in faults_of(row)] == []
 
 
@@ -131,7 +131,7 @@ def test_what_a_row_names_is_in_the_file_that_it_links_and_so_is_its_test():
         ("PullRequestHoldService.suspend_pull_request", "PullHoldService"),
         ("pull_request_hold_service.py", "places.py"),
         ("pull_request_hold_service.py", "pull_request_table.py"),
-        ("test_as_many_are_put_off", "test_as_few_are_put_off"),
+        ("test_deferred_pulls_are_limited", "test_deferred_pulls_are_unlimited"),
     ],
 )
 def test_a_row_that_is_not_true_any_more_is_found(old, new):

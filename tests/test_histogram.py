@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketpoll.broker.common.histogram import SECONDS, Histogram
 
 
-def test_each_duration_is_in_the_first_bucket_that_it_fits_into_and_in_all_behind():
+def test_histogram_buckets_are_cumulative():
     histogram = Histogram((0.1, 1.0))
     for seconds in (0.05, 0.1, 0.5, 7.0):
         histogram.add(seconds)
@@ -13,7 +13,7 @@ def test_each_duration_is_in_the_first_bucket_that_it_fits_into_and_in_all_behin
     assert histogram.seconds == 7.65
 
 
-def test_the_usual_buckets_tell_a_fast_flush_from_a_slow_one():
+def test_default_histogram_buckets_separate_fast_and_slow_flushes():
     histogram = Histogram()
     histogram.add(0.0002)
     histogram.add(0.3)

@@ -53,7 +53,7 @@ def test_configurations_are_saved_within_a_second_and_offsets_at_their_interval(
     tell(story, tmp_path, flushConsumerOffsetInterval=300_000)
 
 
-def test_offsets_are_saved_behind_the_messages_that_they_are_offsets_of(tmp_path):
+def test_consumer_offsets_are_saved_after_their_messages_are_flushed(tmp_path):
     """With ASYNC_FLUSH, a power loss that leaves an offset leaves the messages before it."""
 
     async def story(broker):
@@ -70,7 +70,7 @@ def test_offsets_are_saved_behind_the_messages_that_they_are_offsets_of(tmp_path
     tell(story, tmp_path, flushConsumerOffsetInterval=300_000, **later)
 
 
-def test_checkpoints_are_taken_and_old_files_looked_at_at_their_intervals(tmp_path):
+def test_checkpoints_and_cleaning_run_at_their_intervals(tmp_path):
     async def story(broker):
         done = []
         housekeeping = broker.controller.housekeeping
@@ -85,7 +85,7 @@ def test_checkpoints_are_taken_and_old_files_looked_at_at_their_intervals(tmp_pa
     tell(story, tmp_path, checkpointIntervalMills=12_000, cleanResourceInterval=6_000)
 
 
-def test_a_sweep_that_takes_long_is_logged_and_one_that_does_not_is_not(tmp_path, caplog):
+def test_slow_hold_sweep_is_logged(tmp_path, caplog):
     """The clock stands still but for the sweep: three queues take 60 ms, then 120."""
 
     async def story(broker):
@@ -197,7 +197,7 @@ def test_heartbeats_that_arrive_while_the_process_is_stopped_are_read_before_mem
     tell(story, tmp_path)
 
 
-def test_a_job_that_fails_is_logged_and_comes_again(tmp_path, caplog):
+def test_failing_housekeeping_job_is_logged_and_repeated(tmp_path, caplog):
     async def story(broker):
         calls = []
 
@@ -231,9 +231,7 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time(tmp_path, monke
     tell(story, tmp_path, flushConsumerOffsetInterval=300_000)
 
 
-def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_over(
-    tmp_path, caplog
-):
+def test_failed_configuration_save_is_logged_once_and_on_recovery(tmp_path, caplog):
     async def story(broker):
         tables, housekeeping = broker.controller.tables, broker.controller.housekeeping
         in_the_way = tmp_path / "config" / "topics.json.tmp"
@@ -253,7 +251,7 @@ def test_what_the_disk_refuses_for_whatever_reason_is_said_once_and_when_it_is_o
     assert "Is a directory" in caplog.text
 
 
-def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
+def test_long_housekeeping_job_is_not_started_twice(tmp_path):
     async def story(broker):
         begun, go_on = [], threading.Event()
 
@@ -272,7 +270,7 @@ def test_a_job_that_takes_long_is_not_begun_a_second_time(tmp_path):
     tell(story, tmp_path)
 
 
-def test_what_is_done_aside_is_done_elsewhere_and_told_here(tmp_path):
+def test_housekeeping_job_runs_in_a_thread_and_reports_in_the_loop(tmp_path):
     async def story(broker):
         told = []
 
@@ -291,7 +289,7 @@ def test_what_is_done_aside_is_done_elsewhere_and_told_here(tmp_path):
     tell(story, tmp_path)
 
 
-def test_the_end_waits_for_what_has_begun(tmp_path):
+def test_housekeeping_stop_waits_for_running_jobs(tmp_path):
     ended = []
 
     async def story(broker):
@@ -399,7 +397,7 @@ def test_a_checkpoint_that_fails_while_the_broker_stops_is_no_fault_of_the_loop(
     assert "never retrieved" not in caplog.text
 
 
-def test_a_job_that_is_asked_for_behind_the_end_has_neither_run_nor_failed(tmp_path):
+def test_housekeeping_job_after_stop_neither_runs_nor_fails(tmp_path):
     told = []
 
     async def story(broker):
@@ -450,7 +448,7 @@ def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once
     assert "ERROR" not in caplog.text
 
 
-def test_what_a_start_behind_a_crash_has_found_is_soon_noted(tmp_path):
+def test_recovery_after_a_crash_is_checkpointed_soon(tmp_path):
     """Else a broker that dies again and again would have more to redo each time."""
     store = open_store(tmp_path / "killed", mapped_file_size_commit_log=1 << 20)
     store.put_message(message("a"))
@@ -465,7 +463,7 @@ def test_what_a_start_behind_a_crash_has_found_is_soon_noted(tmp_path):
     tell(story, tmp_path / "killed", mappedFileSizeConsumeQueue=20 * 8)
 
 
-def test_behind_its_end_nothing_is_begun_though_it_has_started_behind_a_crash(tmp_path, caplog):
+def test_stopped_broker_starts_no_recovery_checkpoint(tmp_path, caplog):
     store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20)
     store.put_message(message("a"))
     crash(store)
@@ -484,9 +482,7 @@ def test_behind_its_end_nothing_is_begun_though_it_has_started_behind_a_crash(tm
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_what_cannot_be_begun_aside_is_told_of_once_and_begun_the_next_time(
-    tmp_path, monkeypatch, caplog
-):
+def test_housekeeping_without_threads_is_logged_once_and_retried(tmp_path, monkeypatch, caplog):
     """A system that starts no more threads, or has no memory to remember what is to be done."""
 
     async def story(broker):

@@ -127,7 +127,7 @@ def test_dead_letters_that_are_sent_again_are_in_their_topic(broker):
     assert dead > 0
 
 
-def test_a_delayed_message_comes_when_the_page_says(broker):
+def test_how_to_delay_a_message_delivers_after_the_delay_of_the_page(broker):
     run(block_of("delay-a-message"), broker.address)
     assert broker.messages("reminders") == []
     broker.clock.advance(timedelta(seconds=10))
@@ -135,7 +135,7 @@ def test_a_delayed_message_comes_when_the_page_says(broker):
     assert reminder.body == b"pay order 1"
 
 
-def test_the_stuck_consumer_is_named_while_it_is_there(capsys, broker):
+def test_how_to_consumer_is_stuck_names_the_stuck_consumer(capsys, broker):
     with LitePullConsumer("billing", broker.address) as consumer:
         consumer.subscribe("orders")
         assert consumer.poll(timeout_ms=5_000)
@@ -145,7 +145,7 @@ def test_the_stuck_consumer_is_named_while_it_is_there(capsys, broker):
         assert f"held by {owner}\nlast tried at " in capsys.readouterr().out
 
 
-def test_behind_a_nat_the_client_goes_where_it_is_told(capsys):
+def test_broker_addresses_page_reaches_a_broker_through_nat(capsys):
     away = "192.0.2.1"  # of no machine: RFC 5737
     with EmbeddedBroker(brokerIP1=away) as broker:
         run(block_of("docker-and-nat"), broker.address)
@@ -161,7 +161,7 @@ def test_under_tls_the_message_arrives(capsys, tmp_path):
     assert "SEND_OK" in capsys.readouterr().out
 
 
-def test_the_commands_before_a_store_is_moved_say_that_it_is_whole(tmp_path):
+def test_how_to_move_to_rocketmq_commands_verify_the_store(tmp_path):
     with EmbeddedBroker(tmp_path / "store") as broker:
         broker.send("orders", ORDER)
     said = []

@@ -35,7 +35,7 @@ def test_a_step_copies_from_the_tree_or_an_earlier_stage_or_runs(tmp_path):
 
 
 @pytest.mark.deep
-def test_what_a_builder_of_images_is_given_is_enough_to_install(tmp_path):
+def test_image_build_context_is_enough_to_install(tmp_path):
     given = context(CLONE, image_steps.IGNORED.read_text(encoding="utf-8"), tmp_path / "given")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     done = subprocess.run(

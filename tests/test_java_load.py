@@ -13,7 +13,7 @@ CONSUMED = [*SENT, report(1, 1, "c, which was never acknowledged"), report(0, 0,
 ENDS = {0: 1, 1: 3}
 
 
-def test_nothing_is_wrong_if_each_place_holds_what_was_acknowledged_and_all_were_consumed():
+def test_complete_consumption_has_no_differences():
     assert list(differences(SENT, CONSUMED, ENDS)) == []
 
 
@@ -58,5 +58,5 @@ def test_nothing_is_wrong_if_each_place_holds_what_was_acknowledged_and_all_were
         ),
     ],
 )
-def test_what_is_wrong_is_said(sent, consumed, ends, said):
+def test_each_difference_is_reported(sent, consumed, ends, said):
     assert any(said in each for each in differences(sent, consumed, ends))

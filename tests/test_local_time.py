@@ -7,7 +7,7 @@ import pytest
 from rocketpoll.broker.common.local_time import local_time
 
 
-def test_a_moment_is_told_in_the_time_zone_of_the_machine():
+def test_local_time_uses_the_time_zone_of_the_machine():
     assert local_time(1_700_000_000_500) == datetime.fromtimestamp(1_700_000_000.5).astimezone()
 
 

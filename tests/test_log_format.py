@@ -23,7 +23,7 @@ def test_a_record_is_one_object_on_one_line_whatever_it_says():
     assert set(said) == {"time", "level", "logger", "message"}
 
 
-def test_an_exception_is_told_with_it():
+def test_json_log_line_contains_the_exception():
     try:
         int("lost")
     except ValueError:

@@ -55,9 +55,7 @@ async def give_back(client, topic):
     assert (await client.call(request)).code == 0
 
 
-def test_what_waits_for_its_time_is_delivered_though_the_table_of_topics_is_older_than_it(
-    tmp_path, older_table, caplog
-):
+def test_delayed_message_recreates_topic_missing_in_an_older_table(tmp_path, older_table, caplog):
     keep, put_back = older_table
 
     async def first(broker):
@@ -88,9 +86,7 @@ def test_what_waits_for_its_time_is_delivered_though_the_table_of_topics_is_olde
     assert sorted(lines_of(caplog)) == [made_again(topic) for topic in ("%RETRY%G", "New")]
 
 
-def test_what_waited_for_a_topic_that_was_deleted_does_not_bring_it_back(
-    tmp_path, older_table, caplog
-):
+def test_delayed_message_does_not_recreate_a_deleted_topic(tmp_path, older_table, caplog):
     keep, put_back = older_table
 
     async def first(broker):

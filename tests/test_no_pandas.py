@@ -50,7 +50,7 @@ def test_a_process_that_may_have_it_loads_it_beside_the_loop():
     assert run.stdout.split() == [b"LoadChunkTools"]
 
 
-def test_it_can_be_imported_again_behind_that():
+def test_block_pandas_ends_with_its_block():
     finders = list(sys.meta_path)
     with block_pandas():
         if "pandas" not in sys.modules:

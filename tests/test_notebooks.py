@@ -43,7 +43,7 @@ def shapes_of(notebook):
 
 
 @each_notebook
-def test_it_is_valid_and_all_of_it_was_run_once_from_top_to_bottom(path):
+def test_notebook_is_valid_and_was_run_once_in_order(path):
     notebook = kept(path)
     nbformat.validate(notebook)
     cells = code_of(notebook)
@@ -52,7 +52,7 @@ def test_it_is_valid_and_all_of_it_was_run_once_from_top_to_bottom(path):
 
 
 @each_notebook
-def test_what_it_shows_names_no_path_of_a_machine_and_nothing_of_stderr(path):
+def test_notebook_output_has_no_machine_paths_and_no_stderr(path):
     for cell in code_of(kept(path)):
         for output in cell.outputs:
             assert output.get("name") != "stderr"
@@ -61,14 +61,14 @@ def test_what_it_shows_names_no_path_of_a_machine_and_nothing_of_stderr(path):
 
 
 @each_notebook
-def test_it_has_pictures_of_a_size_that_a_page_loads_at_once(path):
+def test_notebook_pictures_are_small(path):
     pictures = [b64decode(picture) for picture in pictures_in(kept(path))]
     assert pictures
     assert all(picture.startswith(b"\x89PNG") and len(picture) < 100_000 for picture in pictures)
 
 
 @each_notebook
-def test_it_asserts_what_it_shows_and_ends_what_it_starts(path):
+def test_notebook_asserts_its_results_and_stops_what_it_starts(path):
     sources = [cell.source for cell in code_of(kept(path))]
     assert any(re.search("^assert ", source, re.MULTILINE) for source in sources)
     assert "broker.stop()" in sources[-1]
@@ -84,7 +84,7 @@ def test_the_page_lists_all_notebooks():
 
 @pytest.mark.deep
 @each_notebook
-def test_it_runs_in_a_kernel_and_shows_what_is_kept(path, tmp_path):
+def test_notebook_runs_in_a_kernel_with_the_kept_output(path, tmp_path):
     notebook = kept(path)
     if any("SparkSession" in cell.source for cell in code_of(notebook)) and java_fault():
         pytest.skip("Spark needs Java")

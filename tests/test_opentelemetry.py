@@ -15,7 +15,7 @@ def test_every_name_that_it_promises_is_there():
     assert opentelemetry.instrument is rmq_spark.client.opentelemetry.instrument
 
 
-def test_who_does_not_use_it_does_not_import_it(tmp_path):
+def test_import_of_rocketpoll_does_not_import_opentelemetry(tmp_path):
     done = python_program(
         "import sys, rocketpoll; rocketpoll.Producer, rocketpoll.PushConsumer\n"
         "print({'opentelemetry', 'rocketpoll.opentelemetry'} & set(sys.modules))",

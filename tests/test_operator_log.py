@@ -26,7 +26,7 @@ def until_said(broker, *texts, seconds=20):
         time.sleep(0.02)
 
 
-def test_start_and_end_are_told_with_what_was_found_and_the_addresses(tmp_path):
+def test_broker_start_and_stop_are_logged(tmp_path):
     with BrokerProcess(tmp_path, metricsPort="0", maxTopics="1234") as broker:
         said = until_said(broker, "listens on")
         assert f"rocketpoll {__version__}, broker broker-a of cluster DefaultCluster" in said
@@ -41,7 +41,7 @@ def test_start_and_end_are_told_with_what_was_found_and_the_addresses(tmp_path):
         assert "stopped cleanly in" in broker.said()[-1]
 
 
-def test_a_start_after_a_stop_says_so(tmp_path):
+def test_start_after_a_clean_stop_is_logged(tmp_path):
     async def story(broker):
         await (await broker.connect()).put("a")
 
@@ -50,7 +50,7 @@ def test_a_start_after_a_stop_says_so(tmp_path):
         assert "after a clean stop" in until_said(broker, "listens on")
 
 
-def test_a_start_after_a_kill_says_so(tmp_path):
+def test_start_after_a_kill_is_logged(tmp_path):
     with BrokerProcess(tmp_path) as broker:
         until_said(broker, "listens on")
         broker.kill()
@@ -58,7 +58,7 @@ def test_a_start_after_a_kill_says_so(tmp_path):
         assert "after a crash" in until_said(broker, "listens on")
 
 
-def test_as_json_each_line_is_an_object(tmp_path):
+def test_json_log_has_one_object_per_line(tmp_path):
     with BrokerProcess(tmp_path, "--log-format", "json") as broker:
         until_said(broker, "listens on")
         assert broker.stop() == 0
@@ -67,7 +67,7 @@ def test_as_json_each_line_is_an_object(tmp_path):
     assert lines[-1]["message"].startswith("stopped cleanly")
 
 
-def test_a_form_of_logs_that_there_is_not_is_refused(tmp_path):
+def test_unknown_log_format_is_refused(tmp_path):
     code, _, err = run_broker("--log-format", "xml", f"storePathRootDir={tmp_path}")
     assert code == 2
     assert "invalid choice: 'xml'" in err
@@ -88,7 +88,7 @@ def test_settings_are_read_again_at_a_hangup_and_what_cannot_change_is_named(tmp
         assert broker.stop() == 0
 
 
-def test_settings_are_not_read_again_from_what_is_no_file(tmp_path):
+def test_reload_from_a_pipe_is_refused(tmp_path):
     """A pipe would be empty by now, or hold up the broker until somebody writes into it."""
     pipe = tmp_path / "settings"
     os.mkfifo(pipe)
@@ -111,7 +111,7 @@ def test_without_a_file_a_hangup_ends_it_as_it_ends_any_program(tmp_path):
         signal.signal(signal.SIGHUP, before)
 
 
-def test_it_goes_by_its_own_name(tmp_path):
+def test_process_title_is_rocketpoll(tmp_path):
     with BrokerProcess(tmp_path) as broker:
         assert broker.title() == "rocketpoll"
 

@@ -207,7 +207,7 @@ def test_a_distribution_named_broker_and_ours_leave_each_other_alone(
         assert run(newcomer, "-c", "import broker", cwd=tmp_path).returncode == 0
 
 
-def test_it_is_installed_as_a_clone_that_changes_with_its_sources(tmp_path):
+def test_editable_install_follows_its_sources(tmp_path):
     """By a plain ``pip install -e .``, here with the setuptools of the tests."""
     python = bare_python(tmp_path / "venv", *NEEDED, *SETUPTOOLS, "pyspark", "py4j")
     [packages] = (tmp_path / "venv").glob("lib/python3*/site-packages")
@@ -287,7 +287,7 @@ def test_a_users_project_is_checked_strictly(site, tmp_path, installed):
     assert re.findall(r'type is "(?:builtins\.)?(\w+)"', done.stdout) == ["int", "str"]
 
 
-def test_there_is_one_version():
+def test_package_version_equals_pyproject():
     [stated] = re.findall(
         r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
     )

@@ -62,7 +62,7 @@ def test_programs_see_what_was_done_whether_it_is_flushed_or_not():
     assert contents(model.seen()) == {"old": b"new!", "small": b"data"}
 
 
-def test_a_name_that_was_made_while_its_directory_was_being_flushed_can_be_lost():
+def test_name_created_during_a_directory_flush_may_be_lost():
     model = PowerLossModel()
     create(model, "before")
     under_way = model.begin_flush(model.find(path("")))
@@ -72,7 +72,7 @@ def test_a_name_that_was_made_while_its_directory_was_being_flushed_can_be_lost(
     assert names(model) == {("before",), ("before", "meanwhile")}
 
 
-def test_a_flush_of_a_directory_that_failed_promises_nothing_and_another_one_does():
+def test_failed_directory_flush_promises_nothing():
     model = PowerLossModel()
     create(model, "small")
     model.fail_flush(model.begin_flush(model.find(path(""))))
@@ -115,7 +115,7 @@ def test_a_deleted_file_can_come_back_until_the_directory_is_flushed():
     assert names(model) == {()}
 
 
-def test_a_directory_takes_along_all_that_was_flushed_in_it():
+def test_unflushed_directory_loses_its_flushed_content():
     model = PowerLossModel()
     model.make_directory(path("a"))
     model.make_directory(path("a/b"))
@@ -149,7 +149,7 @@ def test_a_file_keeps_its_content_under_a_new_name_and_its_inode():
     assert found(model) == {frozenset({("old", b"old\0"), ("log", b"new")})}
 
 
-def test_what_is_done_to_a_file_that_is_gone_for_good_has_no_effect():
+def test_operations_on_a_deleted_file_have_no_effect():
     model = model_of(x=b"x")
     inode = model.find(path("x"))
     under_way = model.begin_flush(inode)
@@ -163,7 +163,7 @@ def test_what_is_done_to_a_file_that_is_gone_for_good_has_no_effect():
     assert found(model) == {frozenset()}
 
 
-def test_a_name_is_made_once_and_in_a_directory_that_exists():
+def test_power_loss_model_refuses_duplicate_names_and_missing_directories():
     model = model_of(x=b"")
     with pytest.raises(FileExistsError, match="has x already"):
         model.create(path("x"))
@@ -235,7 +235,7 @@ class History:
 
 @given(steps)
 @settings(max_examples=count("ROCKETPOLL_NAME_HISTORIES", 300, wide=1000))
-def test_the_names_that_may_be_found_are_those_that_the_rules_allow_and_no_others(steps):
+def test_possible_names_follow_exactly_from_the_history(steps):
     """Against a history that forgets nothing, and takes the rules word by word."""
     history = History()
     for step, one, other in steps:
@@ -287,7 +287,7 @@ def test_the_first_state_has_lost_the_most_and_the_second_nothing():
     assert best == {"log": b"x" * 8 * PAGE, "small": b"data"}
 
 
-def test_some_states_have_all_names_and_no_content_and_some_the_other_way():
+def test_power_loss_may_keep_names_without_content_and_content_without_names():
     model = PowerLossModel()
     for name in ("a", "b", "c", "d"):
         model.write(model.create(path(name)), b"data", 0)
@@ -310,17 +310,17 @@ def test_drawing_a_state_changes_nothing():
     assert len(drawn(model)) == 1
 
 
-def test_what_is_certain_has_one_state():
+def test_fully_durable_tree_has_one_state():
     tree = {path("d"): None, path("d/x"): Image.of(b"x" * 5000)}
     assert list(states(PowerLossModel(tree), random.Random(1), 60)) == [tree]
 
 
-def test_a_model_can_begin_with_what_a_power_loss_has_left():
+def test_power_loss_model_can_start_from_a_state():
     for tree in states(some_changes(), random.Random(1), 20):
         assert drawn(PowerLossModel(tree)) == [contents(tree)]
 
 
-def test_what_is_durable_takes_no_more_room_however_much_was_done():
+def test_size_of_the_model_is_independent_of_past_operations():
     def size_after(rounds):
         model = PowerLossModel()
         for number in range(rounds):

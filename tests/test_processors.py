@@ -69,7 +69,7 @@ def test_a_client_that_goes_leaves_its_groups_and_is_forgotten_by_sends(tmp_path
     tell(story, tmp_path)
 
 
-def test_what_is_counted_comes_into_its_windows(tmp_path):
+def test_processors_count_into_stats_windows(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", "b")
@@ -80,7 +80,7 @@ def test_what_is_counted_comes_into_its_windows(tmp_path):
     tell(story, tmp_path)
 
 
-def test_sends_that_are_refused_as_busy_are_told_of_once_and_so_is_the_end(tmp_path, caplog):
+def test_busy_sends_are_logged_once_with_their_end(tmp_path, caplog):
     disk = SlowDisk()
 
     async def story(broker):

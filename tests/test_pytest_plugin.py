@@ -50,7 +50,7 @@ def outcome(said):
     return line
 
 
-def test_each_test_has_a_topic_of_its_own_with_the_name_of_the_test(project):
+def test_topic_fixture_gives_each_test_its_own_topic(project):
     said = project("""
 import pytest
 
@@ -72,7 +72,7 @@ def test_another(rocketpoll_broker, rocketpoll_topic, text):
     assert outcome(said) == "4 passed", said
 
 
-def test_the_broker_is_made_with_the_settings_of_the_project(project):
+def test_broker_fixture_uses_the_settings_of_the_project(project):
     conftest = """
 import pytest
 
@@ -212,7 +212,7 @@ def test_it(rocketpoll_topic):
     assert outcome(said) == "1 error"
 
 
-def test_a_project_that_does_not_use_it_pays_nothing_and_keeps_its_own_broker(project, tmp_path):
+def test_unused_plugin_costs_nothing_and_allows_a_module_named_broker(project, tmp_path):
     (tmp_path / "broker.py").write_text("NAME = 'of the project'\n", encoding="utf-8")
     said = project("""
 import sys
@@ -249,7 +249,7 @@ def test_our_own_tests_can_use_it(rocketpoll_broker, rocketpoll_topic):
     assert [message.body for message in rocketpoll_broker.messages(rocketpoll_topic)] == [b"one"]
 
 
-def test_a_fault_that_a_test_leaves_behind_is_its_own_error_and_no_other_s(project):
+def test_fault_left_by_a_test_is_reported_as_its_own_error(project):
     said = project("""
 import pytest
 

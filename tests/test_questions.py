@@ -10,7 +10,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.common.outgoing_requests import OutgoingRequests
 
 
-def test_an_answer_goes_to_whoever_has_asked_and_a_second_one_to_nobody():
+def test_response_resolves_its_request_once():
     async def story():
         questions, answers = OutgoingRequests(asyncio.get_running_loop()), []
         first, second = [

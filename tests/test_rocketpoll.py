@@ -22,7 +22,7 @@ def test_every_name_that_it_promises_is_there():
         _ = rocketpoll.Embedded
 
 
-def test_its_errors_are_all_that_can_be_raised():
+def test_public_errors_are_all_defined_errors():
     defined = {
         name: error
         for module in (rmq_spark.errors, rmq_spark.client.errors)
@@ -53,7 +53,7 @@ def test_a_producer_loads_neither_other_parts_nor_large_libraries(tmp_path):
 
 
 @pytest.mark.parametrize("stray", ["broker.py", "broker/__init__.py"])
-def test_a_module_of_the_users_that_is_called_broker_is_not_in_the_way(tmp_path, stray):
+def test_user_module_named_broker_does_not_shadow_ours(tmp_path, stray):
     path = tmp_path / stray
     path.parent.mkdir(exist_ok=True)
     path.write_text("NAME = 'of the user'\n", encoding="utf-8")
@@ -70,7 +70,7 @@ def test_a_module_of_the_users_that_is_called_broker_is_not_in_the_way(tmp_path,
     assert done.stdout == "of the user b'one'\n", done.stderr
 
 
-def test_the_broker_has_one_name_only(tmp_path):
+def test_broker_package_imported_by_the_wrong_name_is_refused(tmp_path):
     """Where the repository itself is on the path of modules,
     its folder can be found by the wrong name."""
     done = python_program("import broker", cwd=ROOT)
@@ -98,7 +98,7 @@ PUBLIC = {
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_help_shows_what_is_meant_for_users_and_all_of_it_is_documented(name):
+def test_help_of_public_classes_lists_only_documented_public_names(name):
     """What brokers' requests, pull tasks and forks end in is behind these classes."""
     public = getattr(rocketpoll, name)
     names = [each for each in dir(public) if not each.startswith("_")]

@@ -93,7 +93,7 @@ def test_the_list_for_machines_has_each_page_once_with_a_sentence(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_the_list_for_machines_goes_by_the_titles_of_the_navigation(site):
+def test_llms_txt_follows_the_titles_of_the_navigation(site):
     text = (site / "llms.txt").read_text(encoding="utf-8")
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     titles = re.findall(r"^  - (.+):$", navigation, re.MULTILINE)
@@ -107,7 +107,7 @@ def test_the_list_for_machines_goes_by_the_titles_of_the_navigation(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_the_site_asks_nobody_else_for_anything(site):
+def test_site_loads_nothing_from_other_hosts(site):
     asked = r"""(?:<script|<img|<link rel="stylesheet")[^>]+(?:src|href)="(https?:[^"]+)"""
     for page in pages_of(site):
         assert re.findall(asked, page.read_text(encoding="utf-8")) == []
@@ -123,7 +123,7 @@ def test_links_are_called_by_the_titles_of_pages(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_settings_and_commands_are_all_in_the_reference(site):
+def test_all_settings_and_commands_are_in_the_reference(site):
     settings = (site / "reference" / "settings.html").read_text(encoding="utf-8")
     assert [key for key in KEYS if f"<code>{key}</code>" not in settings] == []
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
@@ -178,7 +178,7 @@ def templates():
                     yield re.sub(r"\{\w+\}", "...", node.value)
 
 
-def test_each_error_that_the_page_of_troubles_quotes_is_one_of_the_code():
+def test_errors_quoted_in_troubleshooting_exist_in_the_code():
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     quoted = re.findall(r"^### `(.+)`$", page, re.MULTILINE)
     assert len(quoted) >= 20
@@ -186,7 +186,7 @@ def test_each_error_that_the_page_of_troubles_quotes_is_one_of_the_code():
     assert [text for text in quoted if text not in known] == []
 
 
-def test_each_page_in_docs_is_in_the_navigation_or_known_to_be_left_out():
+def test_each_docs_page_is_in_the_navigation_or_a_known_exception():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     pages = {
         path.relative_to(DOCS).as_posix()

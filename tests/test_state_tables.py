@@ -19,7 +19,7 @@ def load(root, **settings):
     return StateTables.load(config, LocalDisk(), ManualClock())
 
 
-def test_what_was_changed_is_there_after_a_restart(tmp_path):
+def test_state_tables_survive_a_restart(tmp_path):
     tables = load(tmp_path)
     tables.topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=3, perm=6))
     tables.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=2))

@@ -57,7 +57,7 @@ def totals(source):
     return orders.groupBy("customer").sum("total").toDF("customer", "total")
 
 
-def test_what_is_added_is_processed_and_checked(started):
+def test_stream_test_processes_added_data_and_checks_answers(started):
     with started(large_orders) as stream:
         stream.add_data(ADA, BOB, EVE, tags="created")
         stream.process_all()
@@ -71,7 +71,7 @@ def test_what_is_added_is_processed_and_checked(started):
     assert not checkpoint.exists()
 
 
-def test_a_stream_that_was_stopped_goes_on_where_it_was(started):
+def test_stopped_stream_test_resumes(started):
     with started() as stream:
         stream.add_data("one")
         stream.process_all()
@@ -108,7 +108,7 @@ def test_a_crash_runs_the_last_batch_again_and_its_state_counts_it_once(started,
         assert stream.rows
 
 
-def test_a_crash_before_anything_was_read_is_a_stop(started):
+def test_crash_before_the_first_batch_acts_like_a_stop(started):
     with started() as stream:
         stream.crash()
         stream.start()
@@ -130,7 +130,7 @@ def test_a_crash_while_spark_writes_its_first_offset_is_one_before_anything_was_
         stream.check_answer(("one",))
 
 
-def test_a_message_that_is_delayed_comes_when_the_clock_is_moved(
+def test_delayed_message_reaches_the_stream_when_the_clock_advances(
     started, rocketpoll_broker, rocketpoll_topic
 ):
     from rocketpoll import Message  # noqa: PLC0415  # beside what it is for
@@ -183,7 +183,7 @@ def test_a_query_fails_that_may_not_wait_for_a_broker_that_is_away(started, rock
         stream.check_answer(("one",), ("two",))
 
 
-def test_a_failure_that_is_expected_is_one_step_of_many(started):
+def test_expected_stream_failure_is_one_step_of_many(started):
     def strict(source):
         return source.selectExpr("CAST(CAST(body AS STRING) AS INT) AS number")
 
@@ -214,7 +214,7 @@ def test_a_failure_that_is_expected_is_one_step_of_many(started):
             pass
 
 
-def test_a_failure_that_does_not_come_or_is_another_one_is_told_of(started):
+def test_missing_or_different_expected_failure_is_reported(started):
     with started(lambda source: source.selectExpr("1 / (length(body) - 1) AS x")) as stream:
         with (
             pytest.raises(AssertionError, match=re.escape("is there a process_all() in the block")),
@@ -232,7 +232,7 @@ def test_a_failure_that_does_not_come_or_is_another_one_is_told_of(started):
             stream.process_all()
 
 
-def test_a_failure_that_nobody_expects_fails_the_test(started):
+def test_unexpected_stream_failure_fails_the_test(started):
     def strict(source):
         return source.selectExpr("CAST(CAST(body AS STRING) AS INT) AS number")
 
@@ -323,7 +323,7 @@ def test_a_step_that_takes_too_long_ends_and_says_how_far_the_stream_is(started)
             stream.process_all()
 
 
-def test_what_cannot_be_tested_is_refused_with_what_to_write(spark, started, rocketpoll_broker):
+def test_invalid_stream_test_is_refused_with_advice(spark, started, rocketpoll_broker):
     with pytest.raises(TypeError, match=r"pipeline: needed a function .*, found 'totals'; for"):
         started("totals")
     with pytest.raises(ValueError, match="append, update, complete, found 'all'"):
@@ -351,7 +351,7 @@ def test_what_cannot_be_tested_is_refused_with_what_to_write(spark, started, roc
         stream_test(kind(), rocketpoll_broker, "orders", texts)
 
 
-def test_one_that_is_used_again_begins_anew(started):
+def test_stream_test_can_be_reused_and_starts_over(started):
     stream = started()
     with stream:
         for text in ("one", "two"):
@@ -363,7 +363,7 @@ def test_one_that_is_used_again_begins_anew(started):
         stream.check_answer(("one",), ("two",))
 
 
-def test_a_topic_that_is_missing_is_made(spark, rocketpoll_broker):
+def test_stream_test_creates_a_missing_topic(spark, rocketpoll_broker):
     with stream_test(spark, rocketpoll_broker, "made", texts, timeout=240) as stream:
         stream.add_data("one")
         stream.process_all()

@@ -60,7 +60,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("ask", "why"), WRONG.values(), ids=WRONG)
-def test_what_is_of_the_wrong_kind_is_refused_with_an_example(ask, why):
+def test_helper_arguments_of_wrong_type_are_refused_with_an_example(ask, why):
     with pytest.raises(TypeError, match=f"{why}.*; for example: "):
         ask()
 

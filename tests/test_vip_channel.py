@@ -35,7 +35,7 @@ def ask(port, *requests):
     return asyncio.run(answers())
 
 
-def test_what_is_sent_there_is_at_the_brokers_own_address(tmp_path):
+def test_message_sent_to_the_vip_channel_is_at_the_main_address(tmp_path):
     port = free_broker_port()
     route_of_t = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "T"})
     with BrokerProcess(tmp_path, listenPort=str(port)) as broker:
@@ -49,7 +49,7 @@ def test_what_is_sent_there_is_at_the_brokers_own_address(tmp_path):
     assert not is_listened_on(port - 2)
 
 
-def test_its_clients_count_as_all_others(tmp_path):
+def test_vip_channel_clients_are_counted(tmp_path):
     async def story(broker, channel):
         first = await channel.connect()
         await first.put("x")

@@ -42,21 +42,21 @@ def helps_of(cell):
         yield f"{name} {inspect.signature(found)} {inspect.getdoc(found)}"
 
 
-def test_each_question_has_an_answer_and_a_place():
+def test_rows_of_where_is_what_have_a_question_an_answer_and_a_place():
     assert len(ROWS) >= 20
     assert [row for row in ROWS if len(row) != 3 or not all(row)] == []
     assert len({question for question, _, _ in ROWS}) == len(ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_each_place_is_there_by_its_whole_path(row):
+def test_places_of_where_is_what_exist(row):
     places = places_of(row[2])
     assert places or list(helps_of(row[2]))
     assert [str(path) for path in places if not path.is_file()] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_the_names_of_a_row_stand_in_the_places_that_it_gives(row):
+def test_places_of_where_is_what_contain_the_names_of_their_row(row):
     said = " ".join(
         [*(path.read_text(encoding="utf-8") for path in places_of(row[2])), *helps_of(row[2])]
     )

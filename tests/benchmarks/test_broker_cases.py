@@ -73,7 +73,7 @@ def test_each_case_has_the_target_that_the_project_has_set_itself(tmp_path):
     assert ROUNDS >= 5
 
 
-def test_memory_that_is_of_no_file_is_told_apart(tmp_path):
+def test_anonymous_memory_of_a_process_is_measured(tmp_path):
     code = "held = bytearray(b'x') * 50_000_000; print(len(held), flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
     process = Process([sys.executable, "-c", code], tmp_path / "holder.log", tmp_path, **pipes)
@@ -100,7 +100,7 @@ def test_a_target_that_is_missed_says_how_much_of_it_was_reached():
     assert Result("holding", Figure("CPU", "%", Target("value", 1)), {OURS: (0.0,)}).share > 1
 
 
-def test_a_percentile_is_one_of_the_values():
+def test_percentile_is_an_existing_value():
     assert [percentile(range(1, 101), percent) for percent in (1, 50, 95, 99, 100)] == [
         1,
         50,
@@ -112,7 +112,7 @@ def test_a_percentile_is_one_of_the_values():
     assert percentile([1.0, 2.0, 3.0], 50) == 2.0
 
 
-def test_the_table_has_a_column_for_each_side_and_the_verdicts():
+def test_benchmark_table_has_a_column_per_side_and_verdicts():
     assert as_table(RESULTS, NAMES).splitlines() == [
         "case          rocketpoll    ±  our sync flush   ±      RocketMQ    ±   ratio  target",
         "sending",
@@ -179,7 +179,7 @@ def test_a_process_that_has_ended_says_its_last_words(tmp_path):
     process.stop()
 
 
-def test_a_process_is_asked_by_lines_and_one_that_ends_instead_of_answering_is_said_to(tmp_path):
+def test_benchmark_process_answers_lines_and_reports_an_early_end(tmp_path):
     code = "print(input()[::-1], flush=True); input(); exit(3)"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
     process = Process([sys.executable, "-c", code], tmp_path / "mirror.log", tmp_path, **pipes)
@@ -228,14 +228,14 @@ def test_a_case_without_java_clients_measures_what_it_promises(tmp_path):
 @pytest.mark.parametrize(
     "arguments", [["--only", "nothing of the kind"], ["--held", "0"], ["--rounds", "-1"]]
 )
-def test_nothing_to_measure_is_said(arguments, capsys):
+def test_benchmark_selection_without_cases_is_refused(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         command_line.main(["--client", "none", "--peer", "none", *arguments])
     assert stopped.value.code != 0
     capsys.readouterr()
 
 
-def test_without_java_the_way_to_do_without_is_shown(monkeypatch):
+def test_broker_benchmark_without_java_gives_advice(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SystemExit, match=r"no java on the path\n.*--client none --peer none"):
         command_line.main([])
@@ -244,7 +244,7 @@ def test_without_java_the_way_to_do_without_is_shown(monkeypatch):
 @pytest.mark.interop
 @pytest.mark.peers
 @pytest.mark.parametrize("version", java_vectors.VERSIONS)
-def test_each_case_with_java_clients_does_its_work_and_can_be_run_again(version, tmp_path):
+def test_benchmark_case_with_java_clients_can_be_run_repeatedly(version, tmp_path):
     try:
         classes = JavaClasses(version)
     except JavaUnavailable as error:

@@ -5,7 +5,7 @@ from benchmarks.client import beside
 pytestmark = pytest.mark.deep
 
 
-def test_it_says_how_long_messages_take_beside_a_host_that_has_vanished(monkeypatch, capsys):
+def test_vanished_host_benchmark_reports_latency(monkeypatch, capsys):
     monkeypatch.setattr(beside, "MESSAGES", 5)
     monkeypatch.setattr(beside, "WARMING_UP", 1)
     beside.main()

@@ -35,7 +35,7 @@ def test_sends_are_measured_with_a_flush_before_the_answer_as_well(tmp_path):
 
 
 @pytest.mark.deep
-def test_it_runs_without_java_and_is_reported(tmp_path, capsys):
+def test_client_benchmark_runs_without_java(tmp_path, capsys):
     path = tmp_path / "client.json"
     command_line.main(
         ["--quick", "--client", "none", "--peer", "none", "--only", "held", "--json", str(path)]

@@ -7,7 +7,7 @@ def is_quick(name, kind):
     return (name, kind) in {("idle", "admin"), ("starting", "lite pull"), ("rebalancing", "push")}
 
 
-def test_it_says_how_long_clients_take_to_end(monkeypatch, capsys):
+def test_ending_benchmark_reports_shutdown_times(monkeypatch, capsys):
     monkeypatch.setattr(ending, "ROUNDS", 1)
     monkeypatch.setattr(ending, "STATES", [each for each in ending.STATES if is_quick(*each[:2])])
     ending.main()

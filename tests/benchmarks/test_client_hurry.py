@@ -5,7 +5,7 @@ from benchmarks.client import hurry
 pytestmark = pytest.mark.deep
 
 
-def test_whoever_is_told_that_a_message_is_stored_or_not_is_told_the_truth(monkeypatch, capsys):
+def test_hurry_benchmark_agrees_with_the_log(monkeypatch, capsys):
     monkeypatch.setattr(hurry, "SENDS", 40)
     hurry.main()
     heads, *said = capsys.readouterr().out.splitlines()

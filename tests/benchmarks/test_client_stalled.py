@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.wide
-def test_it_says_what_a_producer_holds_whose_broker_takes_nothing_more_or_little(
-    monkeypatch, capsys
-):
+def test_stalled_benchmark_reports_memory_and_pending_sends(monkeypatch, capsys):
     monkeypatch.setattr(stalled, "SENDS", 80)
     monkeypatch.setattr(stalled, "TIMEOUT_MS", 300)
     monkeypatch.setattr(stalled, "PLAIN_SENDS", 30)
@@ -51,7 +49,7 @@ ENDS = {
 
 @pytest.mark.wide
 @pytest.mark.parametrize("ends", ENDS.values(), ids=list(ENDS))
-def test_it_leaves_no_stopped_broker_behind_where_it_is_killed(ends):
+def test_killed_stalled_benchmark_leaves_no_broker(ends):
     program = [sys.executable, "-m", "benchmarks.client.stalled"]
     with subprocess.Popen(program, cwd=ROOT, start_new_session=True) as running:
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")

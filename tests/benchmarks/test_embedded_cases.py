@@ -8,7 +8,7 @@ from benchmarks.harness import check_peers
 pytestmark = pytest.mark.deep
 
 
-def test_every_case_runs_and_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_embedded_benchmark_cases_run_and_leave_no_files(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with OneAtATime() as brokers:
         cases = embedded_cases(brokers)

@@ -51,14 +51,14 @@ def test_the_rounds_of_all_cases_are_interleaved():
     assert measured == ["a", "a", "b", "b", "c", "c"] * 3  # each once to warm up, once timed
 
 
-def test_the_run_that_warms_up_is_not_counted():
+def test_benchmark_warm_up_round_is_not_counted():
     clock = FakeClock()
     calibration, cold, warm = 1.0, 5.0, 2.0
     (found,) = measure([case(run=clock.work("a", [calibration, cold, warm]))], 1, 1.0, clock)
     assert found.rounds == (warm,)
 
 
-def test_what_cannot_go_on_is_prepared_before_each_run_and_runs_once_a_round():
+def test_prepared_case_runs_once_per_round():
     clock = FakeClock()
     single = case("single", clock.work("single", 0.001), prepare=clock.work("prepare", 5.0))
     (found,) = measure([single], rounds=3, seconds=1.0, clock=clock)
@@ -71,7 +71,7 @@ def test_bytes_per_second_follow_from_the_size_of_a_unit():
     assert result(2e-6).bytes_per_second == 0
 
 
-def test_a_round_is_divided_by_its_loops_and_by_the_units_of_a_run():
+def test_benchmark_round_is_divided_by_its_loops_and_units():
     clock = FakeClock()
     (found,) = measure(
         [case(run=clock.work("a", 0.25), units=50)], rounds=2, seconds=1.0, clock=clock
@@ -100,7 +100,7 @@ def test_calibration_ends_even_where_the_clock_does_not_see_a_run():
     assert calibrate(clock.work("a", [0.0, 0.1]), 1.0, clock) >= 10
 
 
-def test_a_round_of_no_length_is_one_run():
+def test_benchmark_calibration_for_no_time_is_one_run():
     assert calibrate(lambda: None, 0.0, FakeClock()) == 1
 
 
@@ -112,7 +112,7 @@ def test_the_median_ignores_a_round_that_was_interrupted():
     assert found.spread == pytest.approx(2 / 3)
 
 
-def test_one_round_has_no_spread():
+def test_single_round_has_no_spread():
     assert result(1e-6).quartiles == pytest.approx((1, 1))
     assert result(1e-6).spread == 0
 

@@ -10,9 +10,7 @@ from rocketpoll.broker.store.config import FlushDiskType
 
 
 @pytest.mark.deep
-def test_it_says_how_long_each_start_of_a_store_with_many_queues_takes(
-    tmp_path, monkeypatch, capfd
-):
+def test_many_queues_benchmark_reports_start_times(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(
         many_queues, "_DROP_CACHES", tmp_path / "drop_caches"
     )  # those of the machine stay

@@ -34,7 +34,7 @@ def perf():
         pytest.skip(str(error))
 
 
-def test_a_report_is_read_without_what_idles_and_looks():
+def test_perf_report_is_parsed_without_idle_and_perf_itself():
     assert read_looks(REPORT) == {
         ("rocketpoll", "[kernel.kallsyms]"): 401,
         ("Executor task l", "compiled code"): 250,
@@ -42,13 +42,13 @@ def test_a_report_is_read_without_what_idles_and_looks():
     }
 
 
-def test_where_there_is_no_perf_the_package_is_named(monkeypatch):
+def test_missing_perf_names_its_package(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(PerfUnavailable, match="linux-perf"):
         looks_during(lambda: None)
 
 
-def test_a_perf_that_may_not_look_says_why(monkeypatch, tmp_path):
+def test_forbidden_perf_says_why(monkeypatch, tmp_path):
     perf = tmp_path / "perf"
     perf.write_text("#!/bin/sh\necho 'you may not' >&2\nexit 1\n")
     perf.chmod(0o700)
@@ -59,7 +59,7 @@ def test_a_perf_that_may_not_look_says_why(monkeypatch, tmp_path):
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("perf")
-def test_what_a_case_does_is_seen_on_each_of_its_sides():
+def test_perf_profile_shows_each_side_of_a_case():
     def burn(_):
         began = time.process_time()
         while time.process_time() - began < 0.3:
@@ -80,7 +80,7 @@ def test_what_a_case_does_is_seen_on_each_of_its_sides():
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("perf")
-def test_work_that_fails_leaves_no_perf_behind():
+def test_failing_case_leaves_no_perf_process():
     before = children_of(os.getpid())
     with pytest.raises(ZeroDivisionError):
         looks_during(lambda: 1 / 0)

@@ -112,7 +112,7 @@ def test_a_benchmark_may_have_options_and_a_number_of_rounds_of_its_own(tmp_path
 
 
 @pytest.mark.parametrize("arguments", [["--only", "nothing of the kind"], ["--rounds", "0"]])
-def test_nothing_to_measure_is_said(arguments, capsys):
+def test_benchmark_without_cases_or_rounds_is_refused(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         run_benchmark("some", [PEER], [], arguments)
     assert stopped.value.code != 0

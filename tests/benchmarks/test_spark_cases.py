@@ -57,7 +57,7 @@ def test_each_case_has_the_target_that_the_project_has_set_itself(tmp_path):
     assert {key: targets[key] for key in expected} == expected
 
 
-def test_what_a_child_uses_of_the_cores_is_its_starters_too():
+def test_tree_cpu_seconds_include_running_children():
     with ExitStack() as ending:
         popen = subprocess.Popen(
             [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -70,14 +70,14 @@ def test_what_a_child_uses_of_the_cores_is_its_starters_too():
         assert tree_cpu_seconds(os.getpid()) > tree_cpu_seconds(popen.pid)
 
 
-def test_what_a_child_has_used_that_has_ended_is_still_counted():
+def test_tree_cpu_seconds_include_ended_children():
     before = tree_cpu_seconds(os.getpid())
     command = [sys.executable, "-c", CHILD]
     subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
     assert tree_cpu_seconds(os.getpid()) - before > 0.25
 
 
-def test_a_case_that_nobody_has_is_refused(tmp_path):
+def test_unknown_benchmark_case_is_refused(tmp_path):
     path = tmp_path / "spark.json"
     with pytest.raises(SystemExit, match="no case has 'nonsense' in its name"):
         command_line.main(

@@ -18,17 +18,17 @@ def cases(tmp_path_factory):
 
 @pytest.mark.wide
 @pytest.mark.parametrize("name", NAMES)
-def test_each_case_can_be_prepared_and_run_again_and_again(cases, name):
+def test_store_benchmark_case_can_be_prepared_and_run_repeatedly(cases, name):
     for _ in range(2):
         cases[name].prepare()
         cases[name].run()
 
 
-def test_all_peers_are_there_and_names_are_unique(cases):
+def test_store_benchmark_peers_exist_and_case_names_are_unique(cases):
     check_peers(list(cases.values()))
 
 
-def test_what_a_case_has_left_is_gone_when_the_next_begins(tmp_path):
+def test_workspace_of_a_benchmark_case_is_emptied_before_the_next(tmp_path):
     closed = []
 
     class Open:

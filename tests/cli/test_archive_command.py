@@ -31,7 +31,7 @@ def archive(tmp_path):
     return path
 
 
-def test_it_holds_the_source_and_the_client_and_no_broker(archive):
+def test_archive_contains_source_and_client_but_no_broker(archive):
     names = zipfile.ZipFile(archive).namelist()
     assert {
         "pyspark_rocketpoll.py",
@@ -52,7 +52,7 @@ def test_the_same_modules_give_the_same_bytes(archive, tmp_path, capsys):
     assert again.read_bytes() == archive.read_bytes()
 
 
-def test_it_works_where_only_numpy_pyarrow_and_orjson_are(archive, tmp_path):
+def test_archive_works_with_numpy_pyarrow_and_orjson_only(archive, tmp_path):
     python = bare_python(tmp_path / "cluster", *CLUSTER)
     done = subprocess.run(
         [python, "-c", USE],
@@ -65,7 +65,7 @@ def test_it_works_where_only_numpy_pyarrow_and_orjson_are(archive, tmp_path):
     assert done.stdout.split() == ["rocketpoll"], done.stderr
 
 
-def test_it_tells_what_it_has_made_and_leaves_no_half(tmp_path, capsys):
+def test_archive_command_prints_usage_and_leaves_no_partial_file(tmp_path, capsys):
     path = tmp_path / "far" / "away" / "rocketpoll.zip"
     assert main(["archive", str(path)]) == 0
     said = capsys.readouterr()
@@ -82,7 +82,7 @@ def test_it_tells_what_it_has_made_and_leaves_no_half(tmp_path, capsys):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_one_that_cannot_be_written_leaves_the_last_one(tmp_path):
+def test_archive_that_cannot_be_written_keeps_the_previous_one(tmp_path):
     path = tmp_path / "rocketpoll.zip"
     path.write_bytes(b"the last one")
     program = (
@@ -102,7 +102,7 @@ def test_one_that_cannot_be_written_leaves_the_last_one(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_other_names_and_places_are_refused(tmp_path, capsys):
+def test_archive_command_refuses_other_suffix_and_bad_directory(tmp_path, capsys):
     assert main(["archive", str(tmp_path / "rocketpoll.whl")]) == 2
     assert "does not end with .zip" in capsys.readouterr().err
     (tmp_path / "file").touch()

@@ -21,7 +21,7 @@ def ends(cluster, topic):
 
 
 @pytest.mark.parametrize("how", [(), ("--batch", "10"), ("--in-flight", "20")])
-def test_what_is_sent_is_counted_and_timed(run, cluster, how):
+def test_bench_produce_counts_and_times_sends(run, cluster, how):
     topic = cluster.topic(queues=2)
     found = run("bench", "produce", topic, "--seconds", 0.1, *how, "-o", "json").json
     assert 0 < found["messages"] <= ends(cluster, topic)
@@ -29,7 +29,7 @@ def test_what_is_sent_is_counted_and_timed(run, cluster, how):
     assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
 
 
-def test_those_are_counted_that_wait_for_their_answers_in_the_end(run, cluster):
+def test_bench_produce_counts_sends_that_are_pending_at_the_end(run, cluster):
     topic = cluster.topic(queues=2)
     how = ("--seconds", 0.001, "--in-flight", 10_000)
     found = run("bench", "produce", topic, *how, "-o", "json").json
@@ -37,13 +37,13 @@ def test_those_are_counted_that_wait_for_their_answers_in_the_end(run, cluster):
     assert found["max_ms"] > 0
 
 
-def test_what_is_read_is_counted(run, cluster):
+def test_bench_consume_counts_messages(run, cluster):
     topic = cluster.topic(queues=2)
     cluster.send(topic, *range(50), queues=2)
     assert run("bench", "consume", topic, "-o", "json").json["messages"] == 50
 
 
-def test_what_arrives_is_timed(run, cluster):
+def test_bench_latency_times_arrivals(run, cluster):
     topic = cluster.topic(queues=2)
     found = run("bench", "latency", topic, "--seconds", 0.2, "--rate", 50, "-o", "json").json
     assert (found["sent"], found["arrived"]) == (10, 10)

@@ -44,7 +44,7 @@ def test_a_stray_module_of_the_same_name_is_not_taken_for_it(hostile):
     assert "listenPort=9876" in done.stdout.splitlines()
 
 
-def test_one_that_goes_before_it_on_the_path_of_modules_is_named(hostile, monkeypatch):
+def test_broker_command_names_a_module_that_shadows_rocketpoll(hostile, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(hostile / "other"))
     (hostile / "other" / "rocketpoll").mkdir(parents=True)
     (hostile / "other" / "rocketpoll" / "__init__.py").write_text("", encoding="utf-8")
@@ -53,13 +53,13 @@ def test_one_that_goes_before_it_on_the_path_of_modules_is_named(hostile, monkey
     assert f"finds {hostile / 'other' / 'rocketpoll'}" in done.stderr
 
 
-def test_its_arguments_are_the_brokers(tmp_path):
+def test_broker_command_passes_arguments_to_the_broker(tmp_path):
     done = run(["listenProt=1"], tmp_path)
     assert done.returncode == 2
     assert "did you mean listenPort?" in done.stderr
 
 
-def test_it_serves_and_stops_in_order(tmp_path):
+def test_broker_command_serves_and_stops_on_sigterm(tmp_path):
     settings = ["listenPort=0", f"storePathRootDir={tmp_path / 'store'}"]
     command = broker_command(settings)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as broker:

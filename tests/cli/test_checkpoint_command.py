@@ -30,7 +30,7 @@ def checkpoint(tmp_path):
     return str(tmp_path)
 
 
-def test_it_lists_the_last_batches_and_their_offsets(checkpoint, capsys):
+def test_checkpoint_command_lists_last_batches_with_offsets(checkpoint, capsys):
     assert main(["checkpoint", checkpoint]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "2 earlier batches not shown. Add --all to see them"
@@ -42,27 +42,25 @@ def test_it_lists_the_last_batches_and_their_offsets(checkpoint, capsys):
     ]
 
 
-def test_all_of_them_if_told_so(checkpoint, capsys):
+def test_checkpoint_command_lists_all_batches(checkpoint, capsys):
     assert main(["checkpoint", checkpoint, "--all"]) == 0
     assert capsys.readouterr().out.count("batch ") == 12
 
 
 @pytest.mark.parametrize(("more", "at"), [([], 10), (["--batch", "3"], 3)])
-def test_it_prints_a_start_and_nothing_else(checkpoint, capsys, more, at):
+def test_checkpoint_command_prints_starting_offsets_only(checkpoint, capsys, more, at):
     assert main(["checkpoint", checkpoint, "--start", *more]) == 0
     assert json.loads(capsys.readouterr().out) == {"T": {"b": {"0": at, "1": 5}}}
 
 
-def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, capsys):
+def test_checkpoint_command_refuses_directory_that_is_no_checkpoint(tmp_path, capsys):
     assert main(["checkpoint", str(tmp_path)]) == 1
     assert "is not the checkpoint of a query" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", [[], ["--start"], ["--lag"]])
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_among_its_batches_is_named_and_not_waited_for(
-    checkpoint, how, make, capsys
-):
+def test_checkpoint_command_names_entry_that_is_no_file(checkpoint, how, make, capsys):
     path = Path(checkpoint, "offsets", "12")
     make(path)
     assert main(["checkpoint", checkpoint, *how]) == 1
@@ -78,7 +76,7 @@ def test_files_that_are_no_batches_are_passed_over(checkpoint, capsys):
     assert capsys.readouterr().out.count("batch ") == 12
 
 
-def test_one_earlier_batch_is_one(checkpoint, capsys):
+def test_checkpoint_command_counts_one_earlier_batch_in_singular(checkpoint, capsys):
     for folder in ("offsets", "commits"):
         Path(checkpoint, folder, "0").unlink()
     assert main(["checkpoint", checkpoint]) == 0

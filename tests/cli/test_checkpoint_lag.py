@@ -37,7 +37,7 @@ def checkpoint(cluster, tmp_path):
     return write
 
 
-def test_a_query_is_behind_by_what_came_since_its_last_committed_batch(run, topic, checkpoint):
+def test_checkpoint_lag_counts_messages_since_the_last_committed_batch(run, topic, checkpoint):
     directory = checkpoint([(topic, {"0": 4, "1": 2})], [(topic, {"0": 6, "1": 2})])
     found = run("checkpoint", directory, "--lag", "-o", "json").json
     assert (found["batch"], found["committed"], found["behind"]) == (0, True, 2)
@@ -45,7 +45,7 @@ def test_a_query_is_behind_by_what_came_since_its_last_committed_batch(run, topi
     assert rows == [(0, 4, 6, 2), (1, 2, 2, 0)]
 
 
-def test_a_topic_that_is_no_more_has_no_lag(run, topic, checkpoint):
+def test_deleted_topic_in_a_checkpoint_has_no_lag(run, topic, checkpoint):
     directory = checkpoint([("no-more", {"0": 4}), (topic, {"0": 5})], [])
     found = run("checkpoint", directory, "--lag", "-o", "json").json
     assert found["behind"] == 1
@@ -54,7 +54,7 @@ def test_a_topic_that_is_no_more_has_no_lag(run, topic, checkpoint):
     assert (held["source"], held["end"], held["behind"]) == (1, 6, 1)
 
 
-def test_a_query_whose_topics_are_all_gone_is_told_of_the_nearest(run, topic, checkpoint):
+def test_checkpoint_lag_of_a_deleted_topic_suggests_the_nearest(run, topic, checkpoint):
     directory = checkpoint([(f"{topic}s", {"0": 4})], [])
     for how in (("--lag",), ("--to-group", "billing")):
         ran = run("checkpoint", directory, *how)
@@ -62,9 +62,7 @@ def test_a_query_whose_topics_are_all_gone_is_told_of_the_nearest(run, topic, ch
         assert f"there is no topic {topic}s. Did you mean {topic}?" in ran.err
 
 
-def test_a_query_whose_brokers_are_called_otherwise_by_now_is_told_where_to_look(
-    run, cluster, topic, checkpoint
-):
+def test_checkpoint_lag_of_renamed_brokers_gives_advice(run, cluster, topic, checkpoint):
     directory = checkpoint([(topic, {"7": 4})], [])
     assert run("checkpoint", directory, "--lag", "-o", "json").json["queues"][0]["end"] == "gone"
     why = run("checkpoint", directory, "--to-group", cluster.group()).err
@@ -74,7 +72,7 @@ def test_a_query_whose_brokers_are_called_otherwise_by_now_is_told_where_to_look
     )
 
 
-def test_a_group_goes_on_where_the_query_is(run, cluster, topic, checkpoint):
+def test_checkpoint_to_group_sets_offsets_of_the_query(run, cluster, topic, checkpoint):
     directory, group = checkpoint([(topic, {"0": 4, "1": 2})], []), cluster.group()
     cluster.store_offset(group, topic, 1, 0)
     dry = run("checkpoint", directory, "--to-group", group, "--dry-run", "-o", "json").json
@@ -86,7 +84,7 @@ def test_a_group_goes_on_where_the_query_is(run, cluster, topic, checkpoint):
     assert [cluster.stored_offset(group, topic, each) for each in range(2)] == [4, 2]
 
 
-def test_of_several_sources_one_is_named(run, cluster, topic, checkpoint):
+def test_checkpoint_with_several_sources_needs_a_source_choice(run, cluster, topic, checkpoint):
     other, group = cluster.topic(queues=1), cluster.group()
     cluster.send(other, 1, 2, queue_id=0)
     directory = checkpoint([(topic, {"0": 4}), (other, {"0": 1})], [])

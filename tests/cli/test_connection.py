@@ -49,11 +49,11 @@ def access_of(monkeypatch, tmp_path):
     return of
 
 
-def test_without_anything_it_is_this_machine(access_of):
+def test_default_connection_is_localhost(access_of):
     assert access_of().name_servers == "127.0.0.1:9876"
 
 
-def test_what_is_said_last_counts_most(access_of, monkeypatch):
+def test_connection_option_overrides_profile_and_environment(access_of, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", "environment:1")
     assert access_of().name_servers == "environment:1"
     assert access_of("--profile", "prod").name_servers == "prod-1:9876;prod-2:9876"
@@ -74,7 +74,7 @@ def test_a_mark_that_an_editor_left_at_the_beginning_of_the_file_does_no_harm(
     assert access_of("--profile", "prod").name_servers == "prod-1:9876;prod-2:9876"
 
 
-def test_keys_come_from_any_of_them(access_of, monkeypatch):
+def test_secret_key_comes_from_profile_or_environment(access_of, monkeypatch):
     assert access_of("--profile", "prod").settings["secret-key"] == "100%secret"
     monkeypatch.setenv("ROCKETPOLL_SECRET_KEY", "of the environment")
     access = access_of("--access-key", "operator")
@@ -134,7 +134,7 @@ def test_a_profile_that_cannot_be_meant_is_refused(monkeypatch, tmp_path, text, 
         (0o644, "access-key = operator", False),
     ],
 )
-def test_secrets_that_others_can_read_are_told_of(
+def test_profile_file_with_readable_secrets_is_warned_of(
     monkeypatch, tmp_path, capsys, mode, text, is_told
 ):
     path = tmp_path / "profiles.ini"
@@ -147,7 +147,7 @@ def test_secrets_that_others_can_read_are_told_of(
     assert said == [warning] * is_told
 
 
-def test_files_of_a_profile_may_be_in_the_home_of_the_user(monkeypatch, tmp_path):
+def test_profile_paths_may_start_with_the_home_directory(monkeypatch, tmp_path):
     path = tmp_path / "profiles.ini"
     path.write_text("[prod]\ntls-ca-file = ~/ca.pem\n", encoding="utf-8")
     monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
@@ -166,7 +166,7 @@ def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
-def test_an_account_without_a_home_is_told_where_profiles_may_be():
+def test_account_without_home_directory_gets_advice_on_profiles():
     program = (
         "import os\n"
         "from rmq_spark.cli.shell.connection import read_profile\n"
@@ -243,7 +243,7 @@ def test_a_sentence_names_the_cluster_in_each_command(access_of):
 
 
 @pytest.mark.parametrize("name", [name for name, verb in EVERY.items() if name != "broker"])
-def test_a_sentence_is_completed_for_each_command_that_takes_a_connection(access_of, name):
+def test_suggested_command_contains_the_connection_options(access_of, name):
     has_connection = any(each.name == "namesrv" for each in EVERY[name].params)
     completed = access_of("--namesrv", "a:1").complete_commands(f"see rocketpoll {name} for more")
     if name in ("doctor", "checkpoint", "demo"):  # no sentence names these

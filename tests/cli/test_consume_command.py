@@ -58,9 +58,7 @@ def bodies(ran):
         (("--key", "k3", "--tags", "red"), []),
     ],
 )
-def test_messages_come_from_the_place_and_in_the_order_in_which_they_were_stored(
-    run, filled, more, expected
-):
+def test_consume_prints_messages_from_a_position_in_stored_order(run, filled, more, expected):
     assert bodies(run("consume", filled, "-o", "raw", *more)) == list(expected)
 
 
@@ -75,7 +73,7 @@ def test_no_offset_of_a_group_changes(run, filled, cluster):
     assert run("topic", "describe", filled, "-o", "json").json["groups"] == []
 
 
-def test_a_format_says_what_is_printed(run, filled, cluster):
+def test_consume_format_controls_the_output(run, filled, cluster):
     ran = run("consume", filled, "-n", "1", "-f", "%t %b %p %o %k %g %s %S %i %h%%\\t|\\n")
     assert ran.out == f"{filled} {cluster.broker_name} 0 0 k0 red 0 1 id-0 size=0%\t|\n"
 
@@ -88,7 +86,7 @@ def test_a_condition_that_cannot_be_read_shows_no_message(run, filled, cluster, 
     assert len(ran.err.splitlines()) == 1
 
 
-def test_following_goes_on_with_what_comes(run, cluster):
+def test_consume_follow_prints_new_messages(run, cluster):
     topic, other = cluster.topic(queues=1), cluster.topic(queues=1)
     cluster.send(topic, "before", queues=1)
     assert run("consume", topic, "--follow", "-n", 1, "-o", "raw").out == "before\n"
@@ -129,7 +127,7 @@ def test_to_follow_many_queues_costs_a_request_for_each_and_what_their_consumer_
     assert ends <= 2 * QUEUES
 
 
-def test_to_follow_one_queue_needs_one_that_there_is(run, cluster):
+def test_consume_follow_of_one_queue_needs_an_existing_queue(run, cluster):
     topic = cluster.topic(queues=2)
     cluster.send(topic, "other", queue_id=0)
     cluster.send(topic, "one", queue_id=1)
@@ -175,7 +173,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(cluster):
         (("-n", "0"), "0 is not in the range x>=1"),
     ],
 )
-def test_what_means_nothing_is_refused(run, filled, more, why):
+def test_consume_refuses_contradicting_options(run, filled, more, why):
     ran = run("consume", filled, *more)
     assert (ran.code, ran.out) == (2, "")
     assert why in ran.err

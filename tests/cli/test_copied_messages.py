@@ -95,7 +95,7 @@ def test_keys_are_divided_by_u_0020_alone(given_keys):
 
 
 @given(texts.filter(lambda tag: "||" not in tag and tag.strip("".join(map(chr, range(33)))) == tag))
-def test_a_tag_can_be_subscribed_to_by_its_text(tag):
+def test_any_tag_text_can_be_subscribed_to(tag):
     assume(tag not in ("", "*"))
     found = subscription_data("T", by_tag(tag), 0)
     assert found.tags_set == {tag}
@@ -105,7 +105,7 @@ def test_a_tag_can_be_subscribed_to_by_its_text(tag):
 
 
 @pytest.mark.parametrize("key", ["order\u00a042", "東京\u3000大阪", "a\tb", "a\x85b", "\u2003x"])
-def test_a_message_is_found_by_a_key_with_white_space_in_it(key, run, monkeypatch):
+def test_message_key_with_unicode_white_space_is_found(key, run, monkeypatch):
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         monkeypatch.setenv("NAMESRV_ADDR", broker.address)
         broker.create_topic("T", 1)
@@ -123,7 +123,7 @@ def test_a_message_is_found_by_a_key_with_white_space_in_it(key, run, monkeypatc
             assert admin.messages_by_key("T", part) == ()
 
 
-def test_a_line_of_a_message_that_could_not_be_read_is_not_sent_as_if_it_were_sound():
+def test_produce_refuses_a_line_of_an_unreadable_message():
     line = json.dumps({"body_base64": "AAAA", "fault": "compressed body at byte 0"}).encode()
     with pytest.raises(
         Failure, match=r"line 7: this message could not be read .*Remove the field fault"

@@ -59,7 +59,7 @@ def test_dead_letters_are_listed_shown_and_sent_once_more(run, buried):
     assert len(run("consume", topic).lines) == 6
 
 
-def test_one_that_cannot_be_sent_holds_up_no_other_and_all_are_told_of(run, cluster):
+def test_failed_resend_does_not_block_other_dead_letters(run, cluster):
     clients = Clients(cluster)
     topics, group = [cluster.topic(queues=1) for _ in range(2)], cluster.group()
     consumer = clients.push(
@@ -93,7 +93,7 @@ def test_a_message_that_is_a_dead_letter_is_said_to_be_one(run, buried):
     assert states == [f"dead letter: rocketpoll dlq show {group}", "consumed"]
 
 
-def test_what_is_not_there_is_said_not_to_be(run, buried):
+def test_dlq_command_reports_unknown_group_and_message(run, buried):
     group, _ = buried
     nobody = run("dlq", "show", "nobody")
     assert (nobody.code, nobody.out) == (1, "")

@@ -63,7 +63,7 @@ def test_the_members_and_their_queues_are_shown(run, cluster, clients):
     assert all(row["last_tried"] for row in found["queues"])
 
 
-def test_one_message_is_skipped(run, cluster, billing):
+def test_group_seek_skips_one_message(run, cluster, billing):
     group, topic = billing
     ran = run("group", "seek", group, "--queue", 0, "--to", "+1", "--yes", "-o", "json")
     assert ran.json == [
@@ -144,7 +144,7 @@ def test_a_seek_shows_its_moves_on_a_terminal_and_asks(run, cluster, billing, mo
     assert ("moved" if answer else "nothing was changed") in ran.err
 
 
-def test_a_group_that_is_online_is_told(run, cluster, clients, kind):
+def test_group_seek_notifies_an_online_group(run, cluster, clients, kind):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener(lambda _: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
     clients.push(listener, group, topic)
@@ -157,7 +157,7 @@ def test_a_group_that_is_online_is_told(run, cluster, clients, kind):
     wait_until("both once more", lambda: listener.bodies.count("two") == 2)
 
 
-def test_nothing_is_relative_to_nothing(run, cluster, kind):
+def test_relative_seek_without_committed_offset_is_refused(run, cluster, kind):
     if kind == "4.9.7":
         pytest.skip("it says 0 of a young queue in which nothing was committed")
     topic, group = cluster.topic(queues=1), cluster.group()
@@ -197,7 +197,7 @@ def test_a_group_that_is_online_is_neither_deleted_nor_overwritten(run, cluster,
         ("delete", "biling", "--yes"),
     ],
 )
-def test_a_group_that_is_not_there_is_told_with_the_nearest(run, cluster, command):
+def test_unknown_group_suggests_the_nearest_name(run, cluster, command):
     cluster.store_offset("billing", cluster.topic(name="T"), 0)
     ran = run("group", *command)
     assert (ran.code, ran.out) == (1, "")
@@ -208,7 +208,7 @@ def test_a_group_that_is_not_there_is_told_with_the_nearest(run, cluster, comman
 
 
 @pytest.mark.parametrize("name", ["%RETRY%g", "%DLQ%g"])
-def test_the_group_of_a_topic_is_told_to_whoever_names_that(run, cluster, name):
+def test_retry_or_dlq_topic_name_suggests_its_group(run, cluster, name):
     for group in ("g", "%RETRY%x", "gg"):
         cluster.store_offset(group, cluster.topic(), 0)
     assert f"there is no group {name}. Did you mean g? " in run("group", "describe", name).err

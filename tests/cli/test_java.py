@@ -29,7 +29,7 @@ def java(tmp_path, monkeypatch):
         ("Error: no JVM", None, False),
     ],
 )
-def test_its_version_is_found_out(java, text, version, is_new_enough):
+def test_java_version_is_detected(java, text, version, is_new_enough):
     path = java(text)
     found = find_java()
     assert found == Java(str(path), version)
@@ -37,11 +37,11 @@ def test_its_version_is_found_out(java, text, version, is_new_enough):
     assert (java_fault() is None) is is_new_enough
 
 
-def test_an_old_one_is_named_with_the_remedy(java):
+def test_too_old_java_is_named_with_the_remedy(java):
     path = java('java version "1.8.0_402"')
     assert java_fault().startswith(f"{path} is Java 8. Spark 4 needs Java 17 or 21. On Debian")
 
 
-def test_a_home_without_java_is_said_to_be_one(tmp_path, monkeypatch):
+def test_java_home_without_java_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_fault().startswith(f"JAVA_HOME={tmp_path} has no bin/java")

@@ -28,7 +28,7 @@ def test_a_noun_without_a_verb_prints_its_help_line_by_line(capsys, noun):
     assert len(err.splitlines()) > 8
 
 
-def test_without_a_command_it_says_which_there_are(capsys):
+def test_command_line_without_a_command_lists_them(capsys):
     for given in ([], ["--help"], ["-h"], ["help"]):
         assert cli.main(given) == 0
         said = capsys.readouterr().out
@@ -36,13 +36,13 @@ def test_without_a_command_it_says_which_there_are(capsys):
             assert f"\n  {name} " in said
 
 
-def test_it_knows_its_version(capsys):
+def test_version_option_prints_the_version(capsys):
     for given in ("--version", "-V"):
         assert cli.main([given]) == 0
         assert capsys.readouterr().out == f"rocketpoll {__version__}\n"
 
 
-def test_a_command_that_is_not_there_is_an_error_that_helps(capsys):
+def test_unknown_command_suggests_the_nearest(capsys):
     assert cli.main(["brokre"]) == 2
     assert capsys.readouterr() == (
         "",
@@ -51,7 +51,7 @@ def test_a_command_that_is_not_there_is_an_error_that_helps(capsys):
 
 
 @pytest.mark.parametrize("given", [[], ["-c", "FILE", "listenPort=0"], ["--help"], ["-p", "-m"]])
-def test_a_broker_gets_what_stands_behind_its_name(monkeypatch, given):
+def test_broker_command_line_is_passed_on(monkeypatch, given):
     seen = []
     monkeypatch.setattr(broker_entry, "run_broker", seen.append)
     assert cli.main(["broker", *given]) == 0
@@ -84,7 +84,7 @@ def test_a_command_ends_in_one_line_and_a_code(monkeypatch, capsys, error, code,
     assert capsys.readouterr() == ("", said)
 
 
-def test_what_cannot_be_written_is_told_in_one_line():
+def test_output_to_a_full_disk_fails_with_one_line():
     with open("/dev/full", "w", encoding="ascii") as full:  # noqa: PTH123  # a device
         done = subprocess.run(
             [sys.executable, "-m", "rocketpoll", "--help"],

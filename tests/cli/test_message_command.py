@@ -19,7 +19,7 @@ def sent(run, cluster):
     return json.loads(run("consume", topic, "--offset", "1", "-o", "json").out)
 
 
-def test_it_is_found_by_either_id_with_or_without_its_topic(run, sent):
+def test_message_command_finds_message_by_either_id(run, sent):
     first = run("message", sent["id"], "--topic", sent["topic"], "-o", "json").json
     assert (first["body"], first["offset"], first["properties"]) == ("second", 1, {"a": "b"})
     assert first["system_properties"]["KEYS"] == "k"
@@ -28,7 +28,7 @@ def test_it_is_found_by_either_id_with_or_without_its_topic(run, sent):
     assert any(line.split() == ["body", "second"] for line in run("message", sent["id"]).lines)
 
 
-def test_the_groups_of_its_topic_have_it_or_not(run, cluster, sent):
+def test_message_command_shows_which_groups_consumed_it(run, cluster, sent):
     done, behind = cluster.group(), cluster.group()
     cluster.store_offset(done, sent["topic"], 2)
     cluster.store_offset(behind, sent["topic"], 0)
@@ -64,7 +64,7 @@ def test_how_often_a_group_has_given_it_back_is_shown(run, cluster, sent):
     assert (row["state"], row["given_back"]) == ("consumed", 1)
 
 
-def test_a_message_that_is_not_there_is_said_not_to_be(run, sent):
+def test_message_command_reports_a_missing_message(run, sent):
     strange = "0" * 32
     here = run("message", strange, "--topic", sent["topic"])
     assert here.code == 1

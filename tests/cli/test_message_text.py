@@ -55,12 +55,12 @@ def test_a_format_that_means_nothing_is_refused(text_format):
         renderer("text", text_format)
 
 
-def test_bodies_are_printed_as_they_are_or_in_hex():
+def test_message_bodies_are_printed_raw_or_in_hex():
     assert renderer("raw", None)(HOSTILE) == HOSTILE.body + b"\n"
     assert renderer("hex", None)(MESSAGE) == b"6f6e65\n"
 
 
-def test_json_has_all_of_it():
+def test_message_json_contains_all_fields():
     found = json.loads(renderer("json", None)(MESSAGE))
     assert (found["keys"], found["tags"], found["body"]) == (["k1", "k2"], "red", "one")
     assert found["properties"] == {"colour": "blue"}

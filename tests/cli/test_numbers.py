@@ -17,16 +17,16 @@ FRACTIONS = [
 
 @pytest.mark.parametrize(("name", "option"), FRACTIONS)
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e300", "0", "-1", "x"])
-def test_what_is_no_number_of_seconds_or_messages_is_refused(run, name, option, number):
+def test_invalid_numbers_are_refused_by_option_name(run, name, option, number):
     ran = run(*name.split(), f"{option}={number}")
     assert ran.code == 2
     assert f"Invalid value for '{option}'" in ran.err
 
 
-def test_there_are_such_options():
+def test_commands_with_fractional_options_exist():
     assert {"top", "demo", "exporter", "produce"} <= {name for name, _ in FRACTIONS}
 
 
 @pytest.mark.parametrize(("text", "number"), [("0.001", 0.001), ("1e9", 1e9), ("7", 7.0)])
-def test_others_are_taken(text, number):
+def test_valid_fractions_are_accepted(text, number):
     assert PositiveFloat().convert(text, None, None) == number

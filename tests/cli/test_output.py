@@ -55,7 +55,7 @@ def test_programs_get_values(capsys):
     ]
 
 
-def test_no_rows_are_said_to_be_none_and_are_an_empty_list_for_programs(capsys):
+def test_empty_table_shows_a_text_and_an_empty_list_in_json(capsys):
     show_rows([], COLUMNS, "table", empty_text="no topics")
     assert capsys.readouterr() == ("", "no topics\n")
     show_rows([], COLUMNS, "json", empty_text="no topics")
@@ -64,7 +64,7 @@ def test_no_rows_are_said_to_be_none_and_are_an_empty_list_for_programs(capsys):
     assert capsys.readouterr().out == "name,count,size,at,tags\n"
 
 
-def test_one_thing_is_fields_and_tables(capsys):
+def test_document_is_shown_as_fields_and_tables(capsys):
     document = {"a_name": "T", "rows": ROWS, "others": []}
     show_document(document, "table")
     lines = capsys.readouterr().out.splitlines()
@@ -103,7 +103,7 @@ def test_a_terminal_without_room_for_a_table_gets_a_line_for_each_value(monkeypa
 
 
 @pytest.mark.parametrize(("width", "shown"), [(90, "value-5-of-a"), (200, "value-5-of-a-row")])
-def test_one_that_has_room_gets_it_with_folded_columns_if_need_be(monkeypatch, width, shown):
+def test_wide_terminal_shows_folded_columns(monkeypatch, width, shown):
     look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(width))
@@ -125,11 +125,11 @@ def test_a_cell_is_one_line(value, text):
     assert format_cell(value) == text
 
 
-def test_times_that_brokers_do_not_know_are_none():
+def test_times_unknown_to_a_broker_are_shown_as_none():
     assert local_time(0) is local_time(-1) is local_time(1 << 62) is None
     assert local_time(1_795_424_400_000).timestamp() == 1_795_424_400
 
 
-def test_what_is_printable_stays():
+def test_printable_characters_are_not_escaped():
     assert escape_unprintable("ünï €") == "ünï €"
     assert escape_unprintable("\x07\u202e") == "\\x07\\u202e"

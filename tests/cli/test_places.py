@@ -43,7 +43,7 @@ def test_a_place_is_read(text, place):
 
 
 @pytest.mark.parametrize("text", ["", "begin", "--1", "1.5", "@", "@noon", "@25:00", "@2026-13-01"])
-def test_what_is_no_place_is_refused_with_what_is(text):
+def test_invalid_position_text_is_refused_with_examples(text):
     with pytest.raises(click.UsageError, match="@-1h, @09:00"):
         parse_position(text)
 

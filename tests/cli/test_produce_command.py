@@ -48,7 +48,7 @@ def test_files_are_read_by_the_line_or_whole(run, cluster, bodies_in, tmp_path):
 
 
 @pytest.mark.parametrize(("more", "place"), [((), " line 1"), (("--whole",), "")])
-def test_no_more_is_read_than_a_message_may_be(run, cluster, tmp_path, more, place):
+def test_produce_reads_no_more_than_the_message_limit(run, cluster, tmp_path, more, place):
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(64 * 1024 * 1024 + 1)
     done = run("produce", cluster.topic(), *more, tmp_path / "huge")
@@ -56,7 +56,7 @@ def test_no_more_is_read_than_a_message_may_be(run, cluster, tmp_path, more, pla
     assert f"huge{place} has more than 67108864 bytes" in done.err
 
 
-def test_what_has_other_sharding_keys_goes_in_other_batches(run, cluster):
+def test_produce_batches_are_split_by_sharding_key(run, cluster):
     topic = cluster.topic()
     keys = ["a", "a", "b", None, "a"]
     lines = [json.dumps({"body": f"{at}", "sharding_key": key}) for at, key in enumerate(keys)]
@@ -76,7 +76,7 @@ def test_batches_lose_nothing(run, cluster, bodies_in):
     assert bodies_in(topic, len(lines)) == lines
 
 
-def test_what_consume_prints_as_json_is_sent_again(run, cluster):
+def test_consume_json_output_can_be_produced_again(run, cluster):
     topic, copy = cluster.topic(queues=1), cluster.topic(queues=1)
     lines = [
         {"body": "text", "keys": ["a", "b"], "tags": "red", "properties": {"size": "5"}},
@@ -114,9 +114,7 @@ def test_what_consume_prints_as_json_is_sent_again(run, cluster):
         ('{"body": "x", "properties": {"a": "\\u0002"}}', "line 2: properties: needed texts"),
     ],
 )
-def test_the_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(
-    run, cluster, bodies_in, line, why
-):
+def test_produce_names_the_bad_line_and_sends_earlier_ones(run, cluster, bodies_in, line, why):
     topic = cluster.topic(queues=1)
     done = run(
         "produce", topic, "--json", "--batch", 5, stdin=f'{{"body": "1"}}\n{line}\n'.encode()
@@ -127,7 +125,7 @@ def test_the_line_that_cannot_be_sent_is_named_and_those_before_it_are_sent(
     assert bodies_in(topic, 1) == ["1"]
 
 
-def test_a_rate_is_kept(run, cluster, monkeypatch):
+def test_produce_keeps_the_rate(run, cluster, monkeypatch):
     slept = []
     monkeypatch.setattr("time.sleep", slept.append)
     run("produce", cluster.topic(), "--rate", 0.001, stdin=b"1\n2\n")

@@ -14,7 +14,7 @@ from rmq_spark.cli.shell.parameter_types import (
 from rmq_spark.wire.message_queue import MessageQueue
 
 
-def test_a_queue_is_named_with_or_without_its_broker():
+def test_queue_argument_accepts_an_optional_broker_name():
     assert parse_queue("3") == QueueName(None, 3)
     named = parse_queue("broker-a:3")
     assert named.matches(MessageQueue("T", "broker-a", 3))
@@ -35,7 +35,7 @@ def test_a_queue_is_named_with_or_without_its_broker():
         ("@2020-01-01", [0, 0]),
     ],
 )
-def test_a_place_is_in_each_queue_and_leads_out_of_none(cluster, text, starts):
+def test_position_is_resolved_within_each_queue(cluster, text, starts):
     topic = cluster.topic(queues=2)
     for queue_id, count in enumerate((5, 2)):
         cluster.send(topic, *range(count), queue_id=queue_id)

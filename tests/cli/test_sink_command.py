@@ -52,7 +52,7 @@ def test_the_latest_batches_are_shown_repeats_among_them(run, committed):
     assert (last["sink"], last["run"]) == ("large", None)
 
 
-def test_what_is_not_there_is_said_not_to_be(run, cluster, committed):
+def test_sink_command_reports_unknown_query_and_topic(run, cluster, committed):
     nobody = run("sink", "show", committed, "nobody")
     assert (nobody.code, nobody.out) == (1, "")
     assert f"nobody has committed nothing to {committed}. List the sinks" in nobody.err
@@ -62,7 +62,7 @@ def test_what_is_not_there_is_said_not_to_be(run, cluster, committed):
     assert "there is no topic no-such-topic" in missing.err
 
 
-def test_what_is_no_manifest_is_told_with_its_place(run, cluster):
+def test_sink_command_names_position_of_an_invalid_manifest(run, cluster):
     topic = cluster.topic(queues=1)
     cluster.topic(1, commits_topic_name(topic))
     with Producer("sinks", cluster.name_server) as producer:

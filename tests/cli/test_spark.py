@@ -1,7 +1,7 @@
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark
 
 
-def test_where_there_is_pyspark_it_is_found():
+def test_installed_pyspark_is_found():
     assert has_pyspark()
 
 

@@ -61,9 +61,7 @@ def test_damage_is_unhealthy(run, stopped, tmp_path):
     assert ran.lines[-1] == "2 faults"
 
 
-def test_a_topic_that_was_deleted_lacks_nothing_whoever_has_deleted_it(
-    run, cluster, broker_directory
-):
+def test_store_verify_accepts_a_deleted_topic(run, cluster, broker_directory):
     topic = cluster.topic()
     cluster.send(topic, *range(8))
     assert run("topic", "delete", topic, "--yes").code == 0
@@ -72,7 +70,7 @@ def test_a_topic_that_was_deleted_lacks_nothing_whoever_has_deleted_it(
 
 
 @pytest.mark.parametrize("tool", ["dump", "verify", "stat"])
-def test_what_is_no_store_is_said_to_be_none(run, tool, tmp_path):
+def test_store_tools_refuse_a_directory_without_store(run, tool, tmp_path):
     ran = run("store", tool, tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert "one size was expected" in ran.err

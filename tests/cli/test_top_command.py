@@ -35,7 +35,7 @@ def test_a_rate_is_what_has_happened_between_two_looks():
     ]
 
 
-def test_each_look_is_shown(run, cluster):
+def test_top_command_prints_each_sample(run, cluster):
     topic, group = cluster.topic(), cluster.group()
     cluster.send(topic, 1, 2, 3)
     cluster.store_offset(group, topic, 0)
@@ -63,7 +63,7 @@ def test_members_and_what_was_consumed_between_two_looks_are_counted(run, cluste
     assert (shown["members"], shown["behind"]) == (1, 0)
 
 
-def test_on_a_terminal_the_tables_take_the_screen_and_give_it_back(cluster):
+def test_top_command_restores_the_terminal_screen(cluster):
     topic = cluster.topic()
     cluster.send(topic, *"abc")
     command = [sys.executable, "-m", "rocketpoll", "top", "-n", "2", "--interval", "0.1"]

@@ -6,7 +6,7 @@ import csv
 import io
 
 
-def test_a_topic_comes_changes_and_goes(run, cluster):
+def test_topic_commands_create_update_list_and_delete(run, cluster):
     assert run("topic", "create", "orders", "--queues", 3).out == (
         f"created orders with 3 queues on {cluster.broker_name}\n"
     )
@@ -29,7 +29,7 @@ def test_a_topic_comes_changes_and_goes(run, cluster):
     assert "orders" not in run("topic", "list", "-o", "csv").out
 
 
-def test_what_is_not_given_stays_as_it_is(run, cluster):
+def test_topic_alter_keeps_settings_that_are_not_given(run, cluster):
     topic = cluster.topic(queues=2)
     _, after = run("topic", "alter", topic, "--write-queues", 4, "-o", "json").json
     assert (after["read_queues"], after["write_queues"], after["perm"]) == (2, 4, "rw")
@@ -56,7 +56,7 @@ def test_the_topic_that_fills_the_disk_comes_first(run, cluster):
     assert any(line.startswith(big) and "KiB" in line for line in table)
 
 
-def test_rocketmqs_own_topics_are_listed_if_told_so(run, cluster):
+def test_topic_list_all_includes_system_topics(run, cluster):
     cluster.topic(name="%RETRY%somebody")
     assert "%RETRY%somebody" not in run("topic", "list").out
     assert "%RETRY%somebody" in run("topic", "list", "--all").out
@@ -79,7 +79,7 @@ def test_a_topic_is_described_with_its_queues_and_groups(run, cluster):
     assert "queues" in shown
 
 
-def test_an_attribute_is_a_name_and_a_value(run, cluster):
+def test_topic_attribute_without_a_value_is_a_usage_error(run, cluster):
     refused = run("topic", "create", "typed", "--attribute", "message.type")
     assert refused.code == 2
     assert "--attribute message.type has no name or no =" in refused.err

@@ -44,7 +44,7 @@ def test_the_help_of_a_verb_ends_with_its_example():
     )
 
 
-def test_options_of_the_connection_are_listed_behind_the_commands_own():
+def test_help_lists_connection_options_after_the_commands_own():
     options = [
         ConnectionOption(["--namesrv"], help="Where."),
         click.Option(["--rate"], help="How fast."),

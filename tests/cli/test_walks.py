@@ -123,7 +123,7 @@ def stored_ms(run, topic):
     return int(run("consume", topic, "-n", 1, "-f", "%T").out)
 
 
-def test_the_topic_that_fills_the_disk_is_found(run, cluster, walk, broker_directory):
+def test_operator_walk_finds_the_topic_that_fills_the_disk(run, cluster, walk, broker_directory):
     small, great = cluster.topic(queues=1), cluster.topic(queues=1)
     run("produce", small, stdin=b"x\n" * 3)
     run("produce", great, "--batch", 10, stdin=b"y" * 5_000 + b"\n" + b"z\n" * 9)
@@ -154,7 +154,7 @@ def broker(kind, tmp_path):
     made.close()
 
 
-def test_a_broker_was_killed_and_nothing_is_lost(run, broker, walk, monkeypatch):
+def test_operator_walk_verifies_the_store_after_a_killed_broker(run, broker, walk, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
     for what, command in (
         ("a broker that is ready", ("topic", "create", "orders", "--queues", 2)),

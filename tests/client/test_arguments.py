@@ -109,7 +109,7 @@ class Member:
         """Answer nothing."""
 
 
-def test_what_answers_about_transactions_is_a_member():
+def test_transaction_listener_object_is_accepted_as_member():
     assert Producer("P", NOWHERE, member=Member())
 
 
@@ -118,13 +118,13 @@ async def coroutine(_, __):
 
 
 @pytest.mark.parametrize("make", WRONG_WHEN_MADE.values(), ids=list(WRONG_WHEN_MADE))
-def test_what_is_of_the_wrong_kind_is_refused_when_a_client_is_made(make):
+def test_client_constructor_refuses_arguments_of_wrong_type(make):
     with pytest.raises(TypeError) as raised:
         make()
     assert SAYS.fullmatch(str(raised.value)), raised.value
 
 
-def test_addresses_in_bytes_are_shown_as_they_were_given():
+def test_byte_addresses_are_shown_as_given():
     with pytest.raises(TypeError, match="found bytes b'localhost:9876'; for example: "):
         ClientInstance(b"localhost:9876")
 
@@ -162,7 +162,7 @@ def test_addresses_in_bytes_are_shown_as_they_were_given():
         lambda: SendRules("P", compress_type=MessageSysFlag.COMPRESSED),
     ],
 )
-def test_what_is_out_of_its_limits_is_refused_when_a_client_is_made(make):
+def test_client_constructor_refuses_values_out_of_range(make):
     with pytest.raises(ValueError, match=LIMIT):
         make()
 
@@ -239,7 +239,7 @@ def producer(broker):
 
 
 @pytest.mark.parametrize("send", WRONG_WHEN_SENT.values(), ids=list(WRONG_WHEN_SENT))
-def test_what_is_of_the_wrong_kind_is_not_sent(producer, api, broker, send):
+def test_send_refuses_arguments_of_wrong_type(producer, api, broker, send):
     with pytest.raises(TypeError) as raised:
         send(producer)
     assert SAYS.fullmatch(str(raised.value)), raised.value
@@ -247,7 +247,7 @@ def test_what_is_of_the_wrong_kind_is_not_sent(producer, api, broker, send):
     assert producer._async_sender.permits.count == 0
 
 
-def test_a_property_that_is_a_number_is_told_as_a_text(producer):
+def test_send_refuses_number_as_property_value(producer):
     with pytest.raises(
         TypeError, match=r"property n: needed a text \(str\), found int 1; for example: '1'"
     ):
@@ -255,13 +255,13 @@ def test_a_property_that_is_a_number_is_told_as_a_text(producer):
 
 
 @pytest.mark.parametrize("queue", [ELSEWHERE, lambda _: ELSEWHERE])
-def test_a_queue_of_another_topic_is_refused_whoever_has_chosen_it(producer, queue):
+def test_send_refuses_queue_of_another_topic(producer, queue):
     with pytest.raises(ValueError, match="needed one of topic T"):
         producer.send(Message("T", b"x"), queue)
 
 
 @pytest.mark.parametrize("queue_id", [-1, 2**31])
-def test_a_queue_that_no_topic_can_have_is_refused(producer, queue_id):
+def test_invalid_queue_id_is_refused(producer, queue_id):
     queue = MessageQueue("T", "broker-a", queue_id)
     for ask in (producer.send, producer.send_async, producer.send_one_way):
         with pytest.raises(
@@ -285,7 +285,7 @@ def test_a_time_below_zero_sends_nothing(producer, api, broker):
     ("setting", "found"),
     [("producer_group", ""), ("create_topic_key", "a b"), ("default_topic_queue_nums", 2**31)],
 )
-def test_what_the_wire_has_letters_for_is_refused_by_its_name(setting, found):
+def test_send_rules_refuse_setting_with_reserved_characters(setting, found):
     with pytest.raises(ValueError, match=f"^{setting}: needed"):
         SendRules(**{"producer_group": "P", setting: found})
 
@@ -310,7 +310,7 @@ WRONG_BEFORE_THE_START = {
 
 
 @pytest.mark.parametrize("ask", WRONG_BEFORE_THE_START.values(), ids=list(WRONG_BEFORE_THE_START))
-def test_what_is_of_the_wrong_kind_changes_nothing_of_a_consumer(ask):
+def test_consumer_before_start_refuses_arguments_of_wrong_type_without_change(ask):
     consumer = LitePullConsumer("G", NOWHERE)
     with pytest.raises(TypeError) as raised:
         ask(consumer)
@@ -347,7 +347,7 @@ def consumer(broker):
 
 
 @pytest.mark.parametrize("ask", WRONG_WHILE_IT_RUNS.values(), ids=list(WRONG_WHILE_IT_RUNS))
-def test_what_is_of_the_wrong_kind_is_refused_while_a_consumer_runs_and_it_goes_on(
+def test_running_consumer_refuses_arguments_of_wrong_type_and_keeps_polling(
     consumer, producer, ask
 ):
     with pytest.raises(TypeError) as raised:
@@ -369,7 +369,7 @@ def test_a_time_in_seconds_is_refused_before_anything_moves(consumer, timestamp_
         consumer.seek_to_time(QUEUE, 1_750_000_000)
 
 
-def test_nobody_waits_until_before_now(consumer):
+def test_poll_refuses_negative_timeout(consumer):
     with pytest.raises(
         ValueError, match="timeout_ms: needed milliseconds, 0 to 2147483647, found -1"
     ):
@@ -413,7 +413,7 @@ WRONG_OF_OPERATORS = {
 
 
 @pytest.mark.parametrize("ask", WRONG_OF_OPERATORS.values(), ids=list(WRONG_OF_OPERATORS))
-def test_what_is_of_the_wrong_kind_is_asked_of_no_broker(ask):
+def test_admin_refuses_arguments_of_wrong_type_without_a_request(ask):
     with pytest.raises(TypeError) as raised:
         ask(Admin(NOWHERE))
     assert SAYS.fullmatch(str(raised.value)), raised.value
@@ -429,12 +429,12 @@ def test_what_is_of_the_wrong_kind_is_asked_of_no_broker(ask):
         lambda admin: admin.messages_by_key("T", "k", messages_max=0),
     ],
 )
-def test_what_is_out_of_its_limits_is_asked_of_no_broker(ask):
+def test_admin_refuses_values_out_of_range_without_a_request(ask):
     with pytest.raises(ValueError, match=LIMIT):
         ask(Admin(NOWHERE))
 
 
-def test_a_time_may_be_a_number_with_a_name():
+def test_timestamp_may_be_an_int_enum():
     class Since(IntEnum):
         BEGINNING = 3
         SECONDS = 1_750_000_000

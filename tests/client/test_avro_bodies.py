@@ -144,7 +144,7 @@ def test_a_schema_that_fastavro_cannot_read_is_refused_with_its_reason(schema, r
         ({b"\1": record({"name": "id", "type": "string"})}, "does not fit this schema .*mismatch"),
     ],
 )
-def test_a_registry_that_has_no_schema_for_a_body_is_told_of_as_a_bad_body(registry, said):
+def test_unknown_avro_schema_id_is_a_bad_body(registry, said):
     by = avro(record({"name": "id", "type": "int"}), header=b"\2", schema_of=registry.__getitem__)
     with pytest.raises(BodyError, match=rf"orders at offset 5: .*{said}"):
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")

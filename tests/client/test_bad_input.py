@@ -237,7 +237,7 @@ def test_a_name_server_that_fails_is_an_error_that_names_it(stack, failure, aski
 
 
 @pytest.mark.parametrize("asking", ROUTED.values(), ids=list(ROUTED))
-def test_a_wrong_port_and_no_name_server_at_all_say_what_to_do(stack, monkeypatch, asking):
+def test_wrong_port_and_missing_name_server_give_advice(stack, monkeypatch, asking):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     address = f"127.0.0.1:{nobodys_port()}"
     error = in_time(lambda: asking(instance_of(stack, address)))
@@ -311,7 +311,7 @@ def test_a_consumer_whose_broker_fails_lives_on_says_so_and_ends(stack, failure,
     assert in_time(consumer.shutdown) is None
 
 
-def test_a_broker_that_is_not_there_is_named_by_whoever_needs_it(stack, caplog):
+def test_unreachable_broker_is_named_by_each_call(stack, caplog):
     address = f"127.0.0.1:{nobodys_port()}"
     names = stack.enter_context(name_server_of(address))
     instance = instance_of(stack, names.address)
@@ -331,7 +331,7 @@ def test_a_broker_that_is_not_there_is_named_by_whoever_needs_it(stack, caplog):
 # ---- refusals
 
 
-def test_what_is_not_permitted_is_said_to_be(running_broker, api, stack):
+def test_forbidden_topic_raises_no_permission(running_broker, api, stack):
     for topic, perm in (("Reading", 4), ("Writing", 2)):
         config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=perm)
         api.admin.create_topic(running_broker.address, config)
@@ -418,7 +418,7 @@ def test_a_consumer_does_not_wait_for_a_broker_that_stalls(stack, how, make):
     assert in_time(consumer.shutdown) is None
 
 
-def test_a_shutdown_does_not_wait_for_a_connection_that_is_being_made(stack, monkeypatch):
+def test_shutdown_does_not_wait_for_a_connection_in_progress(stack, monkeypatch):
     dialling, free, raised = threading.Event(), threading.Event(), []
 
     def dial(address, *_, **__):

@@ -33,7 +33,7 @@ SELDOM_NEEDED = {
 }
 
 
-def test_whoever_sends_and_consumes_loads_nothing_that_only_others_need():
+def test_producer_and_consumer_import_nothing_optional():
     program = f"""
         import sys
         before = set(sys.modules)  # what this environment's own start-up has loaded
@@ -44,7 +44,7 @@ def test_whoever_sends_and_consumes_loads_nothing_that_only_others_need():
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
-def test_whoever_takes_messages_one_by_one_loads_no_arrays(rocketpoll_broker, rocketpoll_topic):
+def test_consumer_of_single_messages_does_not_import_numpy(rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.send(rocketpoll_topic, *map(str, range(100)))
     program = f"""
         import sys

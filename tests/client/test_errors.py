@@ -51,14 +51,14 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_each_travels_from_one_process_to_another_whole(error):
+def test_client_error_survives_pickling(error):
     again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert set(vars(again)) == set(vars(error))
 
 
-def test_the_tree_in_the_docstring_is_the_tree():
+def test_error_tree_in_the_docstring_matches_the_classes():
     drawn = {}
     path = []
     for line in errors.__doc__.splitlines():
@@ -76,7 +76,7 @@ def test_the_tree_in_the_docstring_is_the_tree():
     assert issubclass(ClientError, RocketPollError)
 
 
-def test_they_name_the_request_the_place_and_what_to_do():
+def test_client_errors_name_request_address_and_remedy():
     assert (
         str(RequestTimeout("h:1", 310, 3_000))
         == "h:1 did not answer SEND_MESSAGE_V2 within 3000 ms"
@@ -90,7 +90,7 @@ def test_they_name_the_request_the_place_and_what_to_do():
     assert "check that a broker listens" in str(ConnectionFailed("h:1", "refused"))
 
 
-def test_a_send_that_failed_tells_what_became_of_each_try():
+def test_send_failed_error_lists_each_try():
     tries = [ConnectionFailed("h:1", "refused"), refusal(14, "full", "g:2", 310)]
     error = SendFailed("T", tries)
     assert error.tries == tuple(tries)
@@ -99,7 +99,7 @@ def test_a_send_that_failed_tells_what_became_of_each_try():
     assert str(PartlySent("T", tries[:1], (), 1)).startswith("1 message sent, then sending to ")
 
 
-def test_of_sends_and_callbacks_that_wait_the_number_is_told():
+def test_too_many_pending_error_shows_counts():
     assert "responses: 1 with 7 bytes" in str(TooManyPending(1, 7))
     assert "queued: 1 " in str(TooManyPending(1, 7, 1))
 

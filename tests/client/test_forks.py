@@ -91,7 +91,7 @@ def test_servers_and_pools_may_make_their_clients_before_they_fork(run, stored, 
     assert found.get("codes", [7]) in ([7], [7] * 4)
 
 
-def test_what_the_parent_waits_for_comes_to_the_parent(run):
+def test_futures_of_the_parent_complete_in_the_parent_after_fork(run):
     found = run("futures_of_the_parent")
     assert len(found["parent"]) == len(set(found["parent"])) == 100
     assert found["child"]["own"] == "SEND_OK"
@@ -102,7 +102,7 @@ def test_what_the_parent_waits_for_comes_to_the_parent(run):
 
 
 @pytest.mark.parametrize("program", ["lite_made_before", "push_made_before"])
-def test_children_that_start_what_was_made_before_are_members_of_their_own(run, program):
+def test_consumers_started_in_children_are_members_of_their_own(run, program):
     found = run(program)
     assert len(set(found["clients"])) == 2
     assert all(found["seen"]), "one member had nothing"
@@ -110,7 +110,7 @@ def test_children_that_start_what_was_made_before_are_members_of_their_own(run, 
 
 
 @pytest.mark.parametrize("program", ["lite_started_before", "push_started_before"])
-def test_a_consumer_that_runs_is_the_parents_and_says_so_in_a_child(run, program):
+def test_running_consumer_is_refused_in_a_forked_child(run, program):
     found = run(program)
     for refused in found["child"]["refused"]:
         assert "was started before this process was forked: make a new one here" in refused
@@ -121,21 +121,21 @@ def test_a_consumer_that_runs_is_the_parents_and_says_so_in_a_child(run, program
     assert found["members"] == 1
 
 
-def test_an_end_that_the_parent_has_asked_for_is_not_carried_out_by_a_child(run):
+def test_shutdown_requested_before_a_fork_does_not_run_in_the_child(run):
     assert run("lite_whose_end_was_asked_for") == {"child": False, "members": [1]}
 
 
-def test_a_consumer_that_another_thread_is_changing_can_be_changed_in_a_child(run):
+def test_consumer_being_changed_during_a_fork_is_usable_in_the_child(run):
     assert run("lite_that_another_thread_changes") == {"child": [1, 2], "parent": 1}
 
 
-def test_a_child_that_a_listener_has_forked_consumes_nothing_and_gives_nothing_back(run):
+def test_child_forked_by_a_listener_consumes_nothing(run):
     found = run("listener_that_forks")
     assert sorted(found["calls"]) == sorted(found["sent"])
     assert sorted(found["seen"]) == sorted(found["sent"])
 
 
-def test_a_client_of_a_given_id_is_another_one_in_each_child_and_keeps_its_files(run):
+def test_client_with_a_given_id_gets_another_id_in_each_child(run):
     found = run("instance_with_a_given_id")
     clients = [child["client"] for child in found["children"]]
     assert len({"given", *clients}) == 3
@@ -145,7 +145,7 @@ def test_a_client_of_a_given_id_is_another_one_in_each_child_and_keeps_its_files
     assert set(seen) == set(found["sent"])
 
 
-def test_an_instance_in_a_with_statement_is_in_use_in_the_child_as_well(run):
+def test_client_instance_in_a_with_block_is_usable_in_the_child(run):
     found = run("instance_in_a_with_statement")
     assert found["child"] == {"sent": ["SEND_OK", "SEND_OK"], "is over": False}
 
@@ -157,19 +157,19 @@ def test_a_child_that_a_callback_has_forked_runs_no_other_callback_and_ends(run)
     assert len(found["calls"]) % 20 == 0
 
 
-def test_a_call_in_which_a_signal_forks_is_refused_in_the_child_and_waits_on_in_the_parent(run):
+def test_call_interrupted_by_a_forking_signal_is_refused_in_the_child(run):
     found = run("signal_that_forks")
     assert found["parent"].startswith("TimeoutError")
     assert found["child"].startswith("ClientShutDown: the response goes to the parent")
 
 
-def test_a_consumer_that_watches_queues_before_the_fork_consumes_behind_it(run):
+def test_consumer_created_before_the_fork_consumes_in_the_child(run):
     found = run("queues_watched_before")
     assert sorted(found["seen"]) == sorted(found["sent"])
 
 
 @pytest.mark.deep
-def test_a_fork_may_come_while_consumers_are_made(run):
+def test_fork_during_consumer_construction_is_safe(run):
     assert run("consumers_made_while_it_forks") == {"children": ["SEND_OK"] * 20}
 
 
@@ -186,7 +186,7 @@ def test_a_broker_notices_the_death_of_a_parent_though_its_child_lives(run):
     assert run("parent_that_is_killed") == {"before": 1}
 
 
-def test_a_fork_may_come_at_any_moment(run):
+def test_fork_at_any_moment_is_safe(run):
     found = run("threads_that_fork")
     assert Counter(found["children"]) == {"SEND_OK": 40}
     assert found["failures"] == []
@@ -210,7 +210,7 @@ def things(address):
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_what_has_threads_and_connections_does_not_travel_and_says_so(number):
+def test_client_objects_cannot_be_pickled(number):
     thing = things("127.0.0.1:1")[number]
     with pytest.raises(TypeError, match="cannot be sent to another process: make one there"):
         pickle.dumps(thing)
@@ -222,7 +222,7 @@ def sends_one(name_server, topic, body):
 
 
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.deep)])
-def test_a_process_that_is_no_copy_makes_its_own(cluster, topic, method, stored):
+def test_spawned_process_creates_its_own_clients(cluster, topic, method, stored):
     bodies = [b"%d" % number for number in range(4)]
     with multiprocessing.get_context(method).Pool(2) as pool:
         sent = pool.starmap(sends_one, [(cluster.name_server, topic, body) for body in bodies])

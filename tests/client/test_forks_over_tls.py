@@ -134,7 +134,7 @@ def test_a_producer_sends_in_both_processes_and_the_parent_keeps_its_connection(
     assert bodies == sorted(f"{who}-{n}" for who in ("before", "child", "behind") for n in range(9))
 
 
-def test_what_is_of_asyncio_refuses_in_the_child_and_goes_on_in_the_parent(run):
+def test_asyncio_client_over_tls_is_refused_in_a_forked_child(run):
     found, _, _ = run(CONSUMES)
     assert found["seen"] == sorted(map(str, range(9)))
     assert found["behind"] == sorted(map(str, range(9, 18)))

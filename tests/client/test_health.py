@@ -116,7 +116,7 @@ def test_a_producer_names_the_brokers_that_do_not_answer(monkeypatch):
             wait_until("it is known", lambda: producer.health().silent_brokers == (hole.address,))
 
 
-def test_a_polling_consumer_says_what_it_has(address):
+def test_lite_consumer_health_shows_queues_and_cache(address):
     consumer = LitePullConsumer("G", address, LitePullSettings(consume_from_where=FIRST))
     consumer.subscribe("T")
     assert not consumer.health().is_running
@@ -132,7 +132,7 @@ def test_a_polling_consumer_says_what_it_has(address):
     wait_until("no thread is left", lambda: consumer.health().threads == 0)
 
 
-def test_a_consumer_with_a_listener_counts_what_that_has_not_finished(address):
+def test_push_consumer_health_counts_unfinished_messages(address):
     go_on = threading.Event()
     settings = PushSettings(consume_from_where=FIRST, consume_thread_max=2)
     consumer = PushConsumer(
@@ -160,7 +160,7 @@ def test_queues_of_a_broker_that_cannot_be_reached_are_named(address):
 
 
 @pytest.mark.parametrize("kind", ["lite", "push"])
-def test_whose_instance_was_shut_down_does_not_run_and_does_not_seem_to(address, kind):
+def test_health_of_a_member_with_a_stopped_instance_is_not_running(address, kind):
     instance = ClientInstance(address)
     producer = Producer("P", instance=instance)
     if kind == "lite":

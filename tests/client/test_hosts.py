@@ -197,7 +197,7 @@ def test_workers_of_celery_send_with_the_producer_of_their_module(broker, starte
     assert "Traceback" not in log.read_text()
 
 
-def test_threads_of_gevent_send_poll_and_listen_and_keep_nobody_waiting(broker, tmp_path):
+def test_gevent_threads_send_poll_and_listen_without_blocking(broker, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(GREENLETS)],
         cwd=tmp_path,

@@ -144,7 +144,7 @@ def test_a_consumer_in_asyncio_gets_it_where_its_client_has_room(broker):
 
 
 @pytest.mark.parametrize("way", ["option", "profile"])
-def test_the_command_line_reads_it_where_it_is_told_to(
+def test_command_line_reads_large_body_with_raised_limit(
     broker, way, capsysbinary, tmp_path, monkeypatch
 ):
     (tmp_path / "profiles.ini").write_text(f"[roomy]\nmax-body-bytes = {ROOM}\n", encoding="utf-8")

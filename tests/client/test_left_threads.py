@@ -9,7 +9,7 @@ from rmq_spark.client.concurrency.scheduler import ThreadScheduler
 from rocketpoll import ClientInstance
 
 
-def test_a_client_that_nobody_ends_is_found_by_the_names_of_its_threads():
+def test_running_client_is_found_by_its_thread_names():
     instance = ClientInstance("127.0.0.1:1")
     with (
         pytest.raises(AssertionError, match=r"(?s)2 threads.*rocketpoll routes"),
@@ -20,7 +20,7 @@ def test_a_client_that_nobody_ends_is_found_by_the_names_of_its_threads():
         instance.shutdown()
 
 
-def test_so_is_one_that_has_a_users_name():
+def test_running_client_with_a_user_name_is_found():
     tasks, may_end = ThreadScheduler("Billing services"), threading.Event()
     with pytest.raises(AssertionError, match="Billing services-1"), none_left(0.1):
         tasks.schedule(may_end.wait)
@@ -28,7 +28,7 @@ def test_so_is_one_that_has_a_users_name():
     tasks.stop(0)
 
 
-def test_what_was_there_before_and_what_ends_in_a_moment_is_not():
+def test_threads_from_before_and_ending_threads_are_no_leak():
     may_end = threading.Event()
     tasks = ThreadScheduler("before")
     tasks.schedule(may_end.wait)

@@ -52,7 +52,7 @@ def written(whole, bytes_max):
 
 
 @given(st.lists(SPANS, max_size=30), IDS, st.integers(1, 4_000))
-def test_what_is_written_is_read_whatever_it_is_and_in_however_many_parts(spans, named, bytes_max):
+def test_manifest_round_trips_in_any_number_of_parts(spans, named, bytes_max):
     whole = CommitManifest("orders", named, tuple(spans))
     parts, last = written(whole, bytes_max)
     found = decode_manifest(last)
@@ -62,13 +62,13 @@ def test_what_is_written_is_read_whatever_it_is_and_in_however_many_parts(spans,
     assert all(decode_manifest(part) is None for part in parts.values())
 
 
-def test_no_message_is_larger_than_it_may_be():
+def test_manifest_parts_respect_the_size_limit():
     parts, last = written(manifest(5_000), 20_000)
     assert len(parts) > 10
     assert all(len(body) <= 20_000 for body in [*parts.values(), last])
 
 
-def test_a_part_that_is_gone_or_another_is_found_out():
+def test_missing_or_wrong_manifest_part_is_found():
     parts, last = written(manifest(100), 4_000)
     found = decode_manifest(last)
     with pytest.raises(ManifestError, match="its part at offset 41 is gone"):
@@ -98,7 +98,7 @@ def test_a_part_that_is_gone_or_another_is_found_out():
         (written(manifest(), 9_999)[1].replace(b",0,0,1,7", b",%d,0,1,7" % 2**31), "is malformed"),
     ],
 )
-def test_what_is_no_manifest_says_why(body, problem):
+def test_invalid_manifest_error_gives_the_reason(body, problem):
     with pytest.raises(ManifestError, match=problem.replace("[", r"\[")) as raised:
         decode_manifest(body)
     assert "\n" not in str(raised.value)
@@ -112,7 +112,7 @@ FIELDS = [*json.loads(written(manifest(), 9_999)[1]), "origin", "part", "parts"]
 
 @pytest.mark.parametrize("field", FIELDS)
 @given(ANYTHING)
-def test_whatever_a_field_holds_it_is_a_manifest_or_said_to_be_none(field, value):
+def test_manifest_with_any_field_value_is_read_or_refused(field, value):
     body = json.dumps({**json.loads(written(manifest(), 9_999)[1]), field: value}).encode()
     with suppress(ManifestError):
         found = decode_manifest(body)
@@ -121,7 +121,7 @@ def test_whatever_a_field_holds_it_is_a_manifest_or_said_to_be_none(field, value
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"v":' * 100_000, b'{"v":1,"part":' * 100_000])
-def test_what_is_nested_without_end_is_no_manifest(body):
+def test_deeply_nested_json_is_no_manifest(body):
     with pytest.raises(ManifestError, match="it is not a manifest, but"):
         decode_manifest(body)
 
@@ -156,7 +156,7 @@ def test_a_batch_write_counts_once_and_the_latest_are_known():
 
 
 @given(st.lists(IDS, max_size=12), st.integers(0, 12))
-def test_where_a_reader_stops_and_goes_on_makes_no_difference(ids, cut):
+def test_commit_state_is_the_same_over_a_restart_of_the_reader(ids, cut):
     numbered = list(enumerate(ids))
     at_once = CommitState().apply(numbered)
     before, first = CommitState().apply(numbered[:cut])
@@ -175,7 +175,7 @@ def test_the_commits_topic_is_named_after_the_topic():
     assert commits_topic_name("eu%orders") == "eu%orders_COMMITS"
 
 
-def test_what_a_manifest_needs_is_enough_for_the_largest_numbers():
+def test_manifest_bytes_needed_covers_the_largest_numbers():
     needed = manifest_bytes_needed("T", "w")
     most = (1 << 63) - 1
     span = CommittedSpan(MessageQueue("T", "broker-a", 7), most, most, (1 << 32) - 1, most)

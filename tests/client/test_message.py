@@ -34,20 +34,20 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("message", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_no_broker_would_take_is_refused(message, why):
+def test_invalid_message_is_refused(message, why):
     with pytest.raises(MessageRejected, match=why):
         message.check()
 
 
 @pytest.mark.parametrize("topic", [b"body", None, 5, ["T"]])
-def test_what_is_no_topic_is_refused_when_a_message_is_made(topic):
+def test_topic_of_wrong_type_is_refused_with_an_example(topic):
     said = r"^topic: .*followed by the body, .*Message\('orders', b'body'"
     with pytest.raises(TypeError, match=said):
         Message(topic, "orders")
 
 
 @pytest.mark.parametrize("level", [0, 1, 18, 19, (1 << 31) - 1])
-def test_a_level_is_whatever_the_table_of_a_broker_may_have(level):
+def test_any_delay_level_is_accepted_by_the_client(level):
     Message("T", b"x", delay_level=level).check()
 
 
@@ -99,7 +99,7 @@ names = st.text(
 
 
 @given(st.dictionaries(names, names, max_size=5))
-def test_what_a_sender_says_is_what_a_receiver_reads(properties):
+def test_message_properties_round_trip(properties):
     text = Message("T", b"x", properties=properties).properties_text("ID")
     stored = StoredMessage(topic="T", body=b"x", properties_text=text)
     assert {**properties, "UNIQ_KEY": "ID", "WAIT": "true"} == to_message(stored, "b").properties
@@ -141,7 +141,7 @@ def test_a_record_becomes_a_message():
 
 
 @given(st.lists(stored_messages(), max_size=4))
-def test_messages_of_many_records_are_those_of_each_alone(stored):
+def test_bulk_message_decoding_equals_single_decoding(stored):
     records = [encode_record(each) for each in stored]
     try:
         alone = [to_message(decode_record(each), "broker-a") for each in records]
@@ -154,7 +154,7 @@ def test_messages_of_many_records_are_those_of_each_alone(stored):
     assert together == alone
 
 
-def test_a_message_of_a_usual_record_is_as_good_as_any():
+def test_message_of_a_plain_record_is_frozen_and_complete():
     first, second = decode_messages(
         2 * encode_record(StoredMessage("T", b"x", queue_offset=5)), "broker-a"
     )
@@ -175,7 +175,7 @@ def test_a_message_without_properties_has_neither_tags_nor_keys_and_the_brokers_
     assert message.real_topic == "T"
 
 
-def test_a_record_that_was_damaged_on_its_way_is_an_error():
+def test_record_damaged_in_transit_raises():
     damaged = bytearray(encode_record(STORED))
     damaged[100] ^= 1
     with pytest.raises(RecordError):
@@ -203,7 +203,7 @@ def test_a_body_that_is_neither_is_named_by_its_place(read):
     assert "queue 2 of orders on broker-a at offset 5: needed a body of" in str(caught.value)
 
 
-def test_a_value_is_read_by_a_serializer_and_by_nothing_else():
+def test_message_value_needs_a_valid_serializer():
     with pytest.raises(TypeError, match="serializer: needed"):
         received_with(b"x").value(None)
     with pytest.raises(TypeError, match="serializer: needed"):

@@ -57,7 +57,7 @@ def test_the_brokers_own_topics_are_not_sent_to(topic):
 
 
 @pytest.mark.parametrize("client_id", ["10.0.0.1@42#7", "...", "büro 3", "x" * 255, r"DOMAIN\user"])
-def test_a_clients_id_may_be_what_a_directorys_name_may_be(client_id):
+def test_client_id_accepts_any_directory_name(client_id):
     assert check_client_id(client_id) == client_id
 
 
@@ -84,7 +84,7 @@ def test_a_clients_id_that_leads_elsewhere_is_refused(client_id):
     assert str(raised.value).isprintable()
 
 
-def test_a_name_is_refused_as_the_argument_that_it_was_given_as():
+def test_invalid_name_is_refused_by_argument_name():
     with pytest.raises(MessageRejected, match="producer_group: needed"):
         check_group("no group", "producer_group")
     with pytest.raises(TypeError, match="create_topic_key: needed"):

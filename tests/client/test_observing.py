@@ -44,7 +44,7 @@ def notes():
     observer.set_observer(None)
 
 
-def test_nobody_watches_unless_told_to():
+def test_observer_without_listeners_passes_everything_through():
     messages = several(0, 1)
     assert observer.observe_send([Message("orders", b"1")]) is None
     assert observer.observe_poll("billing", messages) == list(messages)
@@ -52,7 +52,7 @@ def test_nobody_watches_unless_told_to():
     assert listen(messages, "what it said") == "what it said"
 
 
-def test_the_observer_is_told_of_sends_and_polls(notes):
+def test_observer_notes_sends_and_polls(notes):
     assert observer.observe_send([Message("orders", b"1")]) is None
     observer.observe_poll("billing", several(0, 1))
     assert notes.said == [("sending", 1), ("billing", 2)]
@@ -67,13 +67,13 @@ def test_the_observer_is_told_of_sends_and_polls(notes):
         (True, ["bool"]),
     ],
 )
-def test_a_listener_is_watched_and_its_answer_kept(notes, said, noted):
+def test_observed_listener_reports_its_result(notes, said, noted):
     listen = observer.observe_listener("billing", lambda *_: said, SUCCESS)
     assert listen(several(0), None) is said
     assert notes.said == [("billing", 1), "begins", *noted, None]
 
 
-def test_an_error_of_a_listener_is_seen_and_goes_on(notes):
+def test_observed_listener_error_is_reported_and_raised(notes):
     def fail(messages, context):
         raise KeyError
 

@@ -113,7 +113,7 @@ def heard(broker, group, topic, kind="listener", answers=(None,)):
         return [calls.get(timeout=30) for _ in answers]
 
 
-def test_a_send_has_a_span_that_says_what_was_sent_and_where_it_is(seen, producer):
+def test_send_span_has_message_attributes(seen, producer):
     with seen.tracer.start_as_current_span("checkout") as parent:
         result = producer.send(replace(ORDER, topic="plain", sharding_key="ada", delay_level=1))
     [span] = seen.spans("send plain")
@@ -142,7 +142,7 @@ def test_the_message_bears_the_context_of_its_span(seen, broker, producer):
     assert found.is_remote
 
 
-def test_what_a_user_has_set_is_never_overwritten(seen, broker, producer):
+def test_trace_properties_set_by_the_user_are_kept(seen, broker, producer):
     given = {"traceparent": PARENT, "colour": "red"}
     producer.send(replace(ORDER, topic="own", properties=given))
     [message] = polled(broker, "own", "own", 1)
@@ -152,7 +152,7 @@ def test_what_a_user_has_set_is_never_overwritten(seen, broker, producer):
     assert given == {"traceparent": PARENT, "colour": "red"}
 
 
-def test_a_message_without_a_context_has_an_empty_one(seen):
+def test_message_without_trace_context_has_an_empty_one(seen):
     with seen.tracer.start_as_current_span("around"):
         assert not context_of(ORDER)
 
@@ -187,7 +187,7 @@ def test_a_send_without_an_answer_has_a_span_as_well(seen, producer):
     assert len(seen.spans("send one-way")) == 1
 
 
-def test_a_batch_has_one_span_and_all_its_messages_bear_it(seen, broker, producer):
+def test_batch_send_has_one_span_for_all_messages(seen, broker, producer):
     producer.send_batch(replace(ORDER, topic="batch", body=b"%d" % n) for n in range(3))
     [span] = seen.spans("send batch")
     assert span.attributes["messaging.batch.message_count"] == 3
@@ -211,7 +211,7 @@ def test_a_send_that_fails_says_so_and_what_never_left_is_not_counted(seen, prod
 
 
 @pytest.mark.parametrize("given", [None, "text", Message("orders", b"1", properties=5)])
-def test_what_is_no_message_is_refused_as_ever(seen, producer, caplog, given):
+def test_instrumented_producer_refuses_invalid_message_as_before(seen, producer, caplog, given):
     with pytest.raises(TypeError):
         producer.send(given)
     assert "OpenTelemetry" not in caplog.text
@@ -272,7 +272,7 @@ def test_a_listener_runs_in_a_span_below_that_of_the_send(seen, broker, producer
     assert [count for count, _ in seen.measures("messaging.client.consumed.messages")] == [1]
 
 
-def test_a_batch_for_a_listener_is_linked_to_each_of_its_messages(seen):
+def test_listener_span_links_each_message_of_a_batch(seen):
     messages = [
         replace(each, properties={"traceparent": parent})
         for each, parent in zip(
@@ -329,7 +329,7 @@ def test_telemetry_that_fails_harms_neither_sends_nor_listeners(broker, producer
     assert len(said) == 1
 
 
-def test_a_message_that_no_broker_would_take_with_a_context_goes_without(seen, broker, producer):
+def test_message_without_space_for_trace_context_is_sent_without(seen, broker, producer):
     full = {"notes": "x" * 32_150}
     producer.send(replace(ORDER, topic="full", properties=full))
     [message] = polled(broker, "full", "full", 1)
@@ -337,7 +337,7 @@ def test_a_message_that_no_broker_would_take_with_a_context_goes_without(seen, b
     assert len(seen.spans("send full")) == 1
 
 
-def test_nothing_is_seen_after_the_end(seen, broker, producer):
+def test_uninstrument_stops_tracing(seen, broker, producer):
     uninstrument()
     producer.send(replace(ORDER, topic="unseen"))
     [message] = polled(broker, "unseen", "unseen", 1)

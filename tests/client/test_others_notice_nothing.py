@@ -54,7 +54,7 @@ def bodies_of(cluster, queue):
 # ---- a user in a hurry
 
 
-def test_one_who_is_in_a_hurry_costs_others_no_connection_and_no_message_is_stored_twice(cluster):
+def test_short_timeouts_of_one_caller_close_no_connection_of_others(cluster):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic)
     with ClientInstance(cluster.name_server) as instance:
@@ -143,7 +143,7 @@ def orderly(instance, seen, group="G"):
 
 
 @pytest.mark.parametrize("kind", [lite, push, orderly])
-def test_a_host_that_has_vanished_keeps_no_queue_of_another_waiting(
+def test_vanished_host_does_not_block_queues_of_others(
     two_brokers, running_broker, api, topic, kind
 ):
     """It would keep them waiting for ten minutes a question."""
@@ -174,7 +174,7 @@ def test_a_host_that_has_vanished_keeps_no_queue_of_another_waiting(
     wait_until("the member has left", lambda: not api.consumer_ids(running_broker.address, "G"))
 
 
-def test_a_host_that_has_vanished_is_passed_over_by_sends_once_that_is_known(two_brokers, topic):
+def test_vanished_host_is_skipped_by_sends(two_brokers, topic):
     with Producer("P", instance=two_brokers, send_timeout_ms=3_000) as producer:
         found = {producer.send(Message(topic, b"x")).queue.broker_name for _ in range(3)}
         assert found == {"broker-a"}
@@ -224,7 +224,7 @@ def send_damaged(producer, queue):
 
 @pytest.mark.parametrize("kind", [lite, push, orderly])
 @pytest.mark.parametrize("place", ["first", "in the middle", "last"])
-def test_a_message_that_nobody_can_read_is_a_dead_letter_and_all_others_come(cluster, kind, place):
+def test_unreadable_message_becomes_a_dead_letter_and_others_arrive(cluster, kind, place):
     topic, group = cluster.topic(queues=1), cluster.group()
     queue = cluster.queue(topic)
     seen, expected = [], [b"%d" % number for number in range(6)]
@@ -299,7 +299,7 @@ def test_a_strategy_that_fails_for_one_topic_leaves_the_others_their_share(
 # ---- a file that cannot be written
 
 
-def test_offsets_that_cannot_be_written_keep_nobody_from_leaving_and_nobody_from_joining(
+def test_unwritable_offset_file_does_not_block_shutdown_or_start(
     running_broker, topic, tmp_path, caplog
 ):
     seen, directory = [], tmp_path / "offsets"

@@ -123,7 +123,7 @@ def test_a_connection_that_is_cut_in_the_middle_of_an_answer_is_made_again(
 
 
 @pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
-def test_a_shutdown_ends_whoever_waits(broker, cluster, reads_itself):
+def test_shutdown_over_tls_ends_waiting_calls(broker, cluster, reads_itself):
     topic = cluster.topic(queues=1)
     instance = cluster.instance(reads_itself=reads_itself)
     answer = instance.api.pull_async(cluster.address, held_pull(topic), 30_000)
@@ -136,14 +136,14 @@ def test_a_shutdown_ends_whoever_waits(broker, cluster, reads_itself):
     broker.until(lambda controller: controller.hold_service.hold_count == 0)
 
 
-def test_who_has_no_certificate_is_told_that_one_is_wanted(terminator):
+def test_missing_client_certificate_gets_a_hint(terminator):
     instance = ClientInstance(terminator.address, tls=TRUSTING)
     with pytest.raises(NoNameServer, match="Does it require a certificate from this client"):
         instance.name_servers.admin.topics()
     instance.shutdown()
 
 
-def test_who_speaks_no_tls_is_told_that_it_may_be_wanted(terminator):
+def test_plain_client_of_a_tls_broker_gets_a_hint(terminator):
     instance = ClientInstance(terminator.address)
     with pytest.raises(NoNameServer, match="Does it require TLS"):
         instance.name_servers.admin.topics()

@@ -187,7 +187,7 @@ class HeldLocks(logging.Handler):
                 self.found[f"{record.pathname}:{record.lineno}"] = str(lock)
 
 
-def test_nothing_is_logged_while_a_mutex_is_held(monkeypatch):
+def test_client_never_logs_while_it_holds_a_mutex(monkeypatch):
     with EmbeddedBroker(own_process=True) as broker:
         broker.create_topic("T", queues=2)
         monkeypatch.setattr(threading, "Lock", WatchedLock)

@@ -34,7 +34,7 @@ def test_the_code_decides_what_kind_of_refusal_it_is(code, kind):
     )
 
 
-def test_what_an_access_list_of_4_9_does_not_permit_has_no_code_of_its_own():
+def test_acl_exception_of_4_9_is_no_permission():
     remark = (
         "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=billing"
     )

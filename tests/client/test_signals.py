@@ -112,7 +112,7 @@ def test_a_program_that_is_sent_a_signal_ends_in_order(
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_one_that_still_starts_ends_as_well(handler, number):
+def test_signal_during_start_ends_the_program(handler, number):
     with FakeServer(silent) as name_server:
         check_ended(lambda: Program("starts", name_server.address, handler), number, handler)
 

@@ -15,7 +15,7 @@ from rmq_spark.wire.tags import tags_code
 
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", " * "])
-def test_a_star_or_nothing_means_all(expression):
+def test_star_or_empty_subscription_matches_all(expression):
     data = subscription_data("T", by_tag(expression), 7)
     assert (data.sub_string, data.tags_set, data.code_set, data.sub_version) == (
         "*",
@@ -25,7 +25,7 @@ def test_a_star_or_nothing_means_all(expression):
     )
 
 
-def test_tags_are_told_by_name_and_by_hash():
+def test_tag_subscription_contains_names_and_hashes():
     data = subscription_data("T", by_tag(" red ||blue|| || 中文 "), 0)
     assert data.sub_string == "red ||blue|| || 中文"
     assert data.tags_set == {"red", "blue", "中文"}
@@ -44,7 +44,7 @@ def warnings(caplog):
     "tag",
     ["paid,refunded", "paid refunded", "paid|refunded", "a;b", "a > 5 AND b = 'x'", "size>3"],
 )
-def test_a_tag_that_looks_like_several_is_one_and_told_once(tag, warnings):
+def test_tag_that_looks_like_several_is_warned_of_once(tag, warnings):
     for _ in range(2):
         data = subscription_data("T", by_tag(f"{tag} || red"), 0)
         assert data.tags_set == {tag, "red"}
@@ -55,13 +55,13 @@ def test_a_tag_that_looks_like_several_is_one_and_told_once(tag, warnings):
 
 
 @pytest.mark.parametrize("expression", ["*", "", "a||b", " a || b-c_1.d ", "中文", "a&b/c:d"])
-def test_nothing_is_told_of_what_tags_look_like(expression, warnings):
+def test_usual_tags_give_no_warning(expression, warnings):
     subscription_data("T", by_tag(expression), 0)
     subscription_data("T", by_sql("a > 5"), 0)
     assert warnings() == []
 
 
-def test_a_condition_goes_as_it_is():
+def test_sql_subscription_is_passed_unchanged():
     data = subscription_data("T", by_sql("a > 3 || b"), 9)
     assert (data.sub_string, data.expression_type, data.sub_version) == ("a > 3 || b", "SQL92", 9)
     assert data.tags_set == set()
@@ -70,7 +70,7 @@ def test_a_condition_goes_as_it_is():
 @pytest.mark.parametrize(
     ("selector", "why"), [(by_sql(" "), "a condition in SQL92"), (by_tag("||"), r"red \|\| blue")]
 )
-def test_what_chooses_nothing_is_refused(selector, why):
+def test_selector_that_matches_nothing_is_refused(selector, why):
     with pytest.raises(MessageRejected, match=why):
         subscription_data("T", selector, 0)
 

@@ -59,7 +59,7 @@ def test_a_stray_module_of_its_name_is_not_taken_for_it(tmp_path, monkeypatch):
         EmbeddedBroker(own_process=True).start()
 
 
-def test_it_is_found_where_nobody_has_installed_it(tmp_path):
+def test_broker_process_finds_its_package_without_installation(tmp_path):
     """As from an archive that Spark hands out: what this process has found,
     the other does as well."""
     command = broker_command([f"storePathRootDir={tmp_path}", "listenPort=0"])
@@ -73,7 +73,7 @@ def test_it_is_found_where_nobody_has_installed_it(tmp_path):
         BrokerProcess(uninstalled).start()
 
 
-def test_what_is_written_to_it_does_not_end_it():
+def test_input_to_a_broker_process_does_not_end_it():
     with EmbeddedBroker(own_process=True) as broker:
         stdin = broker._runner._process.stdin
         stdin.write(b"something\n")
@@ -82,13 +82,13 @@ def test_what_is_written_to_it_does_not_end_it():
         assert len(broker.messages("orders")) == 1
 
 
-def test_one_that_ends_without_a_word_is_an_error():
+def test_broker_process_that_exits_silently_is_an_error():
     for program in ("pass", "print('hello')"):
         with pytest.raises(RocketPollError, match="it printed nothing"):
             BrokerProcess(["python3", "-c", program]).start()
 
 
-def test_one_that_does_not_end_is_killed(monkeypatch):
+def test_broker_process_that_does_not_stop_is_killed(monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.embedded.broker_process._STOP_SECONDS", 0.1)
     deaf = "import sys, time; print('listens on 127.0.0.1:1', flush=True); time.sleep(600)"
     process = BrokerProcess(["python3", "-c", deaf])

@@ -37,7 +37,7 @@ def send_later(broker, topic, *levels):
 # ---- what comes due
 
 
-def test_a_message_that_is_delayed_for_hours_is_there_when_the_clock_has_moved(broker, topic):
+def test_clock_advance_delivers_delayed_messages(broker, topic):
     send_later(broker, topic, TWO_HOURS)
     broker.clock.advance(HOUR)
     assert bodies(broker, topic) == []
@@ -55,13 +55,13 @@ def test_in_one_move_each_message_comes_at_its_own_time(broker, topic):
     assert after_s == [600, 3_600, 7_200]
 
 
-def test_messages_by_the_hundred_are_all_there(broker, topic):
+def test_clock_advance_delivers_hundreds_of_messages(broker, topic):
     send_later(broker, topic, *[ONE_HOUR] * 300)
     broker.clock.advance(HOUR)
     assert len(bodies(broker, topic)) == 300
 
 
-def test_what_is_due_is_visible_with_a_disk_that_is_waited_for_as_well():
+def test_clock_advance_delivers_delayed_messages_with_sync_flush():
     with EmbeddedBroker(flushDiskType="SYNC_FLUSH") as broker:
         send_later(broker, "orders", ONE_HOUR, ONE_HOUR)
         broker.clock.advance(HOUR)
@@ -84,7 +84,7 @@ def test_messages_expire_file_by_file_however_many_once_newer_ones_are_there():
         assert bodies(broker, "orders")[-2:] == [b"new", b"newest"]
 
 
-def test_a_file_that_is_written_behind_a_move_is_young():
+def test_clock_advance_does_not_age_new_files():
     with EmbeddedBroker(**SMALL_FILES) as broker:
         broker.clock.advance(timedelta(days=30))
         sent = [os.urandom(20_000) for _ in range(20)]
@@ -163,7 +163,7 @@ def test_consumers_and_a_producer_lose_nothing_and_see_nothing_twice(flush, capl
     assert set(seen.values()) == {1}
 
 
-def test_what_is_sent_while_the_clock_is_moved_is_stored_before_or_behind_the_move(broker, topic):
+def test_send_during_clock_advance_is_stored_before_or_after_it(broker, topic):
     """There is no message of a time that was passed over, but for those that came due in it."""
     is_over, some_are_sent = threading.Event(), threading.Event()
     with broker.producer() as producer:
@@ -199,7 +199,7 @@ def test_a_restart_does_not_turn_the_clock_back():
         assert broker.messages("orders")[0].store_timestamp >= before_ms
 
 
-def test_threads_that_move_a_clock_move_it_one_after_the_other(broker):
+def test_concurrent_clock_advances_add_up(broker):
     before = broker.clock.now
     threads = [threading.Thread(target=broker.clock.advance, args=(HOUR,)) for _ in range(4)]
     for thread in threads:
@@ -245,13 +245,13 @@ def test_a_move_that_cannot_be_is_refused_with_the_reason(broker, by, error, why
     assert broker.clock._offset.seconds == before
 
 
-def test_no_move_at_all_is_one():
+def test_clock_advance_of_zero_changes_nothing():
     with EmbeddedBroker() as broker:
         broker.clock.advance(0)
         assert broker.clock._offset.seconds == 0
 
 
-def test_only_a_broker_that_runs_here_has_a_clock_that_moves():
+def test_clock_needs_a_running_broker_in_a_thread():
     broker = EmbeddedBroker()
     with pytest.raises(EmbeddedBrokerError, match="does not run yet"):
         broker.clock.advance(1)
@@ -276,7 +276,7 @@ def test_only_a_broker_that_runs_here_has_a_clock_that_moves():
         apart.clock.advance(1)
 
 
-def test_a_broker_that_is_never_done_is_told_of(broker, monkeypatch):
+def test_clock_advance_of_a_busy_broker_times_out(broker, monkeypatch):
     monkeypatch.setattr(
         "rocketpoll.broker.embedded.embedded_broker._OPERATION_TIMEOUT_SECONDS", 0.05
     )

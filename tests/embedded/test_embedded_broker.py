@@ -52,7 +52,7 @@ def listens(port):
 # ---- from start to stop
 
 
-def test_it_is_ready_when_it_returns_and_leaves_nothing_behind(kind, temporary):
+def test_embedded_broker_is_ready_when_started_and_leaves_no_files(kind, temporary):
     with EmbeddedBroker(**kind) as broker:
         broker.send("orders", "one", b"two")
         assert bodies(broker) == [b"one", b"two"]
@@ -62,7 +62,7 @@ def test_it_is_ready_when_it_returns_and_leaves_nothing_behind(kind, temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_a_directory_that_is_given_stays_and_so_does_what_is_in_it(kind, tmp_path):
+def test_given_directory_of_an_embedded_broker_is_kept(kind, tmp_path):
     with EmbeddedBroker(tmp_path, **kind) as broker:
         broker.send("orders", "one")
         assert broker.directory == tmp_path
@@ -71,7 +71,7 @@ def test_a_directory_that_is_given_stays_and_so_does_what_is_in_it(kind, tmp_pat
         assert bodies(broker) == [b"one"]
 
 
-def test_it_is_started_and_stopped_by_hand_as_well(kind):
+def test_embedded_broker_starts_and_stops_by_hand(kind):
     broker = EmbeddedBroker(**kind)
     for use in (
         lambda: broker.address,
@@ -97,7 +97,7 @@ def test_an_exception_in_its_block_ends_it(kind, temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_the_first_of_two_failures_is_the_one_that_is_seen(temporary, caplog):
+def test_first_of_two_embedded_broker_errors_is_raised(temporary, caplog):
     def fail():
         with EmbeddedBroker(own_process=True) as broker:
             broker._runner._process.kill()
@@ -143,7 +143,7 @@ def test_messages_in_a_temporary_directory_do_not_wait_for_the_disk(
         assert config["flushDiskType"] == flushes
 
 
-def test_one_that_listens_for_others_as_well_is_reached_at_loopback():
+def test_embedded_broker_on_all_interfaces_is_reached_at_loopback():
     with EmbeddedBroker(
         bindAddress=str(ip_address(0)), allowRemoteWithoutAuthentication=True
     ) as broker:
@@ -157,7 +157,7 @@ def test_one_that_listens_for_others_as_well_is_reached_at_loopback():
 # ---- what is in use
 
 
-def test_a_port_in_use_is_named_and_can_be_tried_again(kind, temporary):
+def test_embedded_broker_port_in_use_is_named_and_start_can_be_retried(kind, temporary):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         broker = EmbeddedBroker(port=port, **kind)
@@ -196,7 +196,7 @@ def test_a_restart_keeps_address_and_messages_and_its_clients_come_back(kind):
         assert [message.body for message in seen] == bodies(broker) == [b"one", b"two"]
 
 
-def test_while_it_is_paused_it_answers_nobody(kind):
+def test_paused_embedded_broker_answers_no_client(kind):
     with EmbeddedBroker(**kind) as broker:
         broker.send("orders", "one")
         producer = broker.producer()
@@ -211,7 +211,7 @@ def test_while_it_is_paused_it_answers_nobody(kind):
         broker.pause()  # and it is stopped all the same
 
 
-def test_one_that_was_killed_comes_back_with_what_it_had():
+def test_killed_embedded_broker_restarts_with_its_messages():
     with EmbeddedBroker(own_process=True, flushDiskType="SYNC_FLUSH") as broker:
         broker.send("orders", "one")
         broker.kill()
@@ -222,12 +222,12 @@ def test_one_that_was_killed_comes_back_with_what_it_had():
         broker.kill()
 
 
-def test_one_in_a_thread_cannot_be_killed():
+def test_embedded_broker_in_a_thread_cannot_be_killed():
     with EmbeddedBroker() as broker, pytest.raises(EmbeddedBrokerError, match=r"own_process=True"):
         broker.kill()
 
 
-def test_a_process_that_has_ended_on_its_own_is_told_when_it_is_stopped(temporary):
+def test_embedded_broker_process_that_died_is_reported_at_stop(temporary):
     with (
         pytest.raises(EmbeddedBrokerError, match="it ended with exit code -9"),
         EmbeddedBroker(own_process=True) as it,
@@ -236,7 +236,7 @@ def test_a_process_that_has_ended_on_its_own_is_told_when_it_is_stopped(temporar
     assert list(temporary.iterdir()) == []
 
 
-def test_a_restart_that_fails_can_be_tried_again(kind):
+def test_failed_embedded_broker_restart_can_be_retried(kind):
     with EmbeddedBroker(**kind) as broker:
         port = broker.port
         broker._end_runner()
@@ -252,7 +252,7 @@ def test_a_restart_that_fails_can_be_tried_again(kind):
 # ---- whose it is
 
 
-def test_it_cannot_be_handed_to_another_process():
+def test_embedded_broker_cannot_be_pickled():
     with pytest.raises(TypeError, match="pass its address"):
         pickle.dumps(EmbeddedBroker())
 
@@ -328,7 +328,7 @@ KEPT_OPEN = """
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
-def test_a_fork_that_goes_on_keeps_neither_its_port_nor_its_process(mode, tmp_path):
+def test_forked_child_keeps_no_port_or_process_of_the_embedded_broker(mode, tmp_path):
     done = python_program(KEPT_OPEN, mode, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["1"]
@@ -345,7 +345,7 @@ FORGOTTEN = """
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
-def test_a_program_that_forgets_it_ends_and_so_does_the_broker_in_order(mode, tmp_path, temporary):
+def test_forgotten_embedded_broker_stops_in_order_at_exit(mode, tmp_path, temporary):
     done = python_program(FORGOTTEN, mode, tmp_path / "given", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (3, "")
     assert not (tmp_path / "given" / "abort").exists()
@@ -381,7 +381,7 @@ def test_ctrl_c_ends_the_program_first_and_then_the_broker(mode, tmp_path, tempo
     assert list(temporary.iterdir()) == []
 
 
-def test_an_interrupt_while_it_starts_leaves_nothing_behind(temporary, monkeypatch):
+def test_interrupt_during_embedded_broker_start_leaves_no_files(temporary, monkeypatch):
     start = BrokerController.start
 
     async def start_interrupted(controller):
@@ -444,19 +444,19 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(temporary, monkeypat
         ({"own_process": 0}, TypeError, "own_process: needed True or False, found int 0"),
     ],
 )
-def test_a_setting_that_is_not_there_is_refused_with_what_to_write_instead(arguments, kind, why):
+def test_unknown_embedded_broker_setting_is_refused_with_advice(arguments, kind, why):
     with pytest.raises(kind, match=why):
         EmbeddedBroker(**arguments)
 
 
-def test_a_directory_may_have_a_colon_in_its_name(tmp_path, monkeypatch):
+def test_embedded_broker_directory_may_contain_a_colon(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for directory in ("./localhost:9876", Path("b:1"), "c:d", str(tmp_path / "e:1")):
         with EmbeddedBroker(directory) as broker:
             assert broker.directory == tmp_path / directory
 
 
-def test_a_broker_shows_where_it_is_and_what_it_does_without_being_asked():
+def test_embedded_broker_repr_shows_address_and_state():
     broker = EmbeddedBroker()
     assert (
         repr(broker)
@@ -477,7 +477,7 @@ def test_a_broker_shows_where_it_is_and_what_it_does_without_being_asked():
     assert "was stopped" in repr(broker)
 
 
-def test_a_broker_that_was_killed_says_so():
+def test_killed_embedded_broker_repr_shows_it():
     with EmbeddedBroker(own_process=True) as broker:
         assert "running in a process of its own" in repr(broker)
         broker.kill()

@@ -13,7 +13,7 @@ from rocketpoll.broker.embedded.faults.embedded_disk import EmbeddedDisk
 from rocketpoll.broker.store.errors import FlushFailed
 
 
-def test_files_from_before_a_move_are_older_than_the_system_says(tmp_path):
+def test_file_times_before_a_clock_advance_are_shifted(tmp_path):
     ahead = ClockOffset()
     disk = EmbeddedDisk(ahead)
     old, new = tmp_path / "old", tmp_path / "new"
@@ -26,7 +26,7 @@ def test_files_from_before_a_move_are_older_than_the_system_says(tmp_path):
     assert abs(disk.modified_at(new) * 1_000 - ahead.now_ms()) < 60_000
 
 
-def test_a_file_can_be_given_the_time_that_it_had(tmp_path):
+def test_file_time_can_be_set_back(tmp_path):
     ahead = ClockOffset()
     disk = EmbeddedDisk(ahead)
     disk.write_whole(tmp_path / "file", b"")
@@ -42,7 +42,7 @@ def disk():
     return EmbeddedDisk(ClockOffset())
 
 
-def test_a_full_disk_takes_nothing_that_needs_room_and_gives_all_that_is_there(disk, tmp_path):
+def test_full_embedded_disk_refuses_growth_and_allows_reads(disk, tmp_path):
     file = disk.create(tmp_path / "log", 100)
     file.write(b"one", 0)
     disk.is_full = True
@@ -63,7 +63,7 @@ def test_a_full_disk_takes_nothing_that_needs_room_and_gives_all_that_is_there(d
     disk.create(tmp_path / "new", 100).write(b"two", 0)
 
 
-def test_without_power_nothing_is_done_and_what_was_not_flushed_is_gone(disk, tmp_path):
+def test_powerless_embedded_disk_does_nothing_and_drops_unflushed_data(disk, tmp_path):
     log, table = tmp_path / "log", tmp_path / "table"
     file = disk.create(log, 10_000)
     file.write(b"flushed", 0)
@@ -94,7 +94,7 @@ def test_without_power_nothing_is_done_and_what_was_not_flushed_is_gone(disk, tm
     assert table.read_bytes() == b"saved"
 
 
-def test_what_is_not_flushed_is_known_whoever_opens_the_file_and_whatever_its_name(disk, tmp_path):
+def test_unflushed_data_is_tracked_by_file_not_by_name(disk, tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     disk.create(old, 100).write(b"one", 0)
     disk.rename(old, new)

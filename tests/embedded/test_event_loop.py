@@ -28,7 +28,7 @@ async def turns(count=5):
         await asyncio.sleep(0)
 
 
-def test_what_a_move_passes_over_rings_in_the_order_of_its_time(loop):
+def test_clock_advance_fires_timers_in_order(loop):
     rung = []
 
     async def story():
@@ -48,7 +48,7 @@ def test_what_a_move_passes_over_rings_in_the_order_of_its_time(loop):
     assert rung == ["first", "second", "third", "fourth"]
 
 
-def test_what_comes_again_and_again_rings_once_for_a_move(loop):
+def test_clock_advance_fires_a_repeating_timer_once(loop):
     rung = []
 
     def again():
@@ -107,7 +107,7 @@ def test_timers_that_are_cancelled_do_not_pile_up(loop):
     loop.run_until_complete(story())
 
 
-def test_a_timer_that_fails_is_reported_and_holds_up_no_other(loop, caplog):
+def test_failing_timer_is_logged_and_does_not_block_others(loop, caplog):
     rung = []
 
     async def story():
@@ -134,7 +134,7 @@ def test_the_time_goes_on_beside_the_machines_and_sleeps_end(loop):
     assert loop.run_until_complete(story()) == "slept"
 
 
-def test_a_loop_that_comes_after_another_goes_on_with_its_lead():
+def test_new_embedded_loop_keeps_the_clock_offset():
     ahead = ClockOffset()
     first = new_embedded_loop(ahead, EmbeddedNetwork())
     first.advance(HOUR)

@@ -45,7 +45,7 @@ def is_refused(broker):
 # ---- away
 
 
-def test_a_broker_that_is_away_refuses_everybody_and_is_back_on_its_port(broker, topic):
+def test_away_fault_refuses_connections_until_its_end(broker, topic):
     port = broker.port
     broker.send(topic, "before")
     with socket.create_connection(("127.0.0.1", port)) as connected:
@@ -62,7 +62,7 @@ def test_a_broker_that_is_away_refuses_everybody_and_is_back_on_its_port(broker,
     assert bodies(broker, topic) == ["before", "behind"]
 
 
-def test_a_consumer_goes_on_where_it_was_when_the_broker_is_back(broker, topic):
+def test_consumer_resumes_after_the_away_fault(broker, topic):
     broker.send(topic, "one")
     seen = []
     with LitePullConsumer("billing", broker.address) as consumer:
@@ -80,7 +80,7 @@ def test_a_consumer_goes_on_where_it_was_when_the_broker_is_back(broker, topic):
     assert seen == [b"one", b"two"]
 
 
-def test_its_clock_can_be_moved_and_it_can_be_restarted_while_it_is_away():
+def test_embedded_broker_clock_moves_and_restarts_while_away():
     with EmbeddedBroker() as broker:
         with broker.producer() as producer:
             producer.send(Message("orders", b"later", delay_level=18))
@@ -102,7 +102,7 @@ def test_each_answer_is_held_back_for_a_while_and_none_is_lost(broker, topic):
     assert bodies(broker, topic) == ["one", "two"]
 
 
-def test_what_was_held_back_comes_at_once_when_the_network_is_good_again(broker, topic):
+def test_slow_network_fault_releases_held_bytes_at_its_end(broker, topic):
     broker.send(topic, "so that there is a connection")
     sent = []
     with broker.slow(600):
@@ -193,7 +193,7 @@ def test_delayed_messages_wait_for_room(broker, topic):
     assert bodies(broker, topic) == ["later"]
 
 
-def test_a_power_loss_takes_what_was_not_flushed():
+def test_lose_power_drops_unflushed_messages():
     with EmbeddedBroker(flushIntervalCommitLog=FOREVER_MS) as broker:
         port = broker.port
         broker.send("orders", "one", "two")
@@ -206,7 +206,7 @@ def test_a_power_loss_takes_what_was_not_flushed():
         assert bodies(broker, "orders") == ["one", "two", "four"]
 
 
-def test_a_power_loss_takes_nothing_that_was_acknowledged_after_a_flush():
+def test_lose_power_keeps_acknowledged_messages_under_sync_flush():
     with EmbeddedBroker(flushDiskType="SYNC_FLUSH") as broker:
         for cycle in range(3):
             broker.send("orders", f"{cycle} a", f"{cycle} b")
@@ -221,14 +221,14 @@ def test_a_power_loss_takes_nothing_that_was_acknowledged_after_a_flush():
 # ---- blocks
 
 
-def test_a_fault_is_over_when_its_block_is_left_by_an_exception(broker, topic):
+def test_fault_ends_with_an_exception_in_its_block(broker, topic):
     with pytest.raises(ZeroDivisionError), broker.away(), broker.full_disk(), broker.slow(600):
         raise ZeroDivisionError
     broker.send(topic, "one")
     assert broker._faults == []
 
 
-def test_of_two_of_a_kind_the_worse_counts_and_each_ends_with_its_block(broker, topic):
+def test_nested_faults_apply_the_worse_one_until_each_block_ends(broker, topic):
     network, disk = broker._network, broker._disk
     with broker.slow(0.2), broker.cut_after(5_000):
         with broker.slow(0.1), broker.cut_after(7_000):
@@ -278,13 +278,13 @@ def test_a_block_may_be_used_again_and_within_itself(broker, topic):
         (lambda broker: broker.slow(0.1), r"`with broker\.slow\(\.\.\.\):`"),
     ],
 )
-def test_a_fault_that_is_no_block_does_nothing_and_says_so(broker, fault, how):
+def test_fault_without_a_with_block_warns_and_does_nothing(broker, fault, how):
     with pytest.warns(RuntimeWarning, match=how):
         fault(broker)
     assert broker._faults == []
 
 
-def test_what_a_fixture_s_block_leaves_in_force_is_ended_and_told(broker, topic):
+def test_faults_left_by_a_fixture_are_ended_and_reported(broker, topic):
     def leave_two():
         with broker.leaving_no_faults():
             broker.away().__enter__()
@@ -330,7 +330,7 @@ def test_restart_keeps_the_port_when_a_fault_has_ended_during_a_pause(again):
         broker.pause()
 
 
-def test_work_on_a_broker_begins_when_the_work_before_it_has_ended(broker):
+def test_operations_on_an_embedded_broker_run_one_after_another(broker):
     order = []
 
     async def work(_):
@@ -374,7 +374,7 @@ def test_pause_waits_for_a_restart_that_is_under_way():
     ],
     ids=["away", "slow", "cut_after", "full_disk", "lose_power"],
 )
-def test_only_a_broker_that_is_at_work_here_has_faults(fault):
+def test_faults_need_a_running_broker_in_a_thread(fault):
     def attempt(broker, match):
         with pytest.raises(EmbeddedBrokerError, match=match), ExitStack() as stack:
             stack.enter_context(fault(broker))
@@ -411,14 +411,14 @@ def test_a_fault_that_cannot_be_is_refused(broker, fault, error, why):
 
 
 @pytest.mark.parametrize("found", [5, None, "away"])
-def test_what_is_no_fault_neither_begins_nor_ends(broker, found):
+def test_begin_fault_refuses_what_is_no_fault(broker, found):
     for ask in (broker.begin_fault, broker.end_fault):
         with pytest.raises(TypeError, match=r"fault: needed a Fault, found .*with broker\.away"):
             ask(found)
     assert broker._faults == []
 
 
-def test_a_fault_that_cannot_begin_leaves_nothing_behind(broker, monkeypatch):
+def test_fault_that_cannot_begin_is_not_registered(broker, monkeypatch):
     monkeypatch.setattr(
         "rocketpoll.broker.embedded.embedded_broker._OPERATION_TIMEOUT_SECONDS", 0.05
     )

@@ -54,7 +54,7 @@ def test_messages_are_seen_in_the_order_in_which_they_were_stored_whatever_their
     assert {(message.tags, message.keys) for message in seen} == {("created", ("a", "b"))}
 
 
-def test_what_is_sent_goes_to_the_queues_that_a_topic_has_now(broker):
+def test_helper_send_uses_the_current_queues_of_the_topic(broker):
     broker.create_topic("grown", 1)
     broker.send("grown", "a")
     broker.create_topic("grown", 3)
@@ -63,7 +63,7 @@ def test_what_is_sent_goes_to_the_queues_that_a_topic_has_now(broker):
     assert {result.queue.queue_id for result in broker.send("grown", *"efg")} == {0}
 
 
-def test_a_topic_is_there_or_it_is_not(broker, topic):
+def test_has_topic_tells_whether_a_topic_exists(broker, topic):
     assert broker.has_topic(topic)
     assert not broker.has_topic("missing")
 
@@ -97,7 +97,7 @@ def test_each_producer_has_a_group_of_its_own_unless_it_is_named(broker, topic):
     assert len(bodies(broker, topic)) == 3
 
 
-def test_what_cannot_be_is_refused_by_the_client(broker):
+def test_helper_errors_are_those_of_the_client(broker):
     with pytest.raises(RouteNotFound, match="ordres"):
         broker.messages("ordres")
     with pytest.raises(MessageRejected, match="topic"):
@@ -152,7 +152,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("ask", "why"), WRONG.values(), ids=WRONG)
-def test_what_is_of_the_wrong_kind_is_refused_before_anything_is_sent(broker, ask, why):
+def test_helper_arguments_of_wrong_type_are_refused_before_sending(broker, ask, why):
     with pytest.raises(TypeError, match=why) as raised:
         ask(broker)
     assert "; for example: " in str(raised.value)
@@ -203,14 +203,12 @@ def test_a_message_in_any_queue_is_waited_for(broker):
     assert {message.queue.queue_id for message in broker.messages("many")} == {0, 1, 2, 3}
 
 
-def test_a_topic_may_be_made_while_it_is_waited_for(broker):
+def test_wait_until_arrived_accepts_a_topic_created_meanwhile(broker):
     with waiting(broker, "made-later", 1):
         broker.send("made-later", "one")
 
 
-def test_waiting_in_vain_says_what_was_there_instead_and_leaves_nothing_with_the_broker(
-    broker, topic
-):
+def test_wait_timeout_reports_what_was_there_and_leaves_no_held_pull(broker, topic):
     with pytest.raises(NotInTime, match=r"1 messages .* there is no topic ordres, only .*TBW102"):
         broker.wait_until_arrived("ordres", 1, timeout=0)
     broker.send(topic, "one", "two")
@@ -221,7 +219,7 @@ def test_waiting_in_vain_says_what_was_there_instead_and_leaves_nothing_with_the
     wait_until(lambda: held(broker) == 0)
 
 
-def test_a_group_that_has_consumed_all_has_committed_it(broker, topic):
+def test_wait_until_consumed_checks_committed_offsets(broker, topic):
     broker.send(topic, "one", "two")
     with pytest.raises(
         NotInTime, match=r"it has committed 0 of 2 in queue 0; 0 of its consumers are online"
@@ -241,7 +239,7 @@ def test_a_group_that_has_consumed_all_has_committed_it(broker, topic):
             broker.wait_until_consumed("billing", topic, timeout=0.05)
 
 
-def test_a_topic_that_is_deleted_is_gone(broker, topic):
+def test_deleted_topic_is_forgotten_by_the_helper(broker, topic):
     broker.send(topic, "one")
     broker.delete_topic(topic)
     with pytest.raises(RouteNotFound):

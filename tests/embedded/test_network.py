@@ -119,7 +119,7 @@ def test_a_slow_one_holds_back_in_order_and_lets_out_when_it_is_good_again(tell)
     tell(story)
 
 
-def test_each_connection_is_cut_behind_its_own_bytes_new_ones_as_well(tell):
+def test_cut_after_applies_to_each_connection(tell):
     async def story(room):
         first = await room.client()
         room.network.set_cut_after(8)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rocketpoll.broker.embedded.faults.clock import ClockOffset
 
 
-def test_it_begins_with_the_machines_time_and_grows():
+def test_clock_offset_starts_at_zero_and_grows():
     ahead = ClockOffset()
     assert abs(ahead.now_ms() - time.time() * 1_000) < 60_000
     ahead.advance(3_600)
@@ -19,7 +19,7 @@ def test_it_begins_with_the_machines_time_and_grows():
     assert abs(ahead.now_ms() - (time.time() + 3_600.5) * 1_000) < 60_000
 
 
-def test_what_was_before_a_move_is_older_by_it_than_what_is_behind():
+def test_clock_offset_of_past_times_is_the_one_of_then():
     ahead = ClockOffset()
     before = time.time() - 10
     ahead.advance(3_600)

@@ -42,7 +42,7 @@ writes = st.tuples(places, st.binary(min_size=1, max_size=40))
 
 
 @given(st.binary(max_size=SIZE), st.lists(writes | st.just("flush"), max_size=20))
-def test_it_is_as_the_last_flush_left_it(content, steps):
+def test_power_loss_restores_the_last_flush(content, steps):
     file = File(content)
     flushed = bytes(file.data)
     for step in steps:
@@ -54,7 +54,7 @@ def test_it_is_as_the_last_flush_left_it(content, steps):
     assert file.lose_power() == flushed
 
 
-def test_a_flush_takes_what_was_there_when_it_began():
+def test_flush_covers_writes_before_its_start():
     file = File()
     file.write(0, b"one")
     flush = file.unflushed.start_flush()
@@ -63,7 +63,7 @@ def test_a_flush_takes_what_was_there_when_it_began():
     assert file.lose_power()[:3] == b"one"
 
 
-def test_a_flush_that_was_under_way_or_failed_has_taken_nothing():
+def test_unfinished_or_failed_flush_covers_nothing():
     for end in (lambda *_: None, lambda file, flush: file.finish_flush(flush, is_durable=False)):
         file = File(b"before")
         file.write(0, b"one")
@@ -72,7 +72,7 @@ def test_a_flush_that_was_under_way_or_failed_has_taken_nothing():
         assert file.lose_power()[:6] == b"before"
 
 
-def test_of_two_flushes_the_one_that_began_later_takes_all():
+def test_later_of_two_flushes_covers_all_writes():
     file = File(b"before")
     file.write(0, b"one")
     first = file.unflushed.start_flush()

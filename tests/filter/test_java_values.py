@@ -39,7 +39,7 @@ def test_texts_that_are_doubles_to_java(text, number):
 
 
 @pytest.mark.parametrize("text", ["NaN", "+NaN", "-NaN"])
-def test_no_number_is_one_of_the_doubles(text):
+def test_nan_is_parsed_as_a_double(text):
     assert isnan(parse_double(text))
 
 
@@ -55,14 +55,14 @@ def test_texts_that_are_no_doubles_to_java(text):
     assert is_refused(parse_double, text)
 
 
-def test_integers_have_the_width_of_what_they_are_compared_with():
+def test_sql_integer_width_follows_the_comparison():
     assert parse_integer("-2147483648", INTEGER) == -2147483648
     assert parse_integer("2147483648", LONG) == 2147483648
     assert is_refused(parse_integer, "2147483648", INTEGER)
     assert is_refused(parse_integer, "9223372036854775808", LONG)
 
 
-def test_what_is_an_integer_and_what_a_long():
+def test_sql_integer_range_is_javas():
     assert is_integer(2147483647)
     assert not is_integer(2147483648)
     assert not is_integer(-2147483648)  # only ever the negative of a long

@@ -32,14 +32,14 @@ def test_an_expression_matches_the_same_messages_together_as_one_by_one(random):
     assert together == [expression.evaluate(properties) for properties in maps]
 
 
-def test_what_has_been_decided_before_something_fails_counts():
+def test_column_filter_short_circuits_like_the_row_filter():
     maps = [{"a": "5", "b": "x"}, {"a": "6", "b": "7"}, {"b": "x"}, {}]
     assert matches("a = 5 OR b > 5", maps) == [True, True, False, False]
     assert matches("b > 5 OR a = 5", maps) == [False, True, False, False]
     assert matches("NOT (a = 6 AND b > 5)", maps) == [True, False, False, False]
 
 
-def test_an_expression_without_properties_is_the_same_for_all():
+def test_sql_expression_without_properties_matches_all_rows_alike():
     assert matches("TRUE", [{}, {"a": "5"}]) == [True, True]
     assert matches("NULL OR 'x' = 5", [{}, {"a": "5"}]) == [False, False]
     assert matches("TRUE", []) == []
@@ -51,7 +51,7 @@ def test_conditions_on_two_properties_can_be_compared():
     assert matches("a NOT BETWEEN b AND 4", maps) == [True, True, True, False]
 
 
-def test_only_properties_with_a_name_in_the_expression_are_decoded_and_each_once():
+def test_sql_columns_decode_each_used_property_once():
     columns = Columns([dict.fromkeys(NAMES, "5")] * 3)
     expression = compile_sql("a = 5 AND (b > a OR a < 7) AND (b = 5) = (a = 5)")
     assert matching_rows(expression, columns, 3).tolist() == [True] * 3

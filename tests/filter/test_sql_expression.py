@@ -39,14 +39,14 @@ def test_a_missing_property_is_null_and_null_does_not_match():
     assert compile_sql("a IS NULL").evaluate(MISSING)
 
 
-def test_nothing_equals_nothing_and_on_the_right_it_is_just_different():
+def test_sql_null_equality_depends_on_the_side():
     assert value("a = b", MISSING) == "TRUE"
     assert value("a = c", PRESENT) == "FALSE"
     assert value("c = a", PRESENT) == "NULL"
     assert value("5 <> a", MISSING) == "TRUE"
 
 
-def test_not_binds_closer_than_a_comparison():
+def test_sql_not_binds_tighter_than_comparison():
     assert value("NOT a = 6", PRESENT) == "FALSE"
     assert value("NOT (a = 6)", PRESENT) == "TRUE"
 
@@ -57,7 +57,7 @@ def test_a_property_is_never_true_so_its_opposite_is():
     assert value("NOT b", MISSING) == "NULL"
 
 
-def test_what_cannot_be_compared_fails_unless_the_rest_has_decided_before():
+def test_sql_comparison_of_wrong_types_fails_unless_short_circuited():
     assert value("b > 5", PRESENT) == value("NOT (b > 5)", PRESENT) == "FAILED"
     assert value("b > 5 OR a = 5", PRESENT) == "FAILED"
     assert value("a = 5 OR b > 5", PRESENT) == "TRUE"
@@ -99,7 +99,7 @@ def test_a_second_opinion_agrees_about_every_pair_of_values(left, right, sign):
         )
 
 
-def test_what_is_between_is_asked_once_however_deep_it_nests():
+def test_sql_between_evaluates_its_operand_once():
     class Counted(Expression):
         asked = 0
 

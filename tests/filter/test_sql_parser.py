@@ -16,7 +16,7 @@ A_IS_1 = Equal(Property("a"), Literal(1))
 
 
 @given(st.randoms(use_true_random=False))
-def test_what_is_written_down_is_read_back(random):
+def test_sql_expression_round_trips_through_text(random):
     condition = random_condition(random)
     expression = compile_sql(written(condition, random), WIDE)
     assert expression.condition == condition
@@ -81,7 +81,7 @@ def count(node):
         ("a > 0.0", 5, "above 0.0 (0 is an integer)", "'0.0'"),
     ],
 )  # fmt: skip
-def test_an_error_says_where_what_was_needed_and_what_was_there(text, at, needed, found):
+def test_sql_syntax_error_names_place_needed_and_found(text, at, needed, found):
     with pytest.raises(FilterError) as error:
         compile_sql(text)
     assert (error.value.at, error.value.found) == (at, found)
@@ -99,22 +99,22 @@ def test_an_error_says_where_what_was_needed_and_what_was_there(text, at, needed
         ("a = 1 -- no end of line", "-- no end of line"),
     ],
 )
-def test_what_stands_behind_an_expression_is_ignored_and_told(text, ignored):
+def test_text_after_a_sql_expression_is_ignored_and_reported(text, ignored):
     expression = compile_sql(text)
     assert expression.condition == A_IS_1
     assert expression.ignored == ignored
 
 
-def test_and_binds_closer_than_or_and_neither_nests_by_its_length():
+def test_sql_and_binds_tighter_than_or_without_nesting():
     condition = compile_sql("a = 1 OR a = 1 AND a = 1 AND a = 1 OR a = 1").condition
     assert condition == Or((A_IS_1, And((A_IS_1, A_IS_1, A_IS_1)), A_IS_1))
 
 
-def test_behind_is_null_no_operator_that_binds_closer_belongs_to_the_expression():
+def test_comparison_after_is_null_is_ignored():
     assert compile_sql("a IS NULL > 5").ignored == "> 5"
 
 
-def test_a_text_of_too_many_bytes_is_refused():
+def test_sql_expression_over_4096_bytes_is_refused():
     text = "a = 'é'".ljust(4_095)
     assert compile_sql(text).condition == Equal(Property("a"), Literal("é"))
     with pytest.raises(FilterError, match="at most 4096 bytes of UTF-8, found 4097 bytes"):
@@ -156,7 +156,7 @@ def test_nesting_ends_at_its_limit_and_not_with_the_stack(kind):
 
 
 @pytest.mark.parametrize("kind", DEEP)
-def test_what_nests_to_the_limit_is_compiled_and_evaluated(kind):
+def test_sql_expression_at_the_depth_limit_is_compiled(kind):
     for limits in (SqlLimits(), WIDE):
         expression = compile_sql(DEEP[kind](limits.depth_max - 2), limits)
         assert isinstance(expression.condition, Condition)

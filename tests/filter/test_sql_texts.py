@@ -29,7 +29,7 @@ def properties(value):
     return {} if value is None else {"a": value}
 
 
-def test_each_value_is_looked_at_once():
+def test_text_column_evaluates_each_distinct_value_once():
     column = texts(["x", None, "y", "x", "x"])
     assert column.values == ["x", "y"]
     assert column.row_values.tolist() == [0, 2, 1, 0, 0]
@@ -73,7 +73,7 @@ def test_keys_of_doubles_are_in_the_order_of_the_doubles():
 
 @pytest.mark.parametrize("constant", [*INTEGERS, *FLOATS])
 @given(columns)
-def test_a_comparison_with_a_number_says_of_each_row_what_it_says_of_one(constant, values):
+def test_column_number_comparison_equals_row_comparison(constant, values):
     for sign in SIGNS:
         for text in (f"a {sign} {constant!r}", f"a {sign} -{constant!r}"):
             condition = compile_sql(text).condition
@@ -91,7 +91,7 @@ def test_a_comparison_with_a_number_says_of_each_row_what_it_says_of_one(constan
     ],
 )  # fmt: skip
 @given(columns)
-def test_any_condition_on_one_property_says_of_each_row_what_it_says_of_one(text, values):
+def test_column_condition_equals_row_condition(text, values):
     condition = compile_sql(text).condition
     expected = [evaluate_state(condition, properties(value)) for value in values]
     assert texts(values).states(condition, "a").tolist() == expected

@@ -22,14 +22,14 @@ def words(text):
     return [(token.kind, token.text) for token in found]
 
 
-def test_keywords_in_any_case_and_names_that_only_begin_like_one():
+def test_sql_keywords_are_case_insensitive():
     assert words("NOT nOt NOTa AND_ in inn") == [
         ("NOT", "NOT"), ("NOT", "nOt"), (NAME, "NOTa"), (NAME, "AND_"), ("IN", "in"), (NAME, "inn"),
     ]  # fmt: skip
     assert [kind for kind, _ in words(" ".join(sorted(KEYWORDS)))] == sorted(KEYWORDS)
 
 
-def test_of_two_ways_to_read_a_sign_or_number_the_longer():
+def test_sql_tokens_take_the_longest_match():
     assert words("a<=5<>6<b>=c") == [
         (NAME, "a"), ("<=", "<="), (INTEGER, "5"), ("<>", "<>"), (INTEGER, "6"), ("<", "<"),
         (NAME, "b"), (">=", ">="), (NAME, "c"),
@@ -45,7 +45,7 @@ def test_texts_with_quotes_in_them():
     assert words("'it''s' '' ''''") == [(TEXT, "'it''s'"), (TEXT, "''"), (TEXT, "''''")]
 
 
-def test_what_is_passed_over():
+def test_sql_tokens_skip_blanks_and_comments():
     assert words(" \t\r\n\f a -- b ' \r\n c /* d * / ** e */ f /**/ g /***/") == [
         (NAME, "a"), (NAME, "c"), (NAME, "f"), (NAME, "g"),
     ]  # fmt: skip
@@ -55,7 +55,7 @@ def test_a_comment_to_the_end_of_a_line_that_does_not_end_is_two_signs():
     assert words("a -- b") == [(NAME, "a"), ("-", "-"), ("-", "-"), (NAME, "b")]
 
 
-def test_peeking_takes_nothing_and_the_end_comes_again_and_again():
+def test_peeking_a_token_does_not_consume_it():
     tokens = TokenStream("a")
     assert tokens.peek() == tokens.peek() == tokens.next_token()
     assert tokens.next_token() == tokens.next_token()
@@ -69,7 +69,7 @@ def test_peeking_takes_nothing_and_the_end_comes_again_and_again():
         ("a", ".b"), ("", "\x00"), ("a ", "\u017f"),
     ],
 )  # fmt: skip
-def test_what_is_no_word_is_refused_with_its_place_when_it_comes_into_view(before, no_word):
+def test_invalid_sql_token_is_refused_at_its_position(before, no_word):
     tokens = TokenStream(before + no_word)
     for word in words(before):
         assert tokens.next_token()[:2] == word

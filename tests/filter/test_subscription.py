@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("text", [None, "", "*"])
 @pytest.mark.parametrize("kind", ["TAG", None, ""])
-def test_nothing_and_a_star_want_all_messages(text, kind):
+def test_empty_and_star_subscriptions_match_everything(text, kind):
     subscription = build_subscription_data("T", text, kind, sub_version=7)
     assert subscription == SubscriptionData(topic="T", sub_string="*", sub_version=7)
     assert message_filter(subscription) is None
@@ -95,7 +95,7 @@ def test_an_sql_subscription_without_an_expression_is_refused(text):
         build_subscription_data("T", text, "SQL92")
 
 
-def test_another_type_of_expression_is_refused():
+def test_unknown_expression_type_is_refused():
     with pytest.raises(FilterError, match="needed TAG or SQL92 as its type, found 'REGEX'"):
         message_filter(build_subscription_data("T", "a.*", "REGEX"))
 
@@ -117,7 +117,7 @@ def test_filters_have_the_shape_that_the_store_asks_for():
         assert callable(each.by_messages)
 
 
-def test_one_message_at_a_time_is_filtered_without_the_libraries_for_many():
+def test_single_message_filter_does_not_import_numpy():
     script = """if True:
         import sys
         from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter

@@ -25,7 +25,7 @@ def test_codes_of_the_tags_pass(by_text):
     assert not of(by_text=by_text).by_tags_code(CODES).any()
 
 
-def test_tags_that_share_a_code_are_told_apart_by_their_text():
+def test_tags_filter_distinguishes_tags_of_equal_hash():
     wanted = of("AaAa", by_text=True)
     assert wanted.by_tags_code(CODES).tolist() == [False, False, True, True, False]
     assert wanted.by_messages(CHUNK).tolist() == [False, False, True, False, False]

@@ -109,7 +109,7 @@ def test_each_wrong_is_one_objection(what):
     ],
     ids=["lost", "stored twice", "of nobody"],
 )
-def test_what_is_stored_is_what_was_acknowledged_once(stored):
+def test_judge_reports_lost_or_repeated_sends(stored):
     assert objections(stored=stored)
 
 

@@ -10,7 +10,7 @@ FIRST = 0
 
 
 @pytest.mark.deep
-def test_what_was_made_before_a_fork_works_behind_it_or_refuses_and_the_parent_goes_on():
+def test_forked_clients_work_or_refuse_and_parents_continue():
     said = []
     seeds = count("ROCKETPOLL_FORKS", 24, wide=100)
     assert campaign(range(FIRST, FIRST + seeds), beside=2, say=said.append) == [], "\n".join(said)

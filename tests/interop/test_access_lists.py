@@ -123,7 +123,7 @@ def clients_of(broker):
         cluster.close()
 
 
-def test_who_is_known_sends_in_every_way_and_consumes_in_both(broker, clients_of):
+def test_known_user_of_an_access_list_sends_and_consumes(broker, clients_of):
     clients = clients_of(SENDER[broker[0]])
     producer = clients.producer()
     lite = clients.lite(topic="Orders", selector="red")
@@ -141,7 +141,7 @@ def test_who_is_known_sends_in_every_way_and_consumes_in_both(broker, clients_of
     assert (found.keys, found.properties["é"]) == (("k1",), "ü")
 
 
-def test_what_a_listener_could_not_consume_comes_again(broker, clients_of):
+def test_known_user_of_an_access_list_gets_retried_message(broker, clients_of):
     clients = clients_of(SENDER[broker[0]])
     sent = f"fails {time.time_ns()}"
 
@@ -185,14 +185,14 @@ def test_an_operator_sees_and_changes_all(broker, clients_of):
         ),
     ],
 )
-def test_who_is_not_known_is_refused_in_the_brokers_words(broker, clients_of, credentials, says):
+def test_unknown_user_of_an_access_list_is_refused(broker, clients_of, credentials, says):
     queue = MessageQueue("Orders", NAME, 0)
     with pytest.raises(NoPermission, match=says[broker[0]]):
         clients_of(credentials).producer().send(Message("Orders", b"x"), queue)
 
 
 @pytest.mark.parametrize("topic", ["ReadOnly", "Secret"])
-def test_what_a_list_does_not_permit_is_refused(broker, clients_of, topic):
+def test_topic_denied_by_an_access_list_is_refused(broker, clients_of, topic):
     if broker[0] != "4.9.7":
         pytest.skip("that has no lists")
     with pytest.raises(NoPermission, match=r"No permission|No default permission"):

@@ -238,7 +238,7 @@ def test_words_in_any_order(rocketmq):
 
 
 @pytest.mark.parametrize("why", REFUSED_BY_US)
-def test_what_we_refuse_on_purpose(rocketmq, why):
+def test_expressions_over_our_limits_are_refused_on_purpose(rocketmq, why):
     text, larger = REFUSED_BY_US[why]
     maps = [{"a": "1", "b": "2"}]
     assert rocketmq.conditions([text], [maps]) == [["TRUE"]]

@@ -54,7 +54,7 @@ def clients(broker, tmp_path):
 
 
 @pytest.mark.wide
-def test_nothing_acknowledged_is_lost_and_clients_go_on(broker, clients, tmp_path):
+def test_killed_broker_loses_nothing_under_java_clients(broker, clients, tmp_path):
     scenario = Scenario(clients, broker.address, "killed")
     topic = scenario.topic(QUEUES)
     to_topic = (broker.version, tmp_path / "producer", "LoadProducer", broker.name_server, topic)

@@ -52,7 +52,7 @@ def test_a_subscriber_to_tags_gets_those_alone(scenario):
     assert sorted(consumer.bodies) == sorted(wanted)
 
 
-def test_tags_whose_hashes_are_the_same_are_told_apart(scenario):
+def test_lite_pull_distinguishes_tags_of_equal_hash(scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, to_send("other", tags="BB"), to_send("wanted", tags="Aa"))
     consumer = scenario.lite(topic=topic, tags="Aa")
@@ -68,7 +68,7 @@ def test_a_subscriber_by_sql_gets_what_matches(scenario):
     assert consumer.bodies == ["3", "4", "5"]
 
 
-def test_one_that_is_assigned_queues_gets_those_alone(scenario):
+def test_lite_pull_assign_gives_exactly_these_queues(scenario):
     topic = scenario.topic(queues=3)
     producer = scenario.producer()
     for queue_id in range(3):
@@ -81,7 +81,7 @@ def test_one_that_is_assigned_queues_gets_those_alone(scenario):
     assert sorted(consumer.bodies) == ["of queue 0", "of queue 1", "of queue 2"]
 
 
-def test_one_that_is_assigned_queues_may_want_some_tags_only(scenario):
+def test_lite_pull_assign_with_tags_filters(scenario):
     topic = scenario.topic()
     scenario.producer().send(
         topic, to_send("no", tags="A"), to_send("yes", tags="B"), to_send("neither")
@@ -137,7 +137,7 @@ def test_a_paused_queue_waits_until_it_is_resumed(scenario):
     assert consumer.bodies == ["before", "not paused", "paused"]
 
 
-def test_the_next_consumer_of_a_group_goes_on_where_the_last_has_committed(scenario):
+def test_java_lite_consumer_continues_at_the_committed_offset_of_its_group(scenario):
     topic = scenario.topic()
     producer = scenario.producer()
     producer.send(topic, *numbered(10))
@@ -164,7 +164,7 @@ def test_the_next_consumer_of_a_group_goes_on_where_the_last_has_committed(scena
     assert other.committed(topic, 0) == 0
 
 
-def test_one_that_commits_by_itself_does_so_at_its_end(scenario):
+def test_lite_pull_auto_commit_happens_at_shutdown(scenario):
     topic = scenario.topic(queues=2)
     producer = scenario.producer()
     producer.send(topic, *numbered(10))
@@ -185,7 +185,7 @@ def consumed_all(consumer, topic: str) -> bool:
     return [consumer.committed(topic, queue_id) for queue_id in (0, 1)] == [5, 5]
 
 
-def test_an_offset_is_found_by_its_time(scenario):
+def test_java_lite_consumer_finds_an_offset_by_time(scenario):
     topic = scenario.topic()
     producer = scenario.producer()
     for number in range(5):
@@ -202,7 +202,7 @@ def test_an_offset_is_found_by_its_time(scenario):
             )
 
 
-def test_each_of_those_that_are_told_by_broadcast_gets_all(scenario, impatient_clients):
+def test_lite_pull_broadcasting_gives_all_messages_to_each(scenario, impatient_clients):
     topic = scenario.topic(queues=2)
     both = [
         scenario.lite(clients=impatient_clients, topic=topic, broadcasting=True) for _ in range(2)

@@ -36,7 +36,7 @@ def test_a_consumer_gets_all_messages_once_and_goes_on_there_after_a_restart(sce
     assert sorted(following.bodies) == bodies_of(numbered(8, start=60))
 
 
-def test_groups_do_not_disturb_each_other(scenario):
+def test_java_push_groups_are_independent(scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, *numbered(10))
     for name in ("one", "another"):
@@ -187,7 +187,7 @@ def dead_letters(scenario, count: int) -> list[dict]:
     return scenario.read(topic, count)
 
 
-def test_two_instances_share_the_queues_and_one_takes_over_from_the_other(scenario):
+def test_java_rebalance_shares_queues_and_takes_over(scenario):
     topic = scenario.topic(queues=4)
     producer = scenario.producer()
     first = scenario.push(topic=topic)
@@ -217,7 +217,7 @@ def has_all(*consumers, count: int) -> bool:
     return len({body for each in consumers for body in each.bodies}) == count
 
 
-def test_another_takes_over_from_one_whose_jvm_has_died(scenario, more_clients):
+def test_java_push_consumer_takes_over_from_a_killed_jvm(scenario, more_clients):
     topic = scenario.topic(queues=4)
     producer = scenario.producer()
     survivor = scenario.push(topic=topic)
@@ -237,7 +237,7 @@ def test_another_takes_over_from_one_whose_jvm_has_died(scenario, more_clients):
     assert sorted(survivor.bodies) == sorted(bodies_of(numbered(48)))
 
 
-def test_in_order_another_takes_over_the_locks_of_one_that_leaves(scenario):
+def test_java_orderly_rebalance_hands_over_queue_locks(scenario):
     topic = scenario.topic(queues=2)
     producer = scenario.producer()
     first = scenario.push(topic=topic, orderly=True)
@@ -251,7 +251,7 @@ def test_in_order_another_takes_over_the_locks_of_one_that_leaves(scenario):
     assert sorted(second.bodies) == bodies_of(numbered(10, start=10))
 
 
-def test_each_of_those_that_are_told_by_broadcast_gets_all(scenario):
+def test_java_broadcasting_push_consumers_each_get_all(scenario):
     topic = scenario.topic(queues=2)
     both = [scenario.push(topic=topic, broadcasting=True) for _ in range(2)]
     for each in both:

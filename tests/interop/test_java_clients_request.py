@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 REPLY_TOPIC = f"{CLUSTER}_REPLY_TOPIC"
 
 
-def test_replies_come_to_those_who_have_asked(scenario):
+def test_java_replies_reach_their_requesters(scenario):
     topic = scenario.topic()
     first, second, replier = (scenario.producer() for _ in range(3))
     consumer = scenario.push(topic=topic)
@@ -44,7 +44,7 @@ def test_a_long_reply_comes_whole(scenario):
     assert asker.replied()["body"] == body
 
 
-def test_a_reply_to_somebody_who_has_gone_is_refused(scenario):
+def test_java_reply_to_a_gone_requester_is_refused(scenario):
     topic = scenario.topic()
     asker, replier = scenario.producer(), scenario.producer()
     consumer = scenario.push(topic=topic)
@@ -56,7 +56,7 @@ def test_a_reply_to_somebody_who_has_gone_is_refused(scenario):
     assert error.value.code == 1
 
 
-def test_what_nobody_replies_to_is_late(scenario):
+def test_java_request_without_a_reply_times_out(scenario):
     topic = scenario.topic()
     asker = scenario.producer()
     asker.request(topic, to_send("question"), timeout_ms=500)

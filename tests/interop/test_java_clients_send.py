@@ -64,7 +64,7 @@ def users_own(message) -> dict[str, str]:
     }
 
 
-def test_a_topic_that_nobody_has_made_is_made_by_the_first_message(scenario):
+def test_missing_topic_is_created_by_a_java_producer(scenario):
     topic = scenario.new_name()
     producer = scenario.producer()
     assert scenario.ask("queues", topic=topic) == {}
@@ -74,7 +74,7 @@ def test_a_topic_that_nobody_has_made_is_made_by_the_first_message(scenario):
     wait_until("four queues", lambda: producer.publish_queues(topic) == [0, 1, 2, 3])
 
 
-def test_a_topic_is_made_by_a_client(scenario):
+def test_java_client_creates_a_topic(scenario):
     topic = scenario.new_name()
     scenario.ask("create topic as a client", topic=topic, queues=3)
     scenario.wait_for_topic(topic, 3)
@@ -100,7 +100,7 @@ def test_answers_come_to_callbacks(scenario):
         )
 
 
-def test_what_is_sent_one_way_arrives(scenario):
+def test_oneway_messages_of_a_java_producer_arrive(scenario):
     topic = scenario.topic(queues=2)
     scenario.producer().send_one_way(topic, *numbered(20))
     assert sorted(bodies_of(scenario.read(topic, 20, queues=2))) == sorted(bodies_of(numbered(20)))
@@ -162,9 +162,7 @@ TIMERS = {"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "1000", "TIMER_DELIVER_MS": 
 
 
 @pytest.mark.parametrize("name", TIMERS)
-def test_a_timer_message_is_refused_and_its_sender_told_of_delay_levels(
-    scenario, java_broker, name
-):
+def test_timer_message_is_refused_with_a_hint_at_delay_levels(scenario, java_broker, name):
     if not isinstance(java_broker, RocketPollBroker):
         pytest.skip("RocketMQ 5 serves timers, and 4.9 delivers the message at once")
     topic = scenario.topic()
@@ -196,7 +194,7 @@ def test_long_bodies_are_stored_compressed_and_read_whole(scenario):
     assert found["storeSize"] < len(body) / 2
 
 
-def test_a_body_that_is_too_long_is_refused(scenario):
+def test_java_body_over_the_limit_is_refused(scenario):
     topic = scenario.topic()
     producer = scenario.producer(messageBytesMax=8 << 20)
     noise = Random(1).randbytes(5 << 20).decode("latin-1")  # which compression makes no shorter
@@ -206,13 +204,13 @@ def test_a_body_that_is_too_long_is_refused(scenario):
     assert scenario.max_offset(topic) == 0
 
 
-def test_a_queue_that_is_not_there_is_refused(scenario):
+def test_java_send_to_a_missing_queue_is_refused(scenario):
     topic = scenario.topic(queues=2)
     with pytest.raises(JavaError):
         scenario.producer().send_to_queue(topic, 2, to_send("astray"))
 
 
-def test_a_queue_says_where_it_begins_and_ends_and_what_was_stored_when(scenario):
+def test_java_reads_min_max_and_search_offset(scenario):
     topic = scenario.topic(queues=2)
     assert scenario.ask("offsets", **queue(topic, 0)) == {"min": 0, "max": 0, "earliest": -1}
     producer = scenario.producer()
@@ -231,7 +229,7 @@ def test_a_queue_says_where_it_begins_and_ends_and_what_was_stored_when(scenario
     assert scenario.ask("search offset", **queue(topic, 0), timestamp=times[0] - 1000) == 0
 
 
-def test_a_message_is_found_by_either_of_its_ids(scenario):
+def test_java_finds_a_message_by_either_id(scenario):
     topic = scenario.topic()
     (result,) = scenario.producer().send(topic, to_send("looked for", keys="k"))
     (read,) = scenario.read(topic, 1)
@@ -250,7 +248,7 @@ def key_is_found(scenario, topic, key):
     return scenario.ask("query", topic=topic, key=key, begin=0, end=FOR_EVER)
 
 
-def test_messages_are_found_by_their_keys_and_by_time(scenario):
+def test_java_finds_messages_by_key_and_time(scenario):
     topic, other = scenario.topic(queues=2), scenario.topic()
     producer = scenario.producer()
     producer.send(
@@ -273,12 +271,12 @@ def test_messages_are_found_by_their_keys_and_by_time(scenario):
     assert found("own2", begin=stored_at["2"] - hour_ms, end=stored_at["2"] + hour_ms) == ["2"]
 
 
-def test_a_topic_that_is_not_there_looks_empty(scenario):
+def test_java_sees_a_missing_topic_as_empty(scenario):
     nothing = {"min": 0, "max": 0, "earliest": -1}
     assert scenario.ask("offsets", **queue(scenario.new_name(), 0)) == nothing
 
 
-def test_a_message_that_is_not_there_is_not_found(scenario):
+def test_java_view_of_a_missing_message_fails(scenario):
     topic = scenario.topic()
     (result,) = scenario.producer().send(topic, to_send("there"))
     beyond = result["offsetMessageIds"][0][:-4] + "FFFF"

@@ -37,7 +37,7 @@ def ours(java_broker):
 # ---- from one to the other
 
 
-def test_what_our_producer_sends_java_gets_whole(scenario, ours):
+def test_java_consumer_gets_message_of_our_producer_unchanged(scenario, ours):
     topic = scenario.topic()
     producer = ours.producer()
     sent = Message(
@@ -66,7 +66,7 @@ def test_what_our_producer_sends_java_gets_whole(scenario, ours):
     assert second["storeSize"] < len(LONG) / 2
 
 
-def test_what_java_sends_our_consumers_get_whole(scenario, ours):
+def test_our_consumers_get_message_of_a_java_producer_unchanged(scenario, ours):
     topic = scenario.topic()
     (result, _) = scenario.producer().send(
         topic,
@@ -225,7 +225,7 @@ def test_lite_consumers_of_both_kinds_share_queues(scenario, ours, impatient_cli
     assert sorted(got + java.bodies) == numbers(48)
 
 
-def test_another_takes_over_from_ours_that_has_died_without_a_word(scenario, ours):
+def test_java_member_takes_over_queues_of_our_killed_member(scenario, ours):
     topic, listener = scenario.topic(queues=4), Listener()
     java = scenario.push(topic=topic)
     mine = ours.push(listener, scenario.group, topic)
@@ -236,7 +236,7 @@ def test_another_takes_over_from_ours_that_has_died_without_a_word(scenario, our
     java.wait_for(numbers(40))
 
 
-def test_what_fails_with_one_may_succeed_with_the_other(scenario, ours):
+def test_retry_in_a_mixed_group_may_succeed_in_the_other_client(scenario, ours):
     topic, group = scenario.topic(queues=4), scenario.group
     listener = Listener()
     mine = ours.push(listener, group, topic)

@@ -163,7 +163,7 @@ def test_topic_status_shows_where_queues_begin_and_end(mqadmin, scenario):
     assert row(status, NAME, "1")[2:4] == ["0", "0"]
 
 
-def test_a_topic_that_is_deleted_is_gone_and_begins_anew(mqadmin, scenario):
+def test_mqadmin_delete_topic_removes_messages(mqadmin, scenario):
     topic = scenario.topic(queues=2)
     scenario.producer().send(topic, *numbered(4))
     scenario.wait_for_max_offset(topic, 2)
@@ -191,7 +191,7 @@ def test_topic_list_of_a_cluster_shows_who_consumes(mqadmin, scenario, half_cons
 # ---- groups
 
 
-def test_a_group_that_must_not_consume_gets_nothing_until_it_may(mqadmin, scenario):
+def test_mqadmin_consume_enable_controls_a_group(mqadmin, scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, *numbered(3))
     said = mqadmin.run(
@@ -206,7 +206,7 @@ def test_a_group_that_must_not_consume_gets_nothing_until_it_may(mqadmin, scenar
     consumer.wait_for(bodies_of(numbered(3)))
 
 
-def test_progress_of_a_group_shows_how_far_it_is_behind(mqadmin, scenario, half_consumed):
+def test_mqadmin_consumer_progress_shows_lag(mqadmin, scenario, half_consumed):
     progress = mqadmin.run("consumerProgress", "-g", scenario.group)
     for queue_id in "01":
         assert row(progress, half_consumed, NAME, queue_id)[3:6] == ["7", "5", "2"]
@@ -277,7 +277,7 @@ def unless_failed(command):
         return None
 
 
-def test_an_offset_is_reset_to_a_time_and_to_the_end(mqadmin, scenario, half_consumed):
+def test_mqadmin_resets_offset_to_time_and_end(mqadmin, scenario, half_consumed):
     def reset(timestamp: int) -> dict[str, str]:
         said = mqadmin.run(
             "resetOffsetByTime", "-g", scenario.group, "-t", half_consumed, "-s", str(timestamp)
@@ -301,7 +301,7 @@ def test_an_offset_is_reset_to_a_time_and_to_the_end(mqadmin, scenario, half_con
 # ---- messages
 
 
-def test_a_message_is_shown_by_each_of_its_ids(mqadmin, scenario):
+def test_mqadmin_shows_a_message_by_each_id(mqadmin, scenario):
     topic = scenario.topic()
     (sent,) = scenario.producer().send(
         topic, to_send("to be shown", tags="t", keys="k", properties={"a": "b"})
@@ -329,7 +329,7 @@ def test_a_message_is_shown_by_each_of_its_ids(mqadmin, scenario):
     body.unlink()
 
 
-def test_who_has_consumed_a_message_is_shown(mqadmin, scenario, half_consumed):
+def test_mqadmin_query_by_id_shows_consume_status(mqadmin, scenario, half_consumed):
     first, last = (scenario.read(half_consumed, 14, queues=2)[each] for each in (0, -1))
 
     def track(message) -> str:
@@ -382,7 +382,7 @@ def test_stats_of_all_topics_show_what_has_accumulated(mqadmin, scenario, half_c
     )
 
 
-def test_a_group_that_is_reset_while_it_consumes_begins_again(rewound):
+def test_mqadmin_reset_of_an_online_group_redelivers(rewound):
     consumer, said = rewound
     assert {cells[1]: cells[-1] for cells in rows(said, NAME)} == {"0": "0", "1": "0"}
     consumer.wait_for(bodies_of(numbered(6)))

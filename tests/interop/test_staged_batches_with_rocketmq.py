@@ -149,7 +149,7 @@ def test_java_serves_committed_batches_once_and_no_others(place):
     check_served(place, life, ours)
 
 
-def test_our_readers_of_a_rocketmq_that_has_the_directory_are_told_of_no_loss(place):
+def test_our_readers_see_no_data_loss_in_a_directory_served_by_rocketmq(place):
     """RocketMQ lists the blank entries of a gap as they are, also in front of a queue."""
     life = Life()
     store = place.our_store()

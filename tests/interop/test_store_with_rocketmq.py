@@ -152,7 +152,7 @@ OTHER_SIZES = {
 
 @pytest.mark.wide
 @pytest.mark.parametrize("sizes", OTHER_SIZES.values(), ids=OTHER_SIZES)
-def test_what_java_wrote_in_files_of_another_size_is_refused_and_stays_as_it_is(place, sizes):
+def test_java_store_with_other_file_sizes_is_refused_unchanged(place, sizes):
     with place.java_broker() as broker:
         sent = [to_send(b"x" * 50_000, keys=f"k{number}") for number in range(30)]
         for number, each in enumerate(sent):

@@ -101,7 +101,7 @@ def test_megabytes_go_both_ways(cluster):
     assert [each.body for each in found] == [body] * 3
 
 
-def test_who_is_not_let_in_is_told_why(rocketmq):
+def test_untrusted_tls_client_of_rocketmq_learns_why(rocketmq):
     mode, _, name_server, _ = rocketmq
 
     def why_not(tls):

@@ -242,7 +242,7 @@ def test_rows_on_both_count_once_though_the_broker_of_manifests_dies_before_a_co
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_one_ends_and_starts_and_groups_of_each_kind_lose_nothing(clients, topic, both, how):
+def test_broker_restart_loses_no_message_of_any_group(clients, topic, both, how):
     def goes():
         both.pair.end("broker-b", how)
 
@@ -250,7 +250,7 @@ def test_one_ends_and_starts_and_groups_of_each_kind_lose_nothing(clients, topic
     assert errors == []
 
 
-def test_one_stands_still_and_goes_on_and_groups_of_each_kind_lose_nothing(clients, topic, both):
+def test_broker_pause_loses_no_message_of_any_group(clients, topic, both):
     """Its host takes connections and bytes all the while, and it does not take leave."""
     errors = tell_of_one_that_goes(
         clients,
@@ -261,9 +261,7 @@ def test_one_stands_still_and_goes_on_and_groups_of_each_kind_lose_nothing(clien
     assert len(errors) <= 1, errors  # of the one send that it had, and did not answer
 
 
-def test_one_vanishes_and_comes_back_and_groups_of_each_kind_lose_nothing(
-    clients_by_hosts, topic, both
-):
+def test_broker_host_outage_loses_no_message_of_any_group(clients_by_hosts, topic, both):
     host = both.hosts["broker-b"]
     errors = tell_of_one_that_goes(clients_by_hosts, topic, host.vanish, host.resume_listening)
     assert len(errors) <= 1, errors  # of the one send that it had, and did not answer
@@ -308,7 +306,7 @@ class Timed(Listener):
         self.messages += [now - float(message.body) for message in messages]
 
 
-def test_nobody_who_is_at_one_waits_for_the_other_that_has_vanished(clients_by_hosts, topic, both):
+def test_vanished_broker_does_not_slow_clients_of_the_other(clients_by_hosts, topic, both):
     clients = clients_by_hosts
     timed = {kind: Timed() for kind in Groups.KINDS}
     clients.push(timed["listens"], topic=topic)

@@ -5,7 +5,7 @@ from support.brokers.hold_service import Client, a_pull
 from rocketpoll.broker.longpolling.pull_request import ManyPullRequest
 
 
-def test_pulls_are_told_apart_by_client_and_group_and_forgotten_with_the_last():
+def test_held_pulls_are_indexed_by_client_and_group():
     many = ManyPullRequest()
     client = Client()
     first, second, other_group = a_pull(client), a_pull(client), a_pull(client, group="H")

@@ -7,7 +7,7 @@ from rocketpoll.broker.longpolling.pull_request_hold_service import (
 )
 
 
-def test_an_arrival_reaches_waiting_pulls_and_whoever_else_is_told():
+def test_arrival_wakes_held_pulls_and_calls_the_callback():
     hold, told = Hold(), []
     pull = a_pull()
     hold.service.suspend_pull_request(pull)

@@ -28,7 +28,7 @@ def test_the_greediest_gives_the_place_that_it_has_had_for_longest():
     assert places.oldest_of(greedy) is pulls[2]
 
 
-def test_nobody_has_places_that_were_not_taken():
+def test_empty_hold_quota_has_no_places():
     places = HoldQuota()
     client = Client()
     assert (len(places), places.used_max, places.used_by(client), list(places)) == (0, 0, 0, [])
@@ -71,7 +71,7 @@ _FILTERS = (
         max_size=200,
     )
 )
-def test_whoever_comes_and_goes_the_counts_are_those_of_a_plain_list(moves):
+def test_hold_quota_counts_equal_a_plain_list(moves):
     places, taken = HoldQuota(), []
     clients = [Client() for _ in range(5)]
     for number, comes, wants, length in moves:

@@ -10,12 +10,12 @@ def test_queue_offset_and_deadline_are_those_of_the_request():
     assert pull.deadline_ms == 16_000
 
 
-def test_without_a_filter_everything_is_wanted():
+def test_held_pull_without_filter_matches_any_code():
     assert a_pull().may_match([1])
     assert a_pull().may_match(None)
 
 
-def test_with_a_filter_one_code_of_many_is_enough_and_unknown_ones_may_match():
+def test_held_pull_with_filter_matches_one_of_many_codes():
     pull = a_pull(wants=Codes(7))
     assert pull.may_match([1, 7])
     assert not pull.may_match([1, 2])

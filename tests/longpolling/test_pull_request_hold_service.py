@@ -17,7 +17,7 @@ from rocketpoll.broker.longpolling.hold_limits import HoldLimits
 from rocketpoll.broker.longpolling.pull_request import QUOTA_UNIT_BYTES
 
 
-def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():
+def test_arrival_wakes_held_pulls_of_its_queue_only():
     hold = Hold()
     here, there, elsewhere = a_pull(), a_pull(queue_id=1), a_pull(topic="U")
     for pull in (here, there, elsewhere):
@@ -27,7 +27,7 @@ def test_an_arrival_answers_the_pulls_of_its_queue_and_no_others():
     assert (hold.service.hold_count, hold.service.queue_count) == (2, 2)
 
 
-def test_many_pulls_of_one_queue_are_answered_in_the_order_of_their_coming():
+def test_held_pulls_of_a_queue_are_woken_in_order():
     hold = Hold()
     pulls = [a_pull() for _ in range(5)]
     for pull in pulls:
@@ -37,7 +37,7 @@ def test_many_pulls_of_one_queue_are_answered_in_the_order_of_their_coming():
     assert (hold.service.hold_count, hold.service.queue_count) == (0, 0)
 
 
-def test_an_arrival_before_the_offset_that_is_waited_for_changes_nothing():
+def test_arrival_before_the_offset_of_a_held_pull_does_not_wake_it():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull(queue_offset=7))
     assert hold.arrive("T", 0, 7, [0]) == 0
@@ -56,7 +56,7 @@ def test_with_short_polling_neither_an_arrival_nor_the_sweep_wakes_anybody_befor
     assert hold.service.rescued_total == 0
 
 
-def test_a_deadline_that_a_late_loop_has_still_before_it_was_not_overlooked():
+def test_sweep_wakes_pulls_whose_deadline_the_loop_missed():
     hold = Hold()
     pull = a_pull(timeout_ms=5_000)
     hold.service.suspend_pull_request(pull)
@@ -75,7 +75,7 @@ def test_a_filter_by_tags_sees_every_code_of_a_batch():
     assert hold.woken == [pull]
 
 
-def test_messages_that_do_not_match_are_not_looked_at_a_second_time_by_the_sweep():
+def test_sweep_does_not_match_checked_messages_again():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull(wants=Codes(65)))
     hold.arrive("T", 0, 2, [1, 2])
@@ -84,7 +84,7 @@ def test_messages_that_do_not_match_are_not_looked_at_a_second_time_by_the_sweep
     assert hold.service.rescued_total == 0
 
 
-def test_pulls_of_one_group_that_want_the_same_are_answered_by_one_look_at_the_messages():
+def test_held_pulls_with_one_filter_share_a_match():
     hold = Hold()
     wants = Codes(0, needs_messages=True)
     pulls = [a_pull(wants=wants) for _ in range(5)] + [a_pull(wants=wants, queue_offset=1)]
@@ -108,14 +108,14 @@ def test_a_filter_by_properties_is_asked_about_the_messages_that_are_new_to_it()
     assert hold.matches_from == [3, 5, 9]
 
 
-def test_a_log_that_cannot_be_read_while_matching_lets_the_replay_tell_the_client():
+def test_log_read_error_while_matching_wakes_the_held_pull():
     hold = Hold()
     hold.is_matched = OSError("bad sector")
     hold.service.suspend_pull_request(a_pull(wants=Codes(0, needs_messages=True)))
     assert hold.arrive("T", 0, 1, [0]) == 1
 
 
-def test_a_replay_that_fails_closes_its_client_and_keeps_nobody_else_waiting():
+def test_failing_replay_closes_its_client_and_wakes_the_others():
     hold = Hold()
     first, second = Client(), Client()
     answered = []
@@ -134,7 +134,7 @@ def test_a_replay_that_fails_closes_its_client_and_keeps_nobody_else_waiting():
     assert hold.service.hold_count == 0
 
 
-def test_a_deadline_is_exact_and_the_next_one_is_known():
+def test_next_deadline_is_the_earliest_of_held_pulls():
     hold = Hold()
     late, soon = a_pull(timeout_ms=20_000), a_pull(timeout_ms=15_000)
     hold.service.suspend_pull_request(late)
@@ -146,7 +146,7 @@ def test_a_deadline_is_exact_and_the_next_one_is_known():
     assert hold.service.next_deadline_ms == 20_000
 
 
-def test_a_pull_that_was_answered_has_no_deadline_any_more():
+def test_woken_pull_has_no_deadline():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull())
     hold.arrive("T", 0, 1, [0])
@@ -155,7 +155,7 @@ def test_a_pull_that_was_answered_has_no_deadline_any_more():
     assert len(hold.woken) == 1
 
 
-def test_the_sweep_finds_what_nobody_told_of_and_counts_it():
+def test_sweep_rescues_held_pulls_that_missed_an_arrival_and_counts_them():
     hold = Hold()
     told, overlooked, overdue = a_pull(), a_pull(queue_id=1), a_pull(queue_id=2, timeout_ms=1_000)
     for pull in (told, overlooked, overdue):
@@ -166,7 +166,7 @@ def test_the_sweep_finds_what_nobody_told_of_and_counts_it():
     assert hold.service.rescued_total == 2
 
 
-def test_a_client_that_goes_leaves_nothing_behind_and_is_not_answered():
+def test_held_pulls_of_a_closed_client_are_discarded():
     hold = Hold()
     gone, there = Client(), Client()
     for queue_id in range(3):
@@ -179,7 +179,7 @@ def test_a_client_that_goes_leaves_nothing_behind_and_is_not_answered():
     hold.service.discard(gone)
 
 
-def test_those_who_wait_for_a_topic_that_goes_are_answered_and_no_others():
+def test_topic_release_answers_its_held_and_deferred_pulls():
     hold = Hold(HoldLimits(holds_max=3))
     client = Client()
     pulls = put_off, here, there, elsewhere = (
@@ -197,7 +197,7 @@ def test_those_who_wait_for_a_topic_that_goes_are_answered_and_no_others():
     assert hold.service.hold_count == 1
 
 
-def test_one_that_leaves_while_those_of_its_topic_are_released_is_answered_once():
+def test_held_pull_woken_during_topic_release_is_answered_once():
     hold = Hold()
     first, second = a_pull(), a_pull()
     for pull in (first, second):
@@ -218,7 +218,7 @@ def test_the_end_answers_all():
     assert (hold.service.hold_count, hold.service.queue_count) == (0, 0)
 
 
-def test_where_all_have_their_share_a_newcomer_is_put_off_for_a_short_while_and_nobody_wakes_it():
+def test_pull_beyond_the_hold_limit_is_deferred_for_short_polling_time():
     """An answer at once would bring it back at once."""
     hold = Hold(HoldLimits(holds_max=3))
     pulls = [a_pull() for _ in range(4)]
@@ -254,7 +254,7 @@ def test_places_are_counted_in_bytes_where_clients_say_much():
     assert hold.service.suspend_pull_request(a_pull(subscription="x" * 40 * QUOTA_UNIT_BYTES))
 
 
-def test_who_has_fewer_places_than_the_greediest_gets_one_of_the_greediests():
+def test_hold_limit_takes_places_from_the_client_with_most_held_pulls():
     hold = Hold(HoldLimits(holds_max=20))
     greedy, modest = Client(), Client()
     for queue_id in range(20):
@@ -278,7 +278,7 @@ def test_who_has_fewer_places_than_the_greediest_gets_one_of_the_greediests():
     )
 
 
-def test_one_more_pull_of_a_queue_than_a_member_may_have_puts_off_the_one_that_it_has_left_behind():
+def test_hold_limit_per_queue_defers_the_oldest_pull_of_a_member():
     """After a seek the old pull is still here, and nobody wants its answer."""
     hold = Hold(HoldLimits(holds_per_connection_and_queue=3))
     client = Client()
@@ -301,7 +301,7 @@ def test_a_pull_that_is_put_off_late_keeps_its_deadline():
     assert hold.service.next_deadline_ms == 500
 
 
-def test_when_as_many_are_put_off_as_may_be_the_one_that_has_to_go_is_answered():
+def test_deferred_pull_limit_wakes_the_evicted_pull():
     hold = Hold(HoldLimits(holds_max=4))
     greedy, modest = Client(), Client()
     for queue_id in range(8):
@@ -347,7 +347,7 @@ def test_an_arrival_for_thousands_lets_others_in_between_and_each_is_woken_once(
     assert hold.woken == pulls
 
 
-def test_an_arrival_that_comes_while_another_is_looked_at_passes_none_of_its_codes_over():
+def test_arrival_during_a_match_loses_no_tag_code():
     hold = Hold()
     hold.work = bits = Bits()
     pulls = [a_pull(wants=Codes(code)) for code in (1, 2, 3, 1, 2, 3)]
@@ -365,7 +365,7 @@ def test_an_arrival_that_comes_while_another_is_looked_at_passes_none_of_its_cod
     assert hold.service.rescued_total == 0
 
 
-def test_a_client_that_goes_while_its_pulls_are_about_to_be_woken_is_not_answered():
+def test_held_pull_of_a_client_closed_before_its_wakeup_is_dropped():
     hold = Hold()
     hold.work = bits = Bits()
     gone, there = Client(), Client()
@@ -393,7 +393,7 @@ def test_the_end_answers_also_those_who_were_about_to_be_woken():
     assert hold.woken == pulls
 
 
-def test_very_many_deadlines_of_one_moment_are_looked_at_some_at_a_time():
+def test_equal_deadlines_expire_in_steps():
     hold = Hold(HoldLimits(holds_max=10_000))
     for _ in range(625):
         hold.service.suspend_pull_request(a_pull())
@@ -415,7 +415,7 @@ def test_deadlines_keep_their_order_when_those_of_pulls_that_have_left_are_throw
     assert hold.service.next_deadline_ms is None
 
 
-def test_as_many_are_put_off_as_wait_and_more_are_refused():
+def test_deferred_pulls_are_limited_and_more_are_refused():
     hold = Hold(HoldLimits(holds_max=2, short_polling_time_ms=300))
     gone = Client()
     assert [hold.service.suspend_pull_request(a_pull(gone)) for _ in range(5)] == [True] * 4 + [
@@ -436,7 +436,7 @@ def test_a_pull_that_would_not_have_waited_that_long_is_put_off_no_longer():
     assert hold.service.next_deadline_ms == 400
 
 
-def test_a_pull_that_has_found_a_gap_at_the_end_is_left_alone_by_the_sweep():
+def test_held_pull_at_a_gap_is_not_rescued_by_the_sweep():
     hold = Hold()
     hold.ends["T", 0] = 40
     pull = replace(a_pull(queue_offset=5), no_match_before=40)

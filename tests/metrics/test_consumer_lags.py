@@ -44,7 +44,7 @@ def looking(tmp_path):
     room.shutdown()
 
 
-def test_a_group_that_is_offline_is_where_its_offsets_say(looking):
+def test_consumer_lag_of_an_offline_group_uses_its_offsets(looking):
     assert looking.look() == []
     looking.room.offsets.commit("G", "T", 0, 1)
     assert looking.look() == [ConsumerLag("G", "T", 2, 9_000)]
@@ -57,7 +57,7 @@ def test_a_queue_without_an_offset_counts_from_its_first_message(looking):
     assert looking.look() == [ConsumerLag("G", "T", 3, 10_000)]
 
 
-def test_an_offset_behind_the_end_of_its_queue_is_no_lag(looking):
+def test_consumer_lag_of_an_offset_past_the_end_is_zero(looking):
     looking.room.offsets.commit("G", "T", 0, 77)
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
 
@@ -70,7 +70,7 @@ def test_a_topic_that_the_online_members_have_left_is_left_out(looking):
     assert [lag.messages for lag in looking.look()] == [3]
 
 
-def test_a_topic_that_is_gone_is_left_out(looking):
+def test_consumer_lag_omits_deleted_topics(looking):
     looking.room.offsets.commit("G", "gone", 0, 0)
     assert looking.look() == []
 
@@ -83,7 +83,7 @@ def test_the_log_is_read_once_for_a_group_that_stands_still(looking, monkeypatch
     assert looking.look() == looking.look() == [ConsumerLag("G", "T", 2, 14_000)]
 
 
-def test_what_the_disk_does_not_give_costs_the_age_alone(looking, monkeypatch):
+def test_consumer_lag_without_readable_message_has_no_age(looking, monkeypatch):
     def refuse(*_, **__):
         raise UnreadableFile("the disk is gone")
 
@@ -92,7 +92,7 @@ def test_what_the_disk_does_not_give_costs_the_age_alone(looking, monkeypatch):
     assert looking.look() == [ConsumerLag("G", "T", 2, 0)]
 
 
-def test_a_queue_whose_end_is_not_known_yet_is_left_out(looking, monkeypatch):
+def test_consumer_lag_omits_queues_with_unknown_end(looking, monkeypatch):
     def unknown(*_, **__):
         raise EndUnknown("the start is not finished")
 
@@ -107,7 +107,7 @@ def test_messages_that_have_expired_unread_are_lag(looking, monkeypatch):
     assert [lag.messages for lag in looking.look()] == [2]
 
 
-def test_the_age_of_what_waits_is_that_of_the_first_message_that_is_there(looking, monkeypatch):
+def test_consumer_lag_age_is_that_of_the_first_existing_message(looking, monkeypatch):
     looking.room.offsets.commit("G", "T", 0, 0)
     looking.room.offsets.commit("G", "T", 1, 0)
     monkeypatch.setattr(
@@ -154,7 +154,7 @@ OFFSETS = st.dictionaries(st.integers(0, QUEUES), st.integers(0, 5), min_size=1)
     stored=st.lists(st.integers(0, QUEUES - 1), max_size=12),
     groups=st.lists(OFFSETS, min_size=1, max_size=4),
 )
-def test_the_lag_of_each_group_is_that_of_its_queues_one_by_one(stored, groups):
+def test_consumer_lag_of_a_group_sums_its_queues(stored, groups):
     with TemporaryDirectory() as directory:
         room = AdminRoom(Path(directory))
         room.create_topic("T", queue_nums=QUEUES)

@@ -21,7 +21,7 @@ from rocketpoll.broker.metrics.exposition import (
 SHARED = {"node_id": "broker-a"}
 
 
-def test_each_kind_has_its_form_and_all_have_the_shared_labels():
+def test_exposition_has_types_and_shared_labels():
     histogram = Histogram((0.1, 1.0))
     histogram.add(0.5)
     text = finished(
@@ -58,7 +58,7 @@ def test_names_that_would_break_the_text_are_escaped():
     assert samples_of(text.decode())("g", t=hostile) == 1
 
 
-def test_many_rows_take_many_steps_and_are_one_family():
+def test_exposition_of_many_rows_takes_many_steps():
     rows = [MetricSample((str(number),), number) for number in range(10_000)]
     steps = text_in_steps([GaugeFamily("g", "G.", ("n",), rows)], SHARED)
     count = 0
@@ -90,7 +90,7 @@ class Line:
         self.works.clear()
 
 
-def test_those_who_ask_meanwhile_get_the_same_text_and_so_do_those_within_a_second():
+def test_concurrent_scrapes_share_one_exposition():
     line, looks, given = Line(), [], []
 
     def families():
@@ -112,7 +112,7 @@ def test_those_who_ask_meanwhile_get_the_same_text_and_so_do_those_within_a_seco
     assert samples_of(given[-1].decode())("g") == 2
 
 
-def test_a_failure_is_told_to_all_who_wait_and_the_next_look_is_another(caplog):
+def test_failed_exposition_is_reported_to_all_and_retried(caplog):
     line, given = Line(), []
     rows = iter([1 / 1])
 

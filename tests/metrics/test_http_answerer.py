@@ -49,7 +49,7 @@ async def _until(condition):
         await asyncio.sleep(0.001)
 
 
-def test_a_path_is_answered_at_once_or_when_its_answer_is_there():
+def test_http_path_is_answered_at_once_or_later():
     async def story(_, port, kept):
         assert await got(port, "/now?at=once") == (200, "here\n")
         asking = asyncio.ensure_future(got(port, "/later"))
@@ -60,7 +60,7 @@ def test_a_path_is_answered_at_once_or_when_its_answer_is_there():
     tell(story)
 
 
-def test_what_is_not_answered_is_said():
+def test_unknown_http_path_and_method_are_answered():
     async def story(_, port, __):
         assert await got(port, "/") == (404, "a test answers /now /later /large\n")
         post = await exchange(port, b"POST /now HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
@@ -90,7 +90,7 @@ def test_a_request_that_is_none_is_refused(request_bytes, status):
     tell(story)
 
 
-def test_who_says_nothing_and_who_reads_nothing_run_out_of_time():
+def test_silent_http_clients_time_out():
     async def story(answerer, port, _):
         silent, saying = await asyncio.open_connection("127.0.0.1", port)
         _, asking = await asyncio.open_connection("127.0.0.1", port, limit=1)
@@ -106,7 +106,7 @@ def test_who_says_nothing_and_who_reads_nothing_run_out_of_time():
     tell(story)
 
 
-def test_only_so_many_are_let_in_and_others_again_when_these_have_gone():
+def test_http_connections_are_limited():
     async def story(answerer, port, _):
         first = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CLIENTS_MAX)]
         await _until(lambda: len(answerer._clients) == CLIENTS_MAX)
@@ -119,7 +119,7 @@ def test_only_so_many_are_let_in_and_others_again_when_these_have_gone():
     tell(story)
 
 
-def test_its_sockets_are_known_to_whoever_forks():
+def test_http_sockets_are_listed_for_forks():
     async def story(answerer, port, _):
         before = set(answerer.descriptors())
         _, writer = await asyncio.open_connection("127.0.0.1", port)

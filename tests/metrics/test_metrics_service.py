@@ -29,7 +29,7 @@ def test_a_broker_that_works_is_healthy_and_ready(tmp_path):
     tell(story, tmp_path, metricsPort=0)
 
 
-def test_without_a_port_nothing_listens_and_nothing_is_counted(tmp_path):
+def test_disabled_metrics_port_listens_and_counts_nothing(tmp_path):
     async def story(broker):
         assert broker.controller.metrics_port is None
         assert broker.controller.descriptors() == broker.controller.server.descriptors()
@@ -37,7 +37,7 @@ def test_without_a_port_nothing_listens_and_nothing_is_counted(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_broker_that_is_stopping_says_so_to_the_end(tmp_path):
+def test_stopping_broker_is_not_healthy_until_its_end(tmp_path):
     disk = SlowDisk()
 
     async def whole():
@@ -77,9 +77,7 @@ def test_a_broker_whose_disk_is_full_is_healthy_but_not_ready(tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EMFILE])
-def test_a_broker_that_can_write_nothing_is_not_ready_until_it_can_though_nobody_sends(
-    tmp_path, number
-):
+def test_broker_that_cannot_write_is_not_ready_until_recovery(tmp_path, number):
     disk = FaultyDisk(LocalDisk())
 
     async def story(broker):
@@ -121,7 +119,7 @@ def test_a_slave_is_ready_as_it_shall_never_take_messages(tmp_path):
     tell(story, tmp_path, metricsPort=0, brokerRole="SLAVE")
 
 
-def test_a_port_that_is_in_use_is_said_and_the_directory_is_let_go_of(tmp_path):
+def test_metrics_port_in_use_stops_the_start_and_releases_the_directory(tmp_path):
     async def whole():
         with socket.create_server(("127.0.0.1", 0)) as other:
             taken = other.getsockname()[1]

@@ -12,7 +12,7 @@ from rmq_spark.wire.names import dlq_topic
 ALL = {"cluster", "node_type", "node_id"}
 
 
-def test_what_comes_in_and_goes_out_is_counted_by_topic_and_group(tmp_path):
+def test_message_counters_are_by_topic_and_group(tmp_path):
     async def story(broker):
         broker.controller.tables.topics.put(
             TopicConfig(topic_name="T", attributes={"message.type": "FIFO"})
@@ -76,7 +76,7 @@ def test_dead_letters_are_counted_by_group_and_outlast_a_restart(tmp_path):
     tell(later, tmp_path, metricsPort=0)
 
 
-def test_the_store_says_how_large_it_is_and_how_far_it_is_behind(tmp_path):
+def test_storage_metrics_show_size_and_dispatch_lag(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a")

@@ -44,7 +44,7 @@ def test_the_answer_comes_when_it_is_saved_and_not_before():
     assert happened == ["saved"]
 
 
-def test_what_could_not_be_saved_is_taken_back_and_that_is_saved_before_the_reason_is_answered():
+def test_failed_save_is_rolled_back_and_saved_before_the_answer():
     connection, aside, happened = asked()
     aside.finish(OSError(28, "no space left"))
     assert connection.sent == []
@@ -55,7 +55,7 @@ def test_what_could_not_be_saved_is_taken_back_and_that_is_saved_before_the_reas
     assert happened == ["saved", "T is 2 again", "saved"]
 
 
-def test_whoever_wants_no_answer_gets_none():
+def test_oneway_change_gets_no_answer():
     connection, aside, _ = asked(one_way=True)
     aside.finish()
     assert connection.sent == []

@@ -62,14 +62,14 @@ def test_a_counter_is_shown_in_the_text_that_java_reads(room):
     assert decode_body(BrokerStatsData, answer.body).stats_day.sum == 3
 
 
-def test_a_counter_that_has_not_moved_is_refused_as_rocketmq_does(room):
+def test_broker_stats_of_an_unused_counter_are_refused_as_by_rocketmq(room):
     refused = room.refused(
         RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}
     )
     assert refused == (ResponseCode.SYSTEM_ERROR, "The stats <TOPIC_PUT_NUMS> <T> not exist")
 
 
-def test_a_counter_that_is_not_kept_is_refused_with_those_that_are(room):
+def test_broker_stats_of_an_unknown_counter_are_refused_with_the_known_ones(room):
     code, remark = room.refused(
         RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "DISK_FALL", "statsKey": "T"}
     )
@@ -80,6 +80,6 @@ def test_a_counter_that_is_not_kept_is_refused_with_those_that_are(room):
 @pytest.mark.parametrize(
     "code", [RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE]
 )
-def test_whoever_asks_for_housekeeping_sets_it_off(room, code):
+def test_housekeeping_request_triggers_cleaning(room, code):
     assert room.ask(code).code == ResponseCode.SUCCESS
     assert room.cleanings == 1

@@ -16,7 +16,7 @@ CONFIG = BrokerConfig(
 )
 
 
-def test_the_text_of_the_settings_is_a_file_that_says_the_same(tmp_path):
+def test_settings_text_can_be_loaded_as_a_configuration_file(tmp_path):
     (tmp_path / "broker.conf").write_bytes(properties_text(CONFIG))
     assert load_config(tmp_path / "broker.conf") == CONFIG
 
@@ -27,7 +27,7 @@ def test_no_setting_is_a_secret():
     ]
 
 
-def test_a_change_from_afar_is_refused_with_the_way_to_do_it():
+def test_remote_configuration_update_is_refused_with_the_way_to_do_it():
     refusal = read_only_error(RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG))
     assert refusal.code == ResponseCode.NO_PERMISSION
     assert "UPDATE_BROKER_CONFIG" in refusal.remark

@@ -37,14 +37,14 @@ def dispatched(result, code=10, flag=0, park=never_parked):
     return dispatch(FakeConnection(), RemotingCommand(code, opaque=7, flag=flag))
 
 
-def test_each_code_goes_to_its_handler():
+def test_dispatcher_calls_the_handler_of_a_code():
     assert dispatched(lambda request: request.respond(0, "return_path")).remark == "return_path"
     assert dispatched(None) is None  # it comes later
     families = [{10: handler(None)}, {11: handler(None)}]
     assert RequestDispatcher(families, 1_000, never_parked).codes == {10, 11}
 
 
-def test_a_body_that_is_no_message_and_would_keep_all_others_waiting_is_not_read():
+def test_oversized_non_message_body_is_not_parsed():
     read = []
     dispatch = RequestDispatcher(
         [{34: handler(read.append), 10: handler(read.append)}], 1_000, never_parked
@@ -60,7 +60,7 @@ def test_a_body_that_is_no_message_and_would_keep_all_others_waiting_is_not_read
     assert [(request.code, len(request.body)) for request in read] == [(34, 1_000), (10, 1_001)]
 
 
-def test_a_code_that_nobody_handles_is_not_supported():
+def test_unknown_request_code_is_answered_not_supported():
     answer = dispatched(None, code=12)
     assert (answer.code, answer.opaque, answer.remark) == (3, 7, " request type 12 not supported")
 
@@ -79,7 +79,7 @@ RAISED = {
 
 
 @pytest.mark.parametrize(("error", "code", "remark"), RAISED.values(), ids=RAISED)
-def test_whatever_a_handler_raises_its_client_is_answered(error, code, remark, caplog):
+def test_error_in_handler_is_answered_without_secrets(error, code, remark, caplog):
     answer = dispatched(error)
     assert (answer.code, answer.opaque) == (code, 7)
     assert answer.remark.startswith(remark)
@@ -134,9 +134,7 @@ def hindered(request):
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
 @pytest.mark.parametrize("way", ["at once", "in steps", "beside"])
-def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_twice(
-    way, number, caplog
-):
+def test_disk_error_refuses_requests_and_logs_start_and_recovery(way, number, caplog):
     hindered = Hindered(number, way)
     hindered.lack("a")
     for _ in range(3):
@@ -153,9 +151,7 @@ def test_while_the_disk_refuses_something_requests_are_refused_and_that_is_told_
     assert over == "resolved: requests 12 are refused"
 
 
-def test_where_some_requests_are_refused_and_others_are_not_that_is_not_over_each_time(
-    hindered, caplog
-):
+def test_recovery_is_logged_once_no_request_was_refused_for_a_while(hindered, caplog):
     hindered.lack("a")
     for _ in range(100):
         assert [hindered.ask(wanted).code for wanted in "ab"] == [2, 0]
@@ -169,7 +165,7 @@ def test_where_some_requests_are_refused_and_others_are_not_that_is_not_over_eac
 
 
 @pytest.mark.parametrize("refusal", [None, "busy"])
-def test_what_needs_a_topic_that_is_not_saved_is_parked_or_refused(refusal):
+def test_send_to_unsaved_topic_is_parked_or_refused(refusal):
     parked = []
 
     def park(_, request, topic):
@@ -185,7 +181,7 @@ def test_what_needs_a_topic_that_is_not_saved_is_parked_or_refused(refusal):
 @pytest.mark.parametrize(
     "result", [lambda request: request.respond(0), *(each[0] for each in RAISED.values())]
 )
-def test_who_wants_no_answer_gets_none(result):
+def test_oneway_request_gets_no_answer(result):
     assert dispatched(result, flag=2) is None
     assert dispatched(None, code=12, flag=2) is None
 
@@ -202,14 +198,14 @@ def steps_to(result, count=3):
 
 
 @pytest.mark.parametrize(("error", "code", "remark"), RAISED.values(), ids=RAISED)
-def test_whatever_is_raised_on_the_way_of_many_steps_the_client_is_answered(error, code, remark):
+def test_error_in_steps_of_a_handler_is_answered(error, code, remark):
     dispatch = RequestDispatcher([{10: steps_to(error)}], 1_000, never_parked)
     answer = finished(dispatch(FakeConnection(), RemotingCommand(10, opaque=7)))
     assert (answer.code, answer.opaque) == (code, 7)
     assert answer.remark.startswith(remark)
 
 
-def test_what_finds_its_topic_gone_and_made_anew_on_the_way_of_many_steps_is_parked():
+def test_topic_recreated_during_steps_parks_the_request():
     parked = []
     dispatch = RequestDispatcher(
         [{10: steps_to(TopicNotSaved("New"))}], 1_000, lambda *parts: parked.append(parts[-1])
@@ -218,7 +214,7 @@ def test_what_finds_its_topic_gone_and_made_anew_on_the_way_of_many_steps_is_par
     assert parked == ["New"]
 
 
-def test_the_answer_of_many_steps_is_that_of_the_last_and_none_if_none_is_wanted():
+def test_dispatcher_answers_with_the_last_of_many_steps_unless_oneway():
     dispatch = RequestDispatcher(
         [{10: steps_to(lambda request: request.respond(0, "here"))}], 1_000, never_parked
     )
@@ -228,7 +224,7 @@ def test_the_answer_of_many_steps_is_that_of_the_last_and_none_if_none_is_wanted
     assert finished(dispatch(FakeConnection(), RemotingCommand(10, flag=2))) is None
 
 
-def test_steps_that_are_given_up_in_the_middle_end_there():
+def test_abandoned_handler_steps_are_closed():
     ended = []
 
     def handle(connection, request):
@@ -286,11 +282,11 @@ def test_a_send_that_finds_no_room_to_wait_for_its_topic_is_counted():
 
 
 @pytest.mark.parametrize("code", [0, 19, 20, 21, 22])
-def test_what_was_heard_and_perhaps_found_nothing_is_no_refusal(code):
+def test_pull_without_result_is_not_counted_as_refusal(code):
     assert refusals(lambda request: request.respond(code), None) == {}
 
 
-def test_requests_that_nobody_knows_are_counted_as_one_kind():
+def test_unknown_requests_are_counted_as_one_kind():
     for code in (12, 13):
         counted = refusals(None, code=code)
         assert counted == {(UNKNOWN_REQUEST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED): 1}
@@ -316,7 +312,7 @@ def test_refusals_of_one_kind_are_logged_once_a_minute_with_their_number(caplog)
     assert summary.endswith("refused with SYSTEM_ERROR 4 more times within 60 s")
 
 
-def test_a_client_that_is_refused_in_many_ways_does_not_fill_the_log(caplog):
+def test_repeated_refusals_of_a_client_do_not_fill_the_log(caplog):
     clock = Clock()
     dispatch = RequestDispatcher([], 1_000, never_parked, clock)
     caplog.set_level("INFO")

@@ -7,7 +7,7 @@ from rocketpoll.broker.processor.queues import check_queue, require_topic
 from rocketpoll.broker.processor.request import RequestRejected
 
 
-def test_a_topic_that_is_not_there_is_refused(parts):
+def test_require_topic_refuses_a_missing_topic(parts):
     assert require_topic(parts.topics, "T").topic_name == "T"
     with pytest.raises(RequestRejected, match=r"topic\[U\] not exist") as refusal:
         require_topic(parts.topics, "U")
@@ -16,7 +16,7 @@ def test_a_topic_that_is_not_there_is_refused(parts):
 
 @given(queue_id=st.integers(-3, 12), read=st.integers(1, 6), write=st.integers(1, 6))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_queue_is_there_if_it_is_read_or_written_or_holds_messages(parts, queue_id, read, write):
+def test_queue_exists_if_it_is_readable_writable_or_holds_messages(parts, queue_id, read, write):
     if not parts.store.queue_offsets("T", 9).next:
         parts.put("x", queue_id=9)
     parts.make_topic("T", queues=read, write=write)

@@ -245,7 +245,7 @@ _steps = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(KINDS), _steps)
-def test_in_any_order_of_successes_and_refusals_a_table_has_what_was_not_refused(kind, steps):
+def test_table_matches_successful_changes_in_any_order_of_refusals(kind, steps):
     with tempfile.TemporaryDirectory() as directory:
         room = AdminRoom(Path(directory))
         clients = Clients(room, kind)
@@ -261,9 +261,7 @@ def test_in_any_order_of_successes_and_refusals_a_table_has_what_was_not_refused
         room.shutdown()
 
 
-def test_what_a_refused_save_has_left_on_the_disk_is_written_over_before_the_answer(
-    room, kind, monkeypatch
-):
+def test_failed_save_is_overwritten_before_the_answer(room, kind, monkeypatch):
     """The new table has its name when the directory cannot be flushed:
     a kill behind that would find it."""
     clients = Clients(room, kind)
@@ -293,7 +291,7 @@ def test_a_refusal_brings_no_topic_back_that_was_deleted_meanwhile(room):
 
 
 @pytest.mark.parametrize("file", ["subscriptionGroup.json", "consumerOffset.json"])
-def test_on_the_disk_a_group_has_its_offsets_as_long_as_it_is_there(room, file):
+def test_offsets_on_disk_live_as_long_as_their_group(room, file):
     """Whatever a deletion is refused: a kill behind it must not find a group that
     passes over messages."""
     room.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=3))

@@ -43,7 +43,7 @@ def test_a_long_body_must_be_strict_json():
     assert body_of(request._replace(body=long % (b"c", b"0")), HeartbeatData).client_id == "c"
 
 
-def test_a_body_has_to_be_there():
+def test_missing_request_body_is_refused():
     request = RemotingCommand(RequestCode.HEART_BEAT, body=b'{"clientID":"c"}')
     assert body_of(request, HeartbeatData).client_id == "c"
     with pytest.raises(RequestRejected, match="request 34 needs a body") as raised:
@@ -63,13 +63,13 @@ def test_an_answer_carries_a_header_or_a_body_or_neither():
 
 
 @pytest.mark.parametrize(("flag", "sent"), [(0, 1), (2, 0)])
-def test_a_late_answer_goes_to_those_who_want_one(flag, sent):
+def test_late_reply_is_sent_unless_oneway(flag, sent):
     connection, request = FakeConnection(), RemotingCommand(10, flag=flag)
     reply(connection, request, request.respond(0))
     assert len(connection.sent) == sent
 
 
-def test_an_extension_does_not_exist_for_those_who_have_not_agreed_on_it():
+def test_extension_request_without_agreement_is_not_supported():
     connection, request = FakeConnection(), RemotingCommand(29001)
     handle = negotiated(Extension.PULL_CHUNK, lambda _, request: request.respond(0))
     connection.extensions = frozenset([Extension.APPEND_CHUNK])

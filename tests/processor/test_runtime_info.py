@@ -105,7 +105,7 @@ def test_numbers_are_numbers_to_java(room):
     assert len(found["putTps"].split(" ")) == 3
 
 
-def test_the_version_is_the_one_that_answers_carry(room):
+def test_runtime_info_has_the_version_of_the_answers(room):
     found = figures(room)
     assert (found["brokerVersion"], found["brokerVersionDesc"]) == (
         str(CURRENT_VERSION),
@@ -113,7 +113,7 @@ def test_the_version_is_the_one_that_answers_carry(room):
     )
 
 
-def test_the_broker_tells_since_when_it_runs(room):
+def test_runtime_info_shows_boot_time_and_uptime(room):
     room.clock.now_ms = START + ((3 * 24 + 4) * 60 + 5) * 60_000 + 6_999
     found = figures(room)
     assert found["bootTimestamp"] == str(START)
@@ -155,7 +155,7 @@ def test_the_log_shows_how_far_it_goes_and_since_when(room):
     assert found["dispatchBehindBytes"] == "0"
 
 
-def test_what_is_not_on_the_disk_yet_is_told(room):
+def test_runtime_info_shows_unflushed_bytes(room):
     room.put("x" * 2000)
     state = room.store.state()
     behind = state.written_offset - state.flushed_offset
@@ -195,7 +195,7 @@ def test_sends_that_wait_for_the_disk_are_its_queue(room):
     assert found["sendThreadPoolQueueCapacity"] == str(room.config.send_queue_capacity)
 
 
-def test_each_delay_level_shows_what_is_delivered_and_what_is_there(room):
+def test_runtime_info_shows_delivered_and_stored_offsets_of_delay_levels(room):
     room.put("later", topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
     room.delay_offsets = {3: 1, 1: 0}
     found = figures(room)
@@ -203,7 +203,7 @@ def test_each_delay_level_shows_what_is_delivered_and_what_is_there(room):
     assert found["scheduleMessageOffset_3"] == "1,1"
 
 
-def test_pulls_that_wait_and_those_that_were_put_off_are_told(room):
+def test_runtime_info_shows_held_and_deferred_pulls(room):
     client = Client()
     for _ in range(17):
         room.holds.service.suspend_pull_request(a_pull(client))

@@ -5,7 +5,7 @@ from support.stores.small_store import message, open_store
 from rocketpoll.broker.processor.queues import NO_TIME, earliest_timestamp, store_timestamp
 
 
-def test_a_messages_time_is_found_by_its_place(room):
+def test_store_timestamp_of_a_message_is_found_by_offset(room):
     start = room.clock()
     room.put("first", start + 10)
     room.put("second", start + 20)
@@ -15,14 +15,14 @@ def test_a_messages_time_is_found_by_its_place(room):
     ]
 
 
-def test_where_no_message_is_there_is_no_time(room):
+def test_store_timestamp_without_message_is_none(room):
     room.put("only")
     assert [store_timestamp(room.store, "T", 0, offset) for offset in (-1, 1, 2)] == [NO_TIME] * 3
     assert store_timestamp(room.store, "T", 1, 0) == NO_TIME
     assert store_timestamp(room.store, "nowhere", 0, 0) == NO_TIME
 
 
-def test_a_message_that_the_disk_does_not_give_has_no_time(tmp_path):
+def test_unreadable_message_has_no_store_timestamp(tmp_path):
     disk, clock = UnreadableDisk(), ManualClock()
     store = open_store(tmp_path, disk, clock=clock, mapped_file_size_commit_log=1 << 20)
     start = clock.now_ms

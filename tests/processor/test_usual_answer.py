@@ -20,7 +20,7 @@ ANSWER = ResponseTemplate(
 @pytest.mark.parametrize("serialize_type", SerializeType)
 @pytest.mark.parametrize("opaque", [0, 1, -1, 1_234_567_890, (1 << 31) - 1])
 @pytest.mark.parametrize("body", [(), (b"some ", memoryview(b"pieces"))])
-def test_an_answer_from_a_pattern_is_like_any_other(serialize_type, opaque, body):
+def test_response_template_equals_the_encoded_answer(serialize_type, opaque, body):
     connection = FakeConnection()
     request = RemotingCommand(
         11, opaque=opaque, serialize_type=serialize_type, language=LanguageCode.JAVA, version=433
@@ -36,13 +36,13 @@ def test_an_answer_from_a_pattern_is_like_any_other(serialize_type, opaque, body
     assert sent == request.respond(0, "FOUND", fields, b"".join(body))
 
 
-def test_who_wants_no_answer_gets_none():
+def test_oneway_request_gets_no_fast_answer():
     connection = FakeConnection()
     ANSWER.send(connection, RemotingCommand(11, flag=2), 5, "", 1)
     assert connection.sent == []
 
 
-def test_the_answers_to_many_are_those_to_each():
+def test_response_template_answers_to_many_equal_single_answers():
     answer = ResponseTemplate({"at": "%s%04X"}, {"region": "köln"})
     one_by_one, together = FakeConnection(), FakeConnection()
     rows = [("x", number, 10**number) for number in range(10)]

@@ -33,7 +33,7 @@ def dice():
     return random.Random(int(os.environ.get("ROCKETPOLL_SEED", "1")))
 
 
-def test_nothing_that_was_promised_is_lost(tmp_path, dice):
+def test_power_losses_and_kills_lose_nothing_promised(tmp_path, dice):
     acts = {name: act for name, act in WORK.items() if name not in WITHOUT}
     campaign = Campaign(tmp_path, dice, acts, full_disks=0.0 if "full" in WITHOUT else 0.25)
     campaign.run(LIVES)
@@ -62,7 +62,7 @@ WRONGS = {
 
 
 @pytest.mark.parametrize("wrong", some(WRONGS, "ROCKETPOLL_WRONG_BROKERS", 2))
-def test_a_broker_is_found_out_of_which(tmp_path, dice, wrong):
+def test_power_loss_campaign_detects_a_wrong_broker(tmp_path, dice, wrong):
     campaign = Campaign(tmp_path, dice, SENDS)
     campaign.live(repeat(Life(tuple(WRONGS[wrong]), odds=ALL_LOST), 2))
     assert campaign.findings != []
@@ -79,9 +79,7 @@ async def fill_files_in_two_goes(player):
             await world.tasks.sleep(0.02)
 
 
-def test_a_broker_is_found_out_that_writes_the_checkpoint_before_it_flushes_the_queues(
-    tmp_path, dice
-):
+def test_power_loss_campaign_detects_a_checkpoint_written_before_queue_flushes(tmp_path, dice):
     """It finds out by itself where a whole file is lost, or a queue's end:
     but not the end of that one."""
     not_full = f"{STORE}/consumequeue/T0/0/{3 * 50 * 20:020}"

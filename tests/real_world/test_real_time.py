@@ -64,7 +64,7 @@ def connect(time, sockets, listener):
         each.close()
 
 
-def test_what_is_to_happen_later_happens_unless_it_is_cancelled(time):
+def test_real_time_timers_run_unless_cancelled(time):
     happened = []
     last = Promise()
     time.after(0.01, lambda: happened.append("later"))
@@ -82,7 +82,7 @@ def test_a_promise_that_is_kept_later_ends_no_other_wait(time):
     assert time.run(10, later)
 
 
-def test_what_goes_wrong_in_a_task_is_raised(time):
+def test_task_errors_are_raised_by_run(time):
     async def fail():
         raise AssertionError("it is wrong")
 
@@ -113,7 +113,7 @@ def test_an_end_that_is_reset_hears_nothing_more(time, connect):
         other.recv(4)
 
 
-def test_where_nobody_listens_a_connection_is_broken(time, sockets, listener):
+def test_connect_without_listener_breaks_the_connection(time, sockets, listener):
     address = listener.getsockname()
     listener.close()
     client = Client()

@@ -54,7 +54,7 @@ def asked_of_a_watch():
             yield from re.findall(r"\bwatch\.(\w+)", path.read_text())
 
 
-def test_it_answers_all_that_both_worlds_ask(watch):
+def test_real_watch_has_all_methods_of_the_simulated_one(watch):
     asked = set(asked_of_a_watch())
     assert len(asked) > 10
     assert [name for name in sorted(asked) if not hasattr(watch, name)] == []
@@ -69,7 +69,7 @@ def files(machine):
     return files
 
 
-def test_a_place_is_gone_with_its_file_of_the_log(watch, files):
+def test_log_offset_is_gone_with_its_file(watch, files):
     assert watch.is_gone_from_log(4095)
     assert not watch.is_gone_from_log(4096)
 
@@ -80,9 +80,7 @@ def test_a_file_may_go_as_slowly_as_the_machine_is(watch, files, broker):
     assert not watch.is_gone_from_log(8192)
 
 
-def test_a_broker_that_dies_before_its_file_has_gone_leaves_it_to_the_next_one(
-    watch, files, broker
-):
+def test_log_file_left_by_a_dying_broker_stays_for_the_next_one(watch, files, broker):
     broker.acts[1.0] = broker.die
     assert watch.is_gone_from_log(4096)
     assert files[0].exists()
@@ -99,9 +97,7 @@ class CommittingWorld:
         self.complaints.append(what)
 
 
-def test_what_was_committed_just_before_the_end_need_not_be_saved_however_long_that_takes(
-    watch, broker
-):
+def test_commit_just_before_the_end_may_be_unsaved(watch, broker):
     world = CommittingWorld(broker, watch)
     offsets, key = Offsets(world, watch.slack_seconds), ("G", "T", 0)
     watch.life_began(is_in_trouble=False)

@@ -28,7 +28,7 @@ def grain_ms(delay_ms):
 
 
 @given(delays, arrivals)
-def test_what_is_stored_waits_for_its_delay_and_hardly_longer(delay_ms, arrivals):
+def test_delay_level_due_time_is_at_most_a_grain_late(delay_ms, arrivals):
     level = DelayLevel(delay_ms, START, 7)
     now_ms, end, stored_ms = START.monotonic_ms, 7, {}
     for gap_ms, count in arrivals:
@@ -47,7 +47,7 @@ def test_what_is_stored_waits_for_its_delay_and_hardly_longer(delay_ms, arrivals
 
 
 @given(delays)
-def test_one_that_comes_alone_waits_for_its_delay_to_the_millisecond(delay_ms):
+def test_lone_delayed_message_is_due_to_the_millisecond(delay_ms):
     level = DelayLevel(delay_ms, START, 0)
     for number in range(3):
         now_ms = START.monotonic_ms + number * (delay_ms + 50)
@@ -55,7 +55,7 @@ def test_one_that_comes_alone_waits_for_its_delay_to_the_millisecond(delay_ms):
         assert level.due_ms(number, 0) == now_ms + delay_ms + 1
 
 
-def test_what_was_told_before_is_stored_since_then():
+def test_repeated_arrival_keeps_the_first_store_time():
     level = DelayLevel(1_000, START, 0)
     level.record_arrival(5, 60_000)
     level.record_arrival(5, 61_000)
@@ -64,9 +64,7 @@ def test_what_was_told_before_is_stored_since_then():
 
 
 @given(delays, st.integers(-10 * 365 * DAY_MS, 10 * 365 * DAY_MS))
-def test_what_was_there_at_the_start_waits_for_what_is_left_and_no_longer_than_the_delay(
-    delay_ms, ago_ms
-):
+def test_message_from_before_start_is_due_after_its_remaining_delay(delay_ms, ago_ms):
     level = DelayLevel(delay_ms, START, 1)
     wait_ms = level.due_ms(0, START.wall_ms - ago_ms) - START.monotonic_ms
     left_ms = min(max(delay_ms - ago_ms, 0), delay_ms)
@@ -76,7 +74,7 @@ def test_what_was_there_at_the_start_waits_for_what_is_left_and_no_longer_than_t
 
 
 @given(delays, st.integers(-DAY_MS, DAY_MS), st.integers(0, 100))
-def test_what_was_there_at_the_start_is_never_due_after_what_came_then(delay_ms, ago_ms, after_ms):
+def test_message_from_before_start_is_due_before_later_arrivals(delay_ms, ago_ms, after_ms):
     level = DelayLevel(delay_ms, START, 1)
     level.record_arrival(2, START.monotonic_ms + after_ms)
     assert level.due_ms(0, START.wall_ms - ago_ms) <= level.due_ms(1, 0)
@@ -84,7 +82,7 @@ def test_what_was_there_at_the_start_is_never_due_after_what_came_then(delay_ms,
 
 @pytest.mark.parametrize("delay_ms", [1_000, 10_000, 7_200_000])
 @pytest.mark.parametrize("is_delivered", [True, False], ids=["delivered", "stuck"])
-def test_however_much_arrives_so_many_marks_are_kept_and_no_more(delay_ms, is_delivered):
+def test_delay_level_keeps_a_bounded_number_of_marks(delay_ms, is_delivered):
     level = DelayLevel(delay_ms, START, 0)
     most = delivered = 0
     for number in range(5 * GRAINS_PER_DELAY):

@@ -24,7 +24,7 @@ def test_a_message_that_waits_knows_where_it_belongs():
     assert waiting.properties == {"TAGS": "a", "DELAY": "4", "REAL_TOPIC": "T", "REAL_QID": "3"}
 
 
-def test_what_a_producer_says_of_its_real_topic_counts_for_nothing():
+def test_real_topic_property_of_a_producer_is_ignored():
     forged = message("x", topic="T", REAL_TOPIC="other", REAL_QID="7")
     assert to_real_topic(to_schedule_topic(forged, 1)).topic == "T"
 

@@ -104,7 +104,7 @@ def broker(tmp_path):
     opened.store.shutdown()
 
 
-def test_a_message_is_delivered_when_its_time_has_come_and_not_before(broker):
+def test_delayed_message_is_delivered_at_its_time(broker):
     assert broker.deliver() is None
     broker.delay("x", 2, tags="a", queue_id=3)
     assert broker.deliver() == 5_001
@@ -132,7 +132,7 @@ def test_a_delivered_message_is_the_producers(broker):
     assert found.store_timestamp == broker.clock.now_ms
 
 
-def test_it_says_when_the_next_of_all_levels_is_due(broker):
+def test_deliver_returns_delay_until_next_due_message_of_all_levels(broker):
     broker.delay("late", 3)
     broker.delay("soon", 1)
     assert broker.deliver() == 1_001
@@ -143,7 +143,7 @@ def test_it_says_when_the_next_of_all_levels_is_due(broker):
     assert broker.deliver() == 5_001
 
 
-def test_messages_of_a_level_come_in_their_order(broker):
+def test_delayed_messages_of_a_level_keep_their_order(broker):
     for number in range(10):
         broker.delay(number, 1)
         broker.wait(10)
@@ -152,7 +152,7 @@ def test_messages_of_a_level_come_in_their_order(broker):
     assert bodies(broker.store) == [str(number) for number in range(10)]
 
 
-def test_one_call_does_not_do_all_the_work_at_once_nor_one_level_alone(broker):
+def test_deliver_limits_messages_per_call_and_takes_turns_between_levels(broker):
     for number in range(3 * MESSAGES_PER_CALL):
         broker.delay(number, 1)
     broker.delay("other", 2)
@@ -165,7 +165,7 @@ def test_one_call_does_not_do_all_the_work_at_once_nor_one_level_alone(broker):
     assert len(bodies(broker.store)) == 3 * MESSAGES_PER_CALL + 1
 
 
-def test_a_level_with_much_to_do_does_not_keep_the_others_waiting(broker):
+def test_busy_delay_level_does_not_block_others(broker):
     for _ in range(20):
         for number in range(MESSAGES_PER_CALL):
             broker.delay(number, 1)
@@ -201,7 +201,7 @@ def test_a_message_whose_topic_was_deleted_is_passed_over_and_named_in_the_log(b
     assert read_all(broker.store, "SCHEDULE_TOPIC_XXXX", 0)[0].offset_message_id in line
 
 
-def test_a_topic_that_nobody_has_deleted_is_made_again_for_a_message_that_is_due(broker, caplog):
+def test_delayed_message_recreates_missing_topic_but_not_for_deleted_messages(broker, caplog):
     broker.delay("before", 1, topic="again")
     broker.store.delete_topic("again")
     broker.delay("behind", 1, topic="again")
@@ -214,7 +214,7 @@ def test_a_topic_that_nobody_has_deleted_is_made_again_for_a_message_that_is_due
     assert broker.topics == {"T": 4, "again": 1, "lost": 7}
 
 
-def test_a_message_of_a_topic_that_may_not_be_is_passed_over_with_the_reason(broker, caplog):
+def test_delayed_message_of_an_invalid_topic_is_skipped_with_a_log(broker, caplog):
     broker.delay("x", 1, topic="A" * 200)
     broker.delay("y", 1)
     broker.wait(1_001)
@@ -225,14 +225,14 @@ def test_a_message_of_a_topic_that_may_not_be_is_passed_over_with_the_reason(bro
 
 
 @pytest.mark.parametrize("queue_id", [3, 4, 11])
-def test_a_message_to_a_queue_that_was_taken_away_goes_to_one_that_is_there(broker, queue_id):
+def test_delayed_message_to_a_removed_queue_goes_to_an_existing_one(broker, queue_id):
     broker.delay("x", 1, queue_id=queue_id)
     broker.wait(1_001)
     broker.deliver_all()
     assert bodies(broker.store, queue_id=queue_id % 4) == ["x"]
 
 
-def test_what_the_store_does_not_take_now_is_tried_again_and_said_once(broker, caplog):
+def test_delivery_refused_by_store_is_retried_and_logged_once(broker, caplog):
     broker.delay("x", 2)
     broker.delay("y", 2)
     broker.wait(5_001)
@@ -252,7 +252,7 @@ def test_what_the_store_does_not_take_now_is_tried_again_and_said_once(broker, c
     assert bodies(broker.store) == ["x", "y"]
 
 
-def test_what_the_store_never_takes_does_not_hold_up_what_is_behind(broker, caplog):
+def test_undeliverable_delayed_message_does_not_block_its_level(broker, caplog):
     broker.delay("bad", 1)
     broker.wait(1_001)
     broker.refuses = PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a body is too long")
@@ -265,7 +265,7 @@ def test_what_the_store_never_takes_does_not_hold_up_what_is_behind(broker, capl
     assert bodies(broker.store) == ["good"]
 
 
-def test_a_message_that_does_not_say_where_it_belongs_is_passed_over(broker, caplog):
+def test_delayed_message_without_real_topic_is_skipped(broker, caplog):
     broker.store.put_message(message("x", topic="SCHEDULE_TOPIC_XXXX"))
     broker.delay("y", 1)
     broker.wait(1_001)
@@ -291,7 +291,7 @@ def test_a_damaged_message_is_passed_over(broker, caplog):
     assert bodies(broker.store) == ["good"]
 
 
-def test_a_level_that_cannot_be_read_holds_up_no_other_and_is_said_once(broker, caplog):
+def test_unreadable_delay_level_is_logged_once_and_does_not_block_others(broker, caplog):
     queues = broker.root / "store" / "consumequeue" / "SCHEDULE_TOPIC_XXXX"
     for level in (1, 2):
         broker.delay(f"of level {level}", level)
@@ -330,9 +330,7 @@ def test_a_clock_that_is_set_changes_no_delay(broker, jump_ms):
     ("jump_ms", "left_ms"),
     [(0, 2_000), (1_000, 1_000), (-1_000, 3_000), (3_600_000, 0), (-3_600_000, 5_000)],
 )
-def test_over_a_restart_the_time_of_day_says_what_is_left_and_that_is_no_more_than_the_delay(
-    broker, jump_ms, left_ms
-):
+def test_delay_after_restart_is_bounded_by_the_level(broker, jump_ms, left_ms):
     broker.delay("x", 2)
     broker.wait(3_000)
     broker.clock.now_ms += jump_ms
@@ -340,7 +338,7 @@ def test_over_a_restart_the_time_of_day_says_what_is_left_and_that_is_no_more_th
     assert left_ms <= (broker.deliver() or 0) <= left_ms + 2
 
 
-def test_times_of_the_log_that_are_years_ahead_delay_nobody_over_any_restart(broker):
+def test_store_times_years_ahead_do_not_delay_delivery_after_restart(broker):
     broker.clock.now_ms += TEN_YEARS_MS
     broker.store.put_message(message("by a clock that was wrong"))
     broker.clock.now_ms -= TEN_YEARS_MS
@@ -356,7 +354,7 @@ def test_times_of_the_log_that_are_years_ahead_delay_nobody_over_any_restart(bro
     assert bodies(broker.store) == ["by a clock that was wrong", "y", "x"]
 
 
-def test_a_message_that_nobody_has_told_of_waits_from_when_it_is_found(broker):
+def test_delayed_message_without_arrival_notice_waits_from_when_it_is_found(broker):
     broker.delay("x", 1)
     broker.store.put_message(to_schedule_topic(message("y"), 1))
     broker.wait(1_001)
@@ -383,7 +381,7 @@ def test_how_far_levels_are_is_kept_over_a_restart(broker):
     assert bodies(broker.store) == ["x", "y", "z"]
 
 
-def test_what_was_delivered_but_not_saved_is_delivered_again(broker):
+def test_delivery_that_was_not_saved_is_repeated_after_restart(broker):
     broker.delay("x", 1)
     broker.wait(1_002)
     broker.deliver_all()
@@ -402,7 +400,7 @@ def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
     broker.store.shutdown()
 
 
-def test_delayed_messages_that_have_gone_with_old_files_are_told_of(tmp_path, caplog):
+def test_delayed_messages_deleted_with_old_files_are_logged(tmp_path, caplog):
     broker = Broker(
         tmp_path,
         mapped_file_size_commit_log=4_096,
@@ -444,7 +442,7 @@ def test_offsets_beyond_what_the_queue_has_go_back_to_its_end_and_never_to_its_s
     broker.store.shutdown()
 
 
-def test_messages_of_a_level_that_was_taken_away_wait_as_long_as_those_of_the_last(broker):
+def test_messages_of_a_removed_delay_level_wait_like_the_last_level(broker):
     broker.delay("x", 3)
     broker.deliver_all()
     broker.delay("y", 1)
@@ -456,7 +454,7 @@ def test_messages_of_a_level_that_was_taken_away_wait_as_long_as_those_of_the_la
     assert bodies(broker.store) == ["y", "x"]
 
 
-def test_messages_of_a_level_that_was_taken_away_before_anything_was_delivered_are_not_forgotten(
+def test_undelivered_messages_of_a_removed_delay_level_are_kept(
     broker,
 ):
     broker.delay("x", 3)
@@ -481,7 +479,7 @@ def test_in_sync_flush_a_delivered_message_becomes_visible_without_another_send(
 
 
 @pytest.mark.parametrize("kind", list(FlushDiskType))
-def test_what_is_saved_of_a_level_is_on_the_disk(tmp_path, kind):
+def test_saved_delay_offset_implies_flushed_delivery(tmp_path, kind):
     broker = Broker(tmp_path, flush_disk_type=kind, flush_interval_commit_log_ms=3_600_000)
     broker.store.wait_until_stored(broker.delay("x", 1))
     broker.record_arrival(1)
@@ -494,9 +492,7 @@ def test_what_is_saved_of_a_level_is_on_the_disk(tmp_path, kind):
 
 
 @pytest.mark.parametrize("moment", ["before", "behind"])
-def test_what_is_delivered_while_offsets_are_copied_is_on_the_disk_if_it_is_saved(
-    tmp_path, monkeypatch, moment
-):
+def test_delivery_during_delay_offset_save_is_flushed_if_saved(tmp_path, monkeypatch, moment):
     """The loop's thread goes on delivering while the thread of housekeeping saves."""
     broker = Broker(tmp_path, flush_interval_commit_log_ms=3_600_000)
     for text in ("x", "y"):
@@ -525,7 +521,7 @@ def test_what_is_delivered_while_offsets_are_copied_is_on_the_disk_if_it_is_save
     broker.store.shutdown()
 
 
-def test_if_the_log_cannot_be_flushed_nothing_is_saved(broker):
+def test_delay_offsets_are_not_saved_if_the_log_cannot_be_flushed(broker):
     broker.delay("x", 1)
     broker.wait(1_001)
     broker.deliver_all()
@@ -539,7 +535,7 @@ def test_if_the_log_cannot_be_flushed_nothing_is_saved(broker):
     assert not (broker.root / "config" / "delayOffset.json").exists()
 
 
-def test_who_comes_when_told_comes_again_a_grain_later_for_one_that_shares_its_time(broker):
+def test_deliver_at_due_time_returns_one_ms_for_message_of_the_same_time(broker):
     broker.delay("x", 3)
     told_ms = broker.deliver()
     broker.wait(1)
@@ -659,9 +655,7 @@ ScheduleMachine.TestCase.settings = settings(max_examples=20, stateful_step_coun
 TestSchedule = ScheduleMachine.TestCase
 
 
-def test_while_a_disk_is_slow_to_flush_no_offset_is_saved_and_nobody_is_told_of_an_error(
-    tmp_path, monkeypatch
-):
+def test_slow_flush_delays_save_of_delay_offsets_without_an_error(tmp_path, monkeypatch):
     broker = Broker(tmp_path, flush_interval_commit_log_ms=3_600_000)
     broker.delay("x", 1)
     broker.wait(1_001)

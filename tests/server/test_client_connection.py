@@ -185,7 +185,7 @@ def story(tell):
 
 
 @story
-async def test_what_is_answered_when_a_turn_ends_leaves_with_it():
+async def test_answers_ready_at_the_end_of_a_turn_leave_in_one_write():
     asyncio.get_running_loop().time = lambda: 0.0  # a turn ends when its time is over as well
     end = End()
     end.answer = end.left.append
@@ -213,7 +213,7 @@ async def test_all_answers_of_a_turn_leave_in_one_write():
 
 
 @story
-async def test_what_is_ready_at_the_same_time_later_leaves_in_one_write_too():
+async def test_answers_sent_later_in_the_same_turn_leave_in_one_write():
     end = End(answer=lambda _: None)
     end.receive(*requests(3))
     for request in requests(3):
@@ -225,7 +225,7 @@ async def test_what_is_ready_at_the_same_time_later_leaves_in_one_write_too():
 
 
 @story
-async def test_a_body_in_pieces_leaves_at_once_behind_what_was_ready_before():
+async def test_body_in_pieces_is_written_at_once_after_earlier_answers():
     end = End(answer=lambda _: None)
     end.connection.send(RemotingCommand(40, opaque=1))
     end.connection.send_frame(
@@ -238,7 +238,7 @@ async def test_a_body_in_pieces_leaves_at_once_behind_what_was_ready_before():
 
 
 @story
-async def test_what_is_not_read_stops_the_requests_that_are_there_already():
+async def test_congested_client_stops_requests_that_are_already_received():
     end = End()
 
     def answer(request):
@@ -260,7 +260,7 @@ async def test_what_is_not_read_stops_the_requests_that_are_there_already():
 
 
 @story
-async def test_half_a_request_is_told_of_and_no_more_when_it_is_whole():
+async def test_partial_request_bytes_are_reported_until_request_is_complete():
     end = End()
     frame = RemotingCommand(10, opaque=1, body=bytes(100)).encode()
     end.connection.data_received(frame[:60])
@@ -292,7 +292,7 @@ class LateEnd(End):
 
 
 @story
-async def test_requests_that_a_turn_has_no_time_for_are_answered_in_their_order_in_later_ones():
+async def test_requests_beyond_a_turn_are_answered_later_in_order():
     end = LateEnd()
     other = LateEnd(turn=end.turn)
     end.receive(*requests(5))
@@ -309,7 +309,7 @@ async def test_requests_that_a_turn_has_no_time_for_are_answered_in_their_order_
 
 
 @story
-async def test_what_is_answered_at_the_end_of_a_turn_is_answered_at_the_end_of_each():
+async def test_late_answers_leave_at_the_end_of_each_turn():
     end = LateEnd()
     end.answer = end.left.append
     end.receive(*requests(3))
@@ -339,7 +339,7 @@ def in_steps(request, steps, diary):
 
 
 @story
-async def test_a_request_of_many_steps_lets_others_in_and_keeps_its_place_with_its_client():
+async def test_stepwise_request_yields_to_others_and_keeps_its_order():
     diary = []
     end = End()
     other = End(turn=end.turn)
@@ -379,7 +379,7 @@ async def test_a_request_of_many_steps_ends_with_its_client():
 
 
 @story
-async def test_requests_of_many_steps_wait_for_a_place_and_whoever_goes_gives_it_back():
+async def test_concurrency_limit_queues_requests_and_disconnect_frees_a_permit():
     asyncio.get_running_loop().stand_still()
     ends = [End(answer=lambda request: in_steps(request, 30, [])) for _ in range(4)]
     ends[0].table.concurrency_limit = places = ConcurrencyLimit(1)
@@ -402,7 +402,7 @@ async def test_requests_of_many_steps_wait_for_a_place_and_whoever_goes_gives_it
 
 
 @story
-async def test_a_request_of_many_steps_counts_with_its_header_and_keeps_none_of_it():
+async def test_stepwise_request_counts_its_header_and_keeps_no_bytes():
     asyncio.get_running_loop().stand_still()
     seen = []
 
@@ -466,7 +466,7 @@ async def test_a_request_of_many_steps_that_has_begun_ends_though_its_client_doe
 
 
 @story
-async def test_a_place_that_is_granted_to_a_client_that_does_not_read_is_used_and_given_back():
+async def test_permit_granted_to_a_congested_client_is_used_and_released():
     asyncio.get_running_loop().stand_still()
     first, still, other = ends = [
         End(answer=lambda request: in_steps(request, 3, [])) for _ in range(3)
@@ -517,7 +517,7 @@ ACTS = {
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(ACTS))), max_size=30))
-def test_whatever_others_do_who_reads_is_answered(acts):
+def test_client_that_reads_is_answered_whatever_other_clients_do(acts):
     async def tell():
         asyncio.get_running_loop().stand_still()
         places = ConcurrencyLimit(1)
@@ -565,7 +565,7 @@ async def test_requests_are_taken_in_their_order_though_one_makes_room_for_its_o
 
 
 @story
-async def test_a_client_that_has_gone_before_it_was_let_in_leaves_nothing_behind():
+async def test_client_without_address_is_aborted_and_not_counted():
     for names in ({"peer": None}, {"own": None}):
         end = End(**names)
         assert end.transport.ended == "aborted"
@@ -601,7 +601,7 @@ def steps_behind(awaited, request, ended):
 
 
 @story
-async def test_a_request_that_needs_what_is_not_there_yet_waits_without_a_turn():
+async def test_request_waiting_for_a_future_takes_no_turn():
     awaited, ended = Future(), []
     end = End()
     end.answer = lambda request: (
@@ -625,7 +625,7 @@ async def test_a_request_that_needs_what_is_not_there_yet_waits_without_a_turn()
 
 
 @story
-async def test_what_waits_for_its_turn_is_told_from_what_waits_for_its_client():
+async def test_bytes_waiting_for_concurrency_are_counted_apart_from_client_backlog():
     awaited, half = Future(), requests(1)[0].encode()[:-1]
     end = End()
     end.answer = lambda request: steps_behind(awaited, request, []) if request.opaque == 0 else None
@@ -664,7 +664,7 @@ async def test_a_request_that_waits_ends_with_its_client():
 
 
 @story
-async def test_an_answer_for_which_there_is_no_room_is_refused_and_one_that_is_small_is_not():
+async def test_response_over_the_limit_is_refused_and_small_one_is_sent():
     end = End(answer=lambda request: request.respond(0, body=bytes(request.opaque)))
     end.table.response_bytes_max = 70_000
     end.receive(*[RemotingCommand(21, opaque=size) for size in (70_000, 70_001, 65_536)])
@@ -678,7 +678,7 @@ async def test_an_answer_for_which_there_is_no_room_is_refused_and_one_that_is_s
 
 
 @story
-async def test_who_is_held_back_is_not_read_from_until_he_may_go_on():
+async def test_throttled_client_is_not_read_until_unthrottled():
     end = End()
     end.connection.throttle()
     assert not end.transport.reads
@@ -688,7 +688,7 @@ async def test_who_is_held_back_is_not_read_from_until_he_may_go_on():
 
 
 @story
-async def test_a_question_is_answered_once_or_not_at_all():
+async def test_broker_request_is_answered_once_or_times_out():
     end = End()
     answers = []
     for _ in range(3):
@@ -707,7 +707,7 @@ async def test_a_question_is_answered_once_or_not_at_all():
 
 
 @story
-async def test_questions_to_a_client_that_goes_or_has_gone_have_no_answer():
+async def test_broker_request_to_a_closed_client_has_no_answer():
     end = End()
     answers = []
     end.connection.request(RemotingCommand(307), 5_000, answers.append)
@@ -722,7 +722,7 @@ async def test_questions_to_a_client_that_goes_or_has_gone_have_no_answer():
 
 
 @story
-async def test_nothing_is_written_to_a_client_that_has_gone():
+async def test_disconnected_client_is_not_written_to():
     end = End()
     end.connection.connection_lost(ConnectionResetError())
     end.connection.send(RemotingCommand(40))
@@ -731,7 +731,7 @@ async def test_nothing_is_written_to_a_client_that_has_gone():
 
 
 @story
-async def test_a_client_that_may_not_stay_is_told_nothing_and_closed():
+async def test_refused_client_is_closed_without_an_answer():
     end = End(refusal="there are too many")
     await asyncio.sleep(0)
     assert end.transport.ended == "closed"
@@ -740,7 +740,7 @@ async def test_a_client_that_may_not_stay_is_told_nothing_and_closed():
 
 
 @story
-async def test_a_client_that_does_not_read_is_cut_off_when_it_is_closed():
+async def test_congested_client_is_aborted_at_close():
     end = End()
     end.congest()
     end.connection.close("it does not read")
@@ -749,7 +749,7 @@ async def test_a_client_that_does_not_read_is_cut_off_when_it_is_closed():
 
 
 @story
-async def test_what_is_ready_when_a_client_is_closed_leaves_before():
+async def test_close_flushes_answers_that_are_ready():
     end = End()
     end.connection.send(RemotingCommand(0, opaque=7, flag=RESPONSE))
     end.connection.close("because")
@@ -760,7 +760,7 @@ async def test_what_is_ready_when_a_client_is_closed_leaves_before():
 
 
 @story
-async def test_a_client_that_does_not_read_is_not_asked():
+async def test_congested_client_is_sent_no_broker_request():
     end = End()
     answers = []
     end.congest()
@@ -770,7 +770,7 @@ async def test_a_client_that_does_not_read_is_not_asked():
 
 
 @story
-async def test_a_client_that_is_closed_and_does_not_go_is_cut_off_after_a_while():
+async def test_closed_client_that_stays_is_aborted_after_a_timeout():
     end = End()
     end.connection.close("because")
     await asyncio.sleep(0)
@@ -789,7 +789,7 @@ async def test_a_client_that_is_closed_and_does_not_go_is_cut_off_after_a_while(
         (("fe80::1%eth0", 1, 0, 2), "[fe80::1]:1"),
     ],
 )
-def test_where_a_client_is_has_one_form(peer, host):
+def test_remote_host_has_one_format(peer, host):
     async def tell():
         assert str(End(peer=peer).connection.remote_host) == host
 
@@ -797,7 +797,7 @@ def test_where_a_client_is_has_one_form(peer, host):
 
 
 @story
-async def test_what_the_system_keeps_for_a_client_counts_as_unwritten_until_that_reads():
+async def test_undelivered_bytes_include_the_kernel_send_buffer():
     """It is megabytes, and the transport hears of none of it before a third is read."""
     end = End()
     ours, theirs = socket.socketpair()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from rocketpoll.broker.server.client_connection import kernel_buffered_bytes
 
 
-def test_what_was_given_to_the_system_is_kept_until_it_has_arrived():
+def test_kernel_buffered_bytes_count_undelivered_data():
     with socket.create_server(("127.0.0.1", 0)) as server:
         writer = socket.create_connection(server.getsockname())
         reader, _ = server.accept()
@@ -19,5 +19,5 @@ def test_what_was_given_to_the_system_is_kept_until_it_has_arrived():
         assert kernel_buffered_bytes(writer.fileno()) > 0
 
 
-def test_of_a_socket_that_is_closed_nothing_is_kept():
+def test_kernel_buffered_bytes_of_a_closed_socket_are_zero():
     assert kernel_buffered_bytes(-1) == 0

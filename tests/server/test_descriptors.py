@@ -26,7 +26,7 @@ from rocketpoll.broker.server.descriptors import (
     ],
     ids=["raised", "as far as it goes", "enough already", "no hard bound", "no bound"],
 )
-def test_as_many_are_asked_for_as_are_wanted_and_divided_if_there_are_fewer(
+def test_descriptor_limit_is_raised_or_divided(
     monkeypatch, caplog, limits, asked, given_max, share
 ):
     set_to = []
@@ -39,9 +39,7 @@ def test_as_many_are_asked_for_as_are_wanted_and_divided_if_there_are_fewer(
 
 
 @given(st.integers(0, 30_000), st.integers(1, 10_000), st.integers(1, 20_000))
-def test_nobody_gets_more_than_wanted_and_all_together_no_more_than_there_are(
-    allowed, files, connections
-):
+def test_divided_descriptors_stay_within_limits(allowed, files, connections):
     open_files_max, connections_max = divide_descriptors(allowed, files, connections)
     assert 1 <= open_files_max <= files
     assert 1 <= connections_max <= connections
@@ -51,5 +49,5 @@ def test_nobody_gets_more_than_wanted_and_all_together_no_more_than_there_are(
         assert (open_files_max, connections_max) == (files, connections)
 
 
-def test_a_process_that_may_open_one_more_lacks_nothing():
+def test_descriptor_shortage_is_none_if_one_more_can_be_opened():
     assert descriptor_shortage() is None

@@ -36,7 +36,7 @@ def now_ms():
 
 
 @each_loop
-def test_it_rings_once_for_the_earliest_of_all_times_that_were_planned():
+def test_earliest_timer_fires_once_for_all_planned_times():
     async def story():
         rung = Rung()
         start_ms = now_ms()
@@ -88,7 +88,7 @@ def test_a_timer_that_is_cancelled_is_silent_until_it_is_planned_again():
 
 
 @each_loop
-def test_it_can_be_planned_while_it_rings():
+def test_earliest_timer_can_be_scheduled_while_it_fires():
     async def story():
         rung = Rung()
         timer = EarliestTimer(
@@ -116,11 +116,11 @@ def test_a_clock_that_counts_milliseconds_loses_none_on_the_way_through_seconds(
 
 
 @given(st.integers(0, 1 << 30), st.integers(0, 999_000))
-def test_a_millisecond_that_has_not_passed_does_not_count(ms, nanoseconds):
+def test_event_loop_clock_counts_whole_milliseconds(ms, nanoseconds):
     assert monotonic_ms(ClockAlone((ms * 1_000_000 + nanoseconds) / 1e9)) == ms
 
 
-def test_a_broker_runs_on_uvloop_where_it_is():
+def test_new_event_loop_is_uvloop_where_installed():
     loop = new_event_loop()
     assert type(loop).__module__.startswith("uvloop") == ("uvloop" in LOOPS)
     loop.close()

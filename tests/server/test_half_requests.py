@@ -25,7 +25,7 @@ def halves():
     return PartialRequests()
 
 
-def test_nobody_goes_while_there_is_room(halves, caplog):
+def test_partial_requests_within_the_limit_are_not_evicted(halves, caplog):
     halves.record(Sender(1), 60)
     halves.record(Sender(1), 40)
     assert list(halves.evict(100, 0)) == []
@@ -45,7 +45,7 @@ def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halve
     assert list(halves.evict(90, 0)) == []
 
 
-def test_who_comes_from_an_address_with_less_than_others_does_not_hold_its_share(halves):
+def test_fair_share_of_partial_requests_is_per_address(halves):
     greedy, honest, silent = Sender(1), Sender(2), Sender(3)
     assert halves.is_over_fair_share(silent, 0)  # as nobody holds anything
     halves.record(greedy, 90)
@@ -56,7 +56,7 @@ def test_who_comes_from_an_address_with_less_than_others_does_not_hold_its_share
     assert halves.is_over_fair_share(honest, 0)
 
 
-def test_who_holds_no_more_than_a_request_waits_for_nobody_and_goes_by_age_alone(halves):
+def test_small_partial_request_is_evicted_by_age_only(halves):
     """Thousands of addresses hold little each, and an honest request more than any of them."""
     before, *flood = (Sender(number) for number in range(10, 31))
     halves.record(before, 30)
@@ -72,7 +72,7 @@ def test_who_holds_no_more_than_a_request_waits_for_nobody_and_goes_by_age_alone
     assert list(halves.evict(110, 39)) == [honest]
 
 
-def test_whoever_has_ended_its_request_counts_no_more(halves):
+def test_completed_request_no_longer_counts_as_partial(halves):
     first, second = Sender(1), Sender(1)
     halves.record(first, 80)
     halves.record(second, 80)
@@ -83,7 +83,7 @@ def test_whoever_has_ended_its_request_counts_no_more(halves):
     assert list(halves.evict(100, 0)) == [second]
 
 
-def test_it_is_logged_once_when_room_is_lacking_and_once_when_it_is_there_again(halves, caplog):
+def test_partial_request_eviction_is_logged_at_start_and_end(halves, caplog):
     for round_ in range(1, 3):
         for _ in range(5):
             halves.record(Sender(1), 80)

@@ -35,7 +35,7 @@ def learned(lanes, *codes):
     return client
 
 
-def test_a_lane_is_asked_for_what_begins_like_what_it_has_learned():
+def test_lane_processes_requests_that_begin_like_those_it_learned():
     sends, pulls = lanes = OneCode(310), OneCode(11)
     client = learned(lanes, 310, 34)
     reader = fed(310, 310, 11, 310)
@@ -49,7 +49,7 @@ def test_a_lane_is_asked_for_what_begins_like_what_it_has_learned():
     assert reader.buffered_bytes == 0
 
 
-def test_what_a_lane_leaves_is_still_there():
+def test_frame_refused_by_a_lane_stays_in_the_reader():
     lane = OneCode(310)
     client = learned([lane], 310)
     lane.accepts = False
@@ -59,7 +59,7 @@ def test_what_a_lane_leaves_is_still_there():
     assert decode_command(reader.next_frame()).code == 310
 
 
-def test_so_many_beginnings_are_known_and_no_more():
+def test_lane_patterns_per_client_are_limited():
     class Anything(OneCode):
         def learn(self, *_):
             return True
@@ -72,5 +72,5 @@ def test_so_many_beginnings_are_known_and_no_more():
     assert all(taken[-8:])
 
 
-def test_without_lanes_nothing_is_taken():
+def test_connection_without_lanes_processes_nothing():
     assert not learned([], 310).process(None, fed(310))

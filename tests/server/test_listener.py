@@ -68,7 +68,7 @@ def test_clients_get_in():
 
 @each_loop
 @pytest.mark.parametrize("code", [errno.ENOMEM, errno.ENOBUFS, errno.EMFILE, errno.ENFILE])
-def test_a_look_says_why_nobody_can_be_let_in(code):
+def test_poll_accept_reports_exhausted_descriptors_or_memory(code):
     async def story():
         listener, port = await opened()
         (own,) = listener._sockets
@@ -95,7 +95,7 @@ def test_a_look_says_why_nobody_can_be_let_in(code):
 
 
 @each_loop
-def test_what_is_no_lack_is_passed_over():
+def test_poll_accept_ignores_aborted_connections():
     async def story():
         listener, port = await opened()
         (own,) = listener._sockets

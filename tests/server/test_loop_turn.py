@@ -71,14 +71,14 @@ async def gaps_until(condition):
 
 
 @story
-async def test_what_a_turn_has_time_for_is_done_at_once(turn):
+async def test_steps_that_fit_in_a_turn_run_at_once(turn):
     diary = []
     turn.run_steps(iter(Work("a", 3, 0.003, diary)))
     assert diary == ["a"] * 3
 
 
 @story
-async def test_what_takes_longer_stops_when_the_turn_is_over_and_goes_on_in_the_next_ones(turn):
+async def test_long_work_yields_at_the_end_of_each_turn(turn):
     diary = []
     work = Work("a", 100, 0.003, diary)
     turn.run_steps(iter(work))
@@ -89,7 +89,7 @@ async def test_what_takes_longer_stops_when_the_turn_is_over_and_goes_on_in_the_
 
 
 @story
-async def test_those_in_line_go_on_one_after_the_other(turn):
+async def test_queued_work_runs_round_robin(turn):
     diary = []
     works = [Work(name, 40, 1.5 * SLICE_SECONDS, diary) for name in "abc"]
     for work in works:
@@ -100,7 +100,7 @@ async def test_those_in_line_go_on_one_after_the_other(turn):
 
 
 @story
-async def test_whoever_comes_newly_gets_on_at_once_beside_those_in_line(turn):
+async def test_new_work_runs_at_once_beside_queued_work(turn):
     diary = []
     heavy = Work("heavy", 1_000, 0.001, diary)
     turn.run_steps(iter(heavy))
@@ -139,7 +139,7 @@ async def test_work_that_waits_for_something_takes_no_turn_until_that_is_done(tu
     await gaps_until(lambda: len(diary) == 2)
 
 
-def test_nobody_is_told_of_what_comes_when_the_loop_is_closed():
+def test_completion_after_loop_close_is_ignored():
     async def story():
         turn, awaited = FairScheduler(asyncio.get_running_loop()), Future()
         turn.when_done(awaited, lambda: None)
@@ -161,7 +161,7 @@ def long_steps(name, count, diary):
 
 
 @story
-async def test_a_long_step_has_a_turn_in_which_nobody_else_works(turn):
+async def test_long_step_gets_a_turn_of_its_own(turn):
     loop, diary, gaps = asyncio.get_running_loop(), [], []
     turn.run_steps(iter(Work("before", 5, 0.001, diary)))
     turn.run_steps(long_steps("long", 2, diary))
@@ -213,7 +213,7 @@ async def test_work_within_work_shares_its_time(turn):
 
 
 @story
-async def test_work_that_fails_in_a_later_turn_is_told_of_and_keeps_nobody_waiting(turn):
+async def test_failing_queued_work_does_not_block_other_work(turn):
     diary = []
 
     def failing():
@@ -228,7 +228,7 @@ async def test_work_that_fails_in_a_later_turn_is_told_of_and_keeps_nobody_waiti
 
 
 @story
-async def test_what_is_to_be_written_soon_is_so_in_its_order_and_so_much_in_a_turn(turn):
+async def test_deferred_writes_keep_order_and_are_limited_per_turn(turn):
     written, by_turn = [], []
     for number in range(2 * DEFERRED_WRITES_MAX + 50):
         turn.defer_write(partial(written.append, number))
@@ -242,7 +242,7 @@ async def test_what_is_to_be_written_soon_is_so_in_its_order_and_so_much_in_a_tu
 
 
 @story
-async def test_one_that_cannot_be_written_to_keeps_nobody_waiting(turn):
+async def test_failing_deferred_write_does_not_block_other_writes(turn):
     written = []
     turn.defer_write(lambda: written.append(1 / 0))
     turn.defer_write(lambda: written.append("other"))
@@ -251,7 +251,7 @@ async def test_one_that_cannot_be_written_to_keeps_nobody_waiting(turn):
 
 
 @story
-async def test_a_turn_that_nobody_has_used_is_not_looked_after(turn):
+async def test_unused_turn_schedules_no_callback(turn):
     planned = []
     turn._call_soon = planned.append
     for _ in range(10):
@@ -265,9 +265,7 @@ async def test_a_turn_that_nobody_has_used_is_not_looked_after(turn):
     ),
     between=st.lists(st.integers(0, 3), max_size=20),
 )
-def test_whatever_is_to_be_done_everything_is_done_and_no_turn_is_longer_than_it_may_be(
-    works, between
-):
+def test_scheduler_finishes_all_work_within_turn_limits(works, between):
     async def tell(turn):
         loop, diary, gaps = asyncio.get_running_loop(), [], []
         left = [

@@ -77,7 +77,7 @@ def test_requests_are_answered_in_one_piece_in_many_and_byte_by_byte():
     serve(story)
 
 
-def test_a_client_that_goes_is_told_of():
+def test_server_reports_closed_connection():
     async def story(server, clients, gone):
         client = await clients.connect()
         await client.ask(ECHO)
@@ -107,9 +107,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize(("data", "reason"), STRANGE.values(), ids=STRANGE)
-def test_what_is_no_request_closes_its_connection_with_one_line_and_disturbs_nobody(
-    data, reason, caplog
-):
+def test_garbage_bytes_close_the_connection_with_one_log_line(data, reason, caplog):
     async def story(server, clients, gone):
         good = await clients.connect()
         await good.ask(ECHO)
@@ -139,7 +137,7 @@ def test_requests_before_the_bad_one_are_answered():
     serve(story)
 
 
-def test_who_says_nothing_is_closed_and_so_is_who_stops_in_the_middle(caplog):
+def test_first_frame_and_partial_frame_timeouts_close_silent_clients(caplog):
     async def story(server, clients, gone):
         silent = await clients.connect()
         half = await clients.connect()
@@ -182,7 +180,7 @@ def test_bytes_that_arrive_while_the_process_is_stopped_are_read_before_a_client
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_who_sends_a_first_request_slowly_has_said_something_when_its_header_is_here(codec, caplog):
+def test_first_frame_timeout_ends_when_the_header_has_arrived(codec, caplog):
     async def story(server, clients, gone):
         slow, halting = await clients.connect(), await clients.connect()
         frame = RemotingCommand(
@@ -207,7 +205,7 @@ def test_who_sends_a_first_request_slowly_has_said_something_when_its_header_is_
     ]
 
 
-def test_a_header_that_is_wrong_closes_its_connection_before_the_rest_has_come(caplog):
+def test_malformed_header_closes_the_connection_early(caplog):
     async def story(server, clients, gone):
         bad = await clients.connect()
         bad.send(b"\x00\x00\x10\x00\x00\x00\x00\x04{{{{" + bytes(100))
@@ -217,7 +215,7 @@ def test_a_header_that_is_wrong_closes_its_connection_before_the_rest_has_come(c
     assert "JSON" in caplog.text
 
 
-def test_a_newcomer_whose_request_we_do_not_read_is_not_closed_for_it(caplog):
+def test_throttled_newcomer_has_no_first_frame_timeout(caplog):
     """Neither while memory is short nor while it waits in line, though its header is not whole."""
 
     async def story(server, clients, gone):
@@ -242,7 +240,7 @@ def test_a_newcomer_whose_request_we_do_not_read_is_not_closed_for_it(caplog):
     ]
 
 
-def test_a_slow_stream_of_whole_requests_is_not_taken_for_one_that_does_not_end():
+def test_slow_stream_of_whole_requests_does_not_time_out():
     async def story(server, clients, gone):
         client = await clients.connect()
         frame = RemotingCommand(ECHO, body=bytes(100)).encode()
@@ -294,7 +292,7 @@ def test_a_client_that_reads_late_gets_everything_in_order():
     serve(story, write_buffer_bytes=LONG_BYTES)
 
 
-def test_half_requests_of_many_clients_take_no_more_memory_than_there_is_for_them(caplog):
+def test_partial_requests_are_bounded_by_in_flight_bytes(caplog):
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
         many = [await clients.connect() for _ in range(20)]
@@ -311,7 +309,7 @@ def test_half_requests_of_many_clients_take_no_more_memory_than_there_is_for_the
     assert lines_of(caplog) == []
 
 
-def test_beyond_twice_what_halves_may_take_the_oldest_go_and_nobody_else(caplog):
+def test_in_flight_bytes_limit_closes_oldest_partial_requests_only(caplog):
     """The one that may go on stays, and so do the youngest."""
 
     async def story(server, clients, gone):
@@ -348,7 +346,7 @@ def test_beyond_twice_what_halves_may_take_the_oldest_go_and_nobody_else(caplog)
     assert ends.startswith("partial requests are below their limit again; ")
 
 
-def test_who_was_held_back_and_may_go_on_is_not_closed_for_others():
+def test_resumed_client_is_not_closed_for_partial_requests_of_others():
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 15)).encode()
         waiting = {}
@@ -375,7 +373,7 @@ def test_who_was_held_back_and_may_go_on_is_not_closed_for_others():
     serve(story, in_flight_bytes_max=1 << 17)
 
 
-def test_who_comes_from_an_address_with_few_halves_does_not_wait_for_those_of_another():
+def test_partial_requests_of_one_address_do_not_delay_another_address():
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 18)).encode()
         while len(server._throttled) < 2:
@@ -391,7 +389,7 @@ def test_who_comes_from_an_address_with_few_halves_does_not_wait_for_those_of_an
     serve(story, in_flight_bytes_max=1 << 20)
 
 
-def test_who_sends_a_large_request_slowly_is_not_closed_for_halves_of_many_addresses():
+def test_slow_large_request_survives_partial_requests_of_many_addresses():
     """Each of these holds less, and all of them more than there is room for."""
 
     async def story(server, clients, gone):
@@ -417,7 +415,7 @@ def test_who_sends_a_large_request_slowly_is_not_closed_for_halves_of_many_addre
     serve(story, in_flight_bytes_max=1 << 20)
 
 
-def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
+def test_throttled_client_has_no_partial_frame_timeout(caplog):
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
         first, second = await clients.connect(), await clients.connect()
@@ -439,7 +437,7 @@ def test_who_is_held_back_is_not_closed_for_what_we_do_not_read(caplog):
     ]
 
 
-def test_who_does_not_read_keeps_no_room_for_requests_though_it_reads_a_little(caplog):
+def test_client_that_reads_slowly_is_closed_while_its_requests_wait(caplog):
     """But who has asked for no more than it is about to read may take its time."""
 
     async def story(server, clients, gone):
@@ -471,7 +469,7 @@ def test_who_does_not_read_keeps_no_room_for_requests_though_it_reads_a_little(c
     ]
 
 
-def test_a_client_that_goes_while_it_is_held_back_is_forgotten():
+def test_closed_throttled_client_is_forgotten():
     async def story(server, clients, gone):
         frame = RemotingCommand(ECHO, body=bytes(1 << 20)).encode()
         for _ in range(2):
@@ -495,7 +493,7 @@ def test_a_client_that_goes_while_it_is_held_back_is_forgotten():
         ("max_accepts_per_second", "maxAcceptsPerSecond"),
     ],
 )
-def test_too_many_clients_are_turned_away_and_those_that_are_there_stay(limit, reason, caplog):
+def test_connection_limit_refuses_newcomers_and_keeps_others(limit, reason, caplog):
     async def story(server, clients, gone):
         three = [await clients.connect() for _ in range(3)]
         for client in three:
@@ -509,7 +507,7 @@ def test_too_many_clients_are_turned_away_and_those_that_are_there_stay(limit, r
 
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
-def test_a_client_that_has_gone_makes_room_for_another(limit):
+def test_closed_connection_frees_a_place_under_the_limit(limit):
     async def story(server, clients, gone):
         await clients.connect()
         for number in range(5):
@@ -521,7 +519,7 @@ def test_a_client_that_has_gone_makes_room_for_another(limit):
     serve(story, **{limit: 2})
 
 
-def test_a_port_that_is_in_use_is_said_to_be(caplog):
+def test_listen_port_in_use_is_reported(caplog):
     async def story(server, clients, gone):
         other = new_server(ServerLimits(), gone)
         with pytest.raises(CannotListen, match="listenPort"):
@@ -530,7 +528,7 @@ def test_a_port_that_is_in_use_is_said_to_be(caplog):
     serve(story)
 
 
-def test_the_client_is_asked_and_answers_or_does_not():
+def test_broker_request_is_answered_times_out_or_fails_with_its_client():
     async def story(server, clients, gone):
         answers = []
         client = await clients.connect()

@@ -7,7 +7,7 @@ SMALL = 64 << 10
 LARGE = SMALL_BODY_BYTES + 1
 
 
-def test_there_is_room_for_some_and_for_one_however_long_it_is():
+def test_concurrency_limit_admits_a_body_larger_than_itself():
     places = ConcurrencyLimit(6 * SMALL)
     small = [places.acquire(0) for _ in range(5)]
     assert [each.granted.done() for each in small] == [True, True, True, False, False]
@@ -29,7 +29,7 @@ def test_places_of_large_bodies_are_given_in_the_order_in_which_they_were_asked_
     assert not large.granted.done()
 
 
-def test_a_small_body_does_not_stand_behind_large_ones_nor_a_large_one_behind_small_ones():
+def test_concurrency_limit_separates_small_and_large_bodies():
     for many, one in (
         (LARGE, SMALL_BODY_BYTES),
         (64 * SMALL, 0),
@@ -43,7 +43,7 @@ def test_a_small_body_does_not_stand_behind_large_ones_nor_a_large_one_behind_sm
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10 * SMALL))))
-def test_whoever_releases_whenever_all_get_their_turn_and_nothing_is_left(story):
+def test_concurrency_limit_grants_every_permit_in_any_order(story):
     places = ConcurrencyLimit(8 * SMALL)
     held = []
     for which, size in story:

@@ -18,7 +18,7 @@ class Reader:
     undelivered_bytes = 500
 
 
-def test_an_answer_may_be_a_quarter_of_the_room_that_is_left_and_never_too_small_to_get_on():
+def test_response_may_take_a_quarter_of_the_free_send_buffer():
     unread = SendBufferLimits(64 * MIB)
     assert unread.response_bytes_max == 16 * MIB
     unread.record(Reader(), 32 * MIB, 0)
@@ -27,7 +27,7 @@ def test_an_answer_may_be_a_quarter_of_the_room_that_is_left_and_never_too_small
     assert unread.response_bytes_max == RESPONSE_BYTES_MIN
 
 
-def test_a_large_answer_is_given_while_all_read_and_what_can_never_be_is_told_the_limit():
+def test_response_limit_shrinks_while_answers_are_unread():
     unread = SendBufferLimits(64 * MIB)
     assert unread.response_fault(32 * MIB) is None
     code, remark = unread.response_fault(32 * MIB + 1)
@@ -43,14 +43,14 @@ def test_a_large_answer_is_given_while_all_read_and_what_can_never_be_is_told_th
 
 
 @given(readers=st.integers(1, 2_000))
-def test_however_many_read_nothing_they_share_the_room_and_take_little_beyond(readers):
+def test_unread_answers_of_any_number_of_clients_are_bounded(readers):
     unread = SendBufferLimits(64 * MIB)
     for _ in range(readers):
         unread.record(Reader(), min(8 * MIB, unread.response_bytes_max), 0)
     assert unread.bytes <= 64 * MIB + readers * RESPONSE_BYTES_MIN
 
 
-def test_who_reads_something_may_take_as_long_as_it_takes():
+def test_slow_reader_that_makes_progress_is_not_closed():
     unread = SendBufferLimits(MIB)
     slow, dead = Reader(), Reader()
     for reader in (slow, dead):
@@ -73,7 +73,7 @@ def test_more_answers_are_no_sign_of_reading():
     assert [reader for reader, _ in unread.slow_readers(31, 30)] == [dead]
 
 
-def test_without_room_those_who_have_read_nothing_for_longest_go_first_and_no_more_than_needed():
+def test_slowest_readers_are_closed_first_when_the_send_buffer_is_full():
     unread = SendBufferLimits(MIB)
     readers = [Reader() for _ in range(6)]
     for now, reader in enumerate(readers):
@@ -86,7 +86,7 @@ def test_without_room_those_who_have_read_nothing_for_longest_go_first_and_no_mo
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_who_has_read_all_or_gone_is_forgotten(seen):
+def test_client_without_unread_answers_is_forgotten(seen):
     unread = SendBufferLimits(MIB)
     reader = Reader()
     if seen:

@@ -13,12 +13,12 @@ from rocketpoll.broker.settings.settings import (
 )
 
 
-def test_none_of_them_is_there():
+def test_unsupported_settings_are_not_defined():
     assert not set(UNSUPPORTED) & set(KEYS)
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_each_is_refused_in_a_line_that_names_it_and_says_what_to_do(name, tmp_path):
+def test_unsupported_rocketmq_setting_is_refused_with_advice(name, tmp_path):
     with pytest.raises(ConfigError) as raised:
         config_of({name: "x"})
     assert str(raised.value) == f"there is no setting {name!r}: {UNSUPPORTED[name]}"
@@ -29,7 +29,7 @@ def test_each_is_refused_in_a_line_that_names_it_and_says_what_to_do(name, tmp_p
         load_config(path)
 
 
-def test_the_settings_that_they_name_are_there():
+def test_settings_named_in_advice_exist():
     for name, key in {
         "queues": "defaultTopicQueueNums",
         "aclEnable": "bindAddress",

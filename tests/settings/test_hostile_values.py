@@ -60,7 +60,7 @@ HIGHEST = {name: str(high) for name, (_, high) in BOUNDS.items()}
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_what_is_no_number_within_the_bounds_is_refused_with_these(name):
+def test_number_setting_out_of_bounds_is_refused(name):
     low, high = BOUNDS[name]
     texts = [*NO_NUMBERS, str(low - 1), *map(str, (high + 1, *(n for n in LARGE if n > high)))]
     empty_says_none = name == "metricsPort"
@@ -119,9 +119,7 @@ async def all_of(client, queue_id, count):
 
 
 @pytest.mark.parametrize("bounds", [LOWEST, HIGHEST], ids=["the lowest", "the highest"])
-def test_a_broker_with_all_settings_at_their_bounds_serves_and_does_so_after_a_restart(
-    tmp_path, bounds
-):
+def test_broker_with_all_settings_at_their_bounds_serves_after_a_restart(tmp_path, bounds):
     kept = {0: [], 1: []}
 
     async def story(broker):
@@ -140,7 +138,7 @@ def test_a_broker_with_all_settings_at_their_bounds_serves_and_does_so_after_a_r
 
 
 @pytest.mark.parametrize("name", REFUSING)
-def test_what_a_lowest_setting_refuses_is_said(tmp_path, name):
+def test_lowest_settings_refuse_requests_with_a_reason(tmp_path, name):
     async def story(broker):
         client = await broker.connect()
         answers = [await client.call(send_request("body"))]
@@ -171,9 +169,7 @@ ALONE = [
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("name", "value"), some(ALONE, "ROCKETPOLL_HOSTILE_SETTINGS", 12))
-def test_a_broker_with_one_setting_at_a_bound_serves_and_does_so_after_a_kill(
-    tmp_path, name, value
-):
+def test_broker_with_one_setting_at_a_bound_serves_after_a_kill(tmp_path, name, value):
     settings = {name: value}
     if name in {"maxFrameBytes", "mappedFileSizeCommitLog"} and int(value) < int(
         SMALL["maxMessageSize"]

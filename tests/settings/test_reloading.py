@@ -11,7 +11,7 @@ from rocketpoll.broker.settings.settings import (
 )
 
 
-def test_what_can_change_is_taken_and_the_rest_waits_for_a_restart():
+def test_reload_applies_changeable_settings_and_names_the_others():
     old = config_of({"maxTopics": "5", "brokerName": "a", "deleteWhen": "01"})
     new = config_of({"maxTopics": "6", "brokerName": "b", "maxConnections": "7"})
     reload = plan_reload(old, new)
@@ -20,7 +20,7 @@ def test_what_can_change_is_taken_and_the_rest_waits_for_a_restart():
     assert settings_of(reload.config) == {**settings_of(new), "brokerName": "a"}
 
 
-def test_nothing_changed_is_nothing_to_do():
+def test_reload_without_change_does_nothing():
     config = config_of({"maxTopics": "5"})
     assert plan_reload(config, config) == (config, (), ())
 

@@ -96,14 +96,14 @@ def test_every_setting_has_a_key():
             assert (section, field.name) in known
 
 
-def test_the_defaults_are_those_of_the_configuration():
+def test_defaults_of_keys_equal_the_config():
     directory = Path(DEFAULT_STORE).expanduser()
     store = dataclasses.replace(config_of({}).store, store_path_root_dir=directory)
     assert config_of({}) == BrokerConfig(store=store)
 
 
 @pytest.mark.parametrize("text", ["~nobody-of-this-name/x", "/some\0where"])
-def test_a_directory_that_nobody_can_find_is_refused(text):
+def test_invalid_store_directory_is_refused(text):
     with pytest.raises(ConfigError, match="storePathRootDir must be a directory"):
         config_of({"storePathRootDir": text})
 
@@ -125,7 +125,7 @@ def test_a_user_without_a_home_has_to_name_a_directory(monkeypatch):
         config_of({"storePathRootDir": "~/data"})
 
 
-def test_requests_have_to_be_as_large_as_messages_may_be():
+def test_max_frame_bytes_must_cover_max_message_size():
     with pytest.raises(ConfigError, match="maxFrameBytes=4096 is below maxMessageSize=524288"):
         config_of({"maxFrameBytes": "4096", "maxMessageSize": "524288"})
     config_of({"maxFrameBytes": "4096", "maxMessageSize": "4096"})
@@ -153,7 +153,7 @@ def test_a_key_that_is_like_none_is_refused(tmp_path):
         config_of({"zzz": "1"})
 
 
-def test_all_that_is_wrong_is_said_at_once_with_its_place(tmp_path):
+def test_all_config_errors_are_reported_with_their_lines(tmp_path):
     path = tmp_path / "broker.conf"
     path.write_text("# mine\nlistenPort=x\n\nbrokerNam=b\nbrokerName=ok\nnonsense\n")
     with pytest.raises(ConfigError) as raised:
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.5", "::", "2001:db8::1"])  # noqa: S104  # the point
-def test_other_machines_are_not_let_in_unless_that_is_said_in_so_many_words(address):
+def test_remote_bind_address_needs_explicit_permission(address):
     with pytest.raises(ConfigError, match="allowRemoteWithoutAuthentication=true"):
         config_of({"bindAddress": address})
     config = config_of({"bindAddress": address, "allowRemoteWithoutAuthentication": "true"})
@@ -201,7 +201,7 @@ def test_other_machines_are_not_let_in_unless_that_is_said_in_so_many_words(addr
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1"])
-def test_this_machine_is_always_let_in(address):
+def test_loopback_bind_address_is_allowed(address):
     assert config_of({"bindAddress": address}).bind_address == address
 
 
@@ -227,7 +227,7 @@ def test_settings_that_do_not_go_together_are_refused(values, fault):
         config_of(values)
 
 
-def test_all_that_does_not_go_together_is_said_at_once():
+def test_all_contradicting_settings_are_reported():
     wrong = {
         "bindAddress": "10.0.0.1",
         "suspendTimeoutMillsMin": "2",

@@ -42,7 +42,7 @@ def test_files_are_read_on_the_driver_and_travel_to_tasks(parse):
     assert "BEGIN" not in repr(options)
 
 
-def test_tls_alone_trusts_whom_the_system_trusts():
+def test_tls_option_alone_uses_system_certificates():
     assert read_options({**NEEDED, "tls": "TRUE"}).access.tls == TlsSettings()
     assert read_options({**NEEDED, "tls": "false"}).access.tls is None
     assert read_options(NEEDED).access.tls is None
@@ -89,7 +89,7 @@ def test_a_client_without_checks_is_made_and_warns(caplog):
         ),
     ],
 )
-def test_what_cannot_work_is_refused_by_its_option(given, said):
+def test_invalid_tls_option_is_refused_by_name(given, said):
     with pytest.raises(OptionError) as raised:
         read_options({**NEEDED, **given})
     assert str(raised.value).startswith(f"option {said}")

@@ -17,15 +17,15 @@ def addresses(rocketpoll_broker):
     instance.shutdown()
 
 
-def test_a_queue_is_read_where_its_route_says(rocketpoll_broker, rocketpoll_topic, addresses):
+def test_queue_address_is_resolved_by_its_route(rocketpoll_broker, rocketpoll_topic, addresses):
     assert addresses.resolve(queue_of(rocketpoll_topic)) == rocketpoll_broker.address
 
 
-def test_a_broker_to_which_no_route_leads_is_found_among_all(rocketpoll_broker, addresses):
+def test_queue_address_without_a_route_is_found_among_all_brokers(rocketpoll_broker, addresses):
     assert addresses.resolve(queue_of("no-such-topic")) == rocketpoll_broker.address
 
 
-def test_one_that_nobody_knows_is_not_found(rocketpoll_topic, addresses):
+def test_unknown_broker_raises_broker_not_found(rocketpoll_topic, addresses):
     with pytest.raises(
         BrokerNotFound, match="cannot reach broker gone: no name server knows a broker"
     ):

@@ -71,7 +71,7 @@ def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(pair, assigne
     assert pair.pauses >= 10
 
 
-def test_one_that_is_down_though_it_is_known_is_away_and_not_misnamed(pair):
+def test_known_broker_that_is_down_is_away_not_misspelled(pair):
     pair.forget_b(comes_back_in_pause=1)
     pair.b.stop()
     with (
@@ -81,7 +81,7 @@ def test_one_that_is_down_though_it_is_known_is_away_and_not_misnamed(pair):
         batches.initial_offset()
 
 
-def test_what_brokers_that_are_there_do_not_have_is_refused_at_once(pair):
+def test_assigned_queues_missing_on_running_brokers_are_refused_at_once(pair):
     pair.b.delete_topic("T")
     with pytest.raises(OptionError, match=r"(?m)topic T has no queue 0 on broker b: it is on a$"):
         check_with_brokers(options_for(pair.names, None, assign=BOTH))
@@ -94,7 +94,7 @@ def test_what_brokers_that_are_there_do_not_have_is_refused_at_once(pair):
     assert pair.pauses == 0
 
 
-def test_and_what_it_does_not_have_when_it_is_back(pair):
+def test_assigned_queue_missing_on_a_returning_broker_is_refused(pair):
     pair.forget_b(comes_back_in_pause=1)
     pair.b.create_topic("T", 1)
     with (
@@ -104,14 +104,14 @@ def test_and_what_it_does_not_have_when_it_is_back(pair):
         batches.initial_offset()
 
 
-def test_a_condition_is_checked_by_the_brokers_that_are_there(pair):
+def test_sql_filter_is_checked_by_the_reachable_brokers(pair):
     pair.forget_b()
     check_with_brokers(options_for(pair.names, None, assign=BOTH, sql="n > 1"))
     with pytest.raises(OptionError, match="option sql: broker a does not filter by 'n >'"):
         check_with_brokers(options_for(pair.names, None, assign=BOTH, sql="n >"))
 
 
-def test_a_batch_read_waits_for_it_or_says_what_is_wrong(pair):
+def test_batch_read_of_an_unknown_assigned_broker_waits_or_fails(pair):
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=2)
     given = {"namesrvAddr": pair.names.address, "assign": BOTH, "columns": "body"}
@@ -133,7 +133,7 @@ def checkpoint(pair):
         yield batches.latest_offset(batches.initial_offset(), NO_LIMITS)
 
 
-def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, caplog):
+def test_resumed_query_waits_for_an_unknown_assigned_broker_and_logs_once(pair, checkpoint, caplog):
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query() as batches:
@@ -149,7 +149,7 @@ def test_a_query_that_goes_on_waits_for_it_and_says_so_once(pair, checkpoint, ca
 
 
 @pytest.mark.parametrize("available_now", [False, True])
-def test_one_that_is_gone_for_good_is_a_loss(pair, checkpoint, available_now):
+def test_assigned_broker_that_is_gone_for_good_is_data_loss(pair, checkpoint, available_now):
     pair.send(A0)
     pair.forget_b()
     with pair.query() as batches:
@@ -165,7 +165,7 @@ def test_one_that_is_gone_for_good_is_a_loss(pair, checkpoint, available_now):
     assert end.missing_brokers == ("b",)
 
 
-def test_where_no_other_broker_is_asked_it_is_away_and_no_loss(pair, checkpoint):
+def test_only_assigned_broker_that_is_gone_is_away_and_no_data_loss(pair, checkpoint):
     """Nobody can tell a broker that is gone from a way that is cut off."""
     of_b = {"assign": json.dumps({"T": {"b": [0, 1]}}), "failOnDataLoss": "false"}
     with pair.query(**of_b) as batches:
@@ -178,7 +178,7 @@ def test_where_no_other_broker_is_asked_it_is_away_and_no_loss(pair, checkpoint)
         batches.latest_offset(start, NO_LIMITS)
 
 
-def test_available_now_takes_what_it_has_when_it_is_back(pair, checkpoint):
+def test_available_now_includes_messages_of_a_returning_assigned_broker(pair, checkpoint):
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=2)
     with pair.query() as batches:
@@ -186,7 +186,7 @@ def test_available_now_takes_what_it_has_when_it_is_back(pair, checkpoint):
         assert places(batches.latest_offset(checkpoint, NO_LIMITS)) == {A0: 2, B0: 2, B1: 1}
 
 
-def test_a_query_that_skips_goes_on_without_it_until_it_is_back(pair, checkpoint):
+def test_on_broker_away_skip_continues_without_an_assigned_broker(pair, checkpoint):
     pair.send(A0, B0)
     pair.forget_b()
     with pair.query(onBrokerAway="skip") as batches:
@@ -201,7 +201,7 @@ def test_a_query_that_skips_goes_on_without_it_until_it_is_back(pair, checkpoint
         assert places(end)[B0] == 2
 
 
-def test_queues_that_are_assigned_anew_are_waited_for_as_well(pair):
+def test_newly_assigned_queues_wait_for_their_broker(pair):
     pair.send(A0, B0)
     with pair.query(assign=A_ALONE) as batches:
         before = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
@@ -217,7 +217,7 @@ def test_queues_that_are_assigned_anew_are_waited_for_as_well(pair):
                 batches.latest_offset(before, NO_LIMITS)
 
 
-def test_one_that_goes_while_the_query_runs_is_waited_for(pair, checkpoint):
+def test_assigned_broker_that_goes_during_the_query_is_waited_for(pair, checkpoint):
     with pair.query() as batches:
         assert batches.latest_offset(checkpoint, NO_LIMITS) == checkpoint
         pair.send(A0, B0)

@@ -99,7 +99,7 @@ def test_types_of_avro_are_columns(kind, found):
         (field({"type": "array"}), "x has no 'items': "),
     ],
 )
-def test_what_no_column_can_be_is_refused(text, said):
+def test_avro_schema_without_column_type_is_refused(text, said):
     with pytest.raises(ValueError, match=said):
         spark_schema_of(text)
 

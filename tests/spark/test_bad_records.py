@@ -20,7 +20,7 @@ def test_a_record_that_cannot_be_read_ends_the_query_and_is_named():
 @pytest.mark.parametrize(
     ("how", "done"), [("null", "its body is null"), ("skip", "it is left out")]
 )
-def test_or_it_is_logged_and_of_very_many_the_first_are_named(how, done, caplog):
+def test_bad_records_are_logged_up_to_a_limit(how, done, caplog):
     bad = BadRecordHandler(OnBadRecord(how))
     for queue_offset in range(3 * LOGGED_MAX):
         bad.report(queue_of("T"), queue_offset, "it is broken")

@@ -42,7 +42,7 @@ def test_a_batch_is_from_the_first_message_to_the_last(rocketpoll_broker, rocket
     assert bodies(reader(rocketpoll_broker, rocketpoll_topic)) == [b"a", b"b", b"c"]
 
 
-def test_or_of_what_is_asked_for(rocketpoll_broker, rocketpoll_topic):
+def test_batch_read_of_relative_offsets_and_of_a_key(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcdef", keys="k")
     more = {
         "startingOffsets": "-5 messages",
@@ -61,9 +61,7 @@ def test_or_of_what_is_asked_for(rocketpoll_broker, rocketpoll_topic):
     ]
 
 
-def test_a_later_action_does_not_read_a_topic_that_was_made_again(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_second_action_on_a_recreated_topic_is_data_loss(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
     found = reader(rocketpoll_broker, rocketpoll_topic, maxRecordsPerPartition="2")
     pieces = found.partitions()
@@ -124,9 +122,7 @@ def test_committed_batches_of_a_loaded_read_are_those_at_load(
     assert bodies(make()) == [body.encode() for body in first]
 
 
-def test_a_queue_that_is_shorter_than_at_load_is_a_loss(
-    loaded, rocketpoll_broker, rocketpoll_topic
-):
+def test_queue_shorter_than_at_load_is_data_loss(loaded, rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     strict, lenient = loaded(), loaded(failOnDataLoss="false")
     rocketpoll_broker.delete_topic(rocketpoll_topic)
@@ -152,7 +148,7 @@ def test_a_queue_whose_broker_does_not_answer_at_load_ends_where_it_ends_later(
     assert bodies(make()) == [b"a", b"b"]
 
 
-def test_no_rows_are_no_pieces_and_spark_reads_one_without_any(rocketpoll_broker, rocketpoll_topic):
+def test_empty_batch_read_has_no_partitions(rocketpoll_broker, rocketpoll_topic):
     found = reader(rocketpoll_broker, rocketpoll_topic)
     assert found.partitions() == []
     assert list(found.read(InputPartition(None))) == []
@@ -166,7 +162,9 @@ def test_no_rows_are_no_pieces_and_spark_reads_one_without_any(rocketpoll_broker
         ({"schema": schema_of("value string")}, "there is no column value"),
     ],
 )
-def test_what_makes_no_batch_is_refused(rocketpoll_broker, rocketpoll_topic, more, said):
+def test_streaming_options_are_refused_in_a_batch_read(
+    rocketpoll_broker, rocketpoll_topic, more, said
+):
     with pytest.raises((OptionError, SchemaError), match=said):
         reader(rocketpoll_broker, rocketpoll_topic, **more)
 

@@ -38,7 +38,7 @@ def test_bodies_are_read_by_the_schema_of_their_writer():
     ]
 
 
-def test_a_schema_of_sparks_is_that_of_fields_that_can_be_null():
+def test_spark_schema_for_avro_means_nullable_fields():
     schema = {
         "type": "record",
         "name": "any",
@@ -63,7 +63,7 @@ def test_a_schema_of_sparks_is_that_of_fields_that_can_be_null():
         (b"\x00\x08\x00\x00", "needed Avro of the schema"),
     ],
 )
-def test_a_body_that_is_no_record_is_a_bad_one(body, said):
+def test_avro_body_that_is_no_record_is_a_bad_record(body, said):
     with pytest.raises(RecordFault, match="offset 0 of queue 3") as caught:
         rows([body], json.dumps(ORDER), "avro")
     assert said in str(caught.value)
@@ -72,7 +72,7 @@ def test_a_body_that_is_no_record_is_a_bad_one(body, said):
     assert [row["id"] for row in found] == [VALUE["id"], None, VALUE["id"]]
 
 
-def test_a_value_that_no_column_of_the_type_holds_is_a_bad_one():
+def test_avro_value_too_large_for_its_column_is_a_bad_record():
     schema = {"type": "record", "name": "any", "fields": [{"name": "id", "type": ["null", "int"]}]}
     with pytest.raises(
         RecordFault, match=r"its id: needed a value .* int16 holds, found 70000 .*too large"

@@ -33,7 +33,7 @@ def bodies_of(schema, columns, kind="json", **more):
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
 @given(structs().flatmap(lambda each: st.tuples(st.just(each[0]), st.lists(each[1], max_size=4))))
-def test_what_is_written_is_read_back_equal(kind, written):
+def test_encoded_rows_are_decoded_equal(kind, written):
     schema, rows = written
     arrow = pa.struct(list(arrow_schema_of(schema)))
     structs_written = pa.array(rows, arrow)

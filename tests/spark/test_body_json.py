@@ -121,7 +121,7 @@ def test_a_value_is_taken_alone_and_beside_others(kind, text, expected):
         ("ARRAY<STRUCT<d: DATE>>", '[{"d": "x"}]', "its v[].d: needed a date"),
     ],
 )
-def test_a_value_of_another_type_makes_the_body_a_bad_one(kind, text, said):
+def test_json_value_of_another_type_is_a_bad_record(kind, text, said):
     good = b'{"v": null}'
     with pytest.raises(RecordFault) as caught:
         rows([good, f'{{"v": {text}}}'.encode(), good], f"v {kind}")
@@ -151,7 +151,7 @@ def test_a_value_of_another_type_makes_the_body_a_bad_one(kind, text, said):
         (b'{"v": 1} // note', "needed JSON"),
     ],
 )
-def test_a_body_that_is_no_object_is_a_bad_one(body, said):
+def test_json_body_that_is_no_object_is_a_bad_record(body, said):
     good = b'{"v": 7}'
     with pytest.raises(RecordFault, match="offset 1 of queue 3") as caught:
         rows([good, body, good], "v INT")
@@ -165,14 +165,14 @@ def test_objects_are_found_with_space_and_line_ends_in_and_around_them():
     assert values(bodies, "INT") == [1, 2, 3]
 
 
-def test_two_bodies_are_never_taken_for_one_or_one_for_two():
+def test_adjacent_json_bodies_are_never_merged():
     """Together these would be three objects, and two of the bodies are none."""
     bodies = [b'{"v": 1}', b'{"v": 2} {"v": 3}', b'{"x": [', b"]}"]
     assert values(bodies, "INT", onBadRecord="null") == [1, None, None, None]
     assert values([b'{"a": {"v": 1}', b'{"v": 2}}'], "INT", onBadRecord="null") == [None, None]
 
 
-def test_what_is_nested_too_deep_for_python_is_passed_over_or_a_bad_body():
+def test_deeply_nested_json_is_a_bad_record():
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert values([deep, b"{}"], "INT") == [None, None]
     assert values([deep, b"bad"], "INT", onBadRecord="skip") == [None]
@@ -180,7 +180,7 @@ def test_what_is_nested_too_deep_for_python_is_passed_over_or_a_bad_body():
         values([deep], "MAP<STRING, INT>")
 
 
-def test_names_are_found_as_they_are_written():
+def test_json_field_names_are_case_sensitive():
     assert values([b'{"V": 1}'], "INT") == [None]
 
 
@@ -225,7 +225,7 @@ def decoder_of(kind):
 
 
 @given(SOME_TYPES, st.lists(VALUES, min_size=1, max_size=3))
-def test_what_is_taken_together_is_taken_alone_with_the_same_values(kind, given_values):
+def test_bulk_json_decoding_equals_single_decoding(kind, given_values):
     """The quick way may refuse what is right, and never takes what is wrong."""
     decoder = decoder_of(kind)
     bodies = [json.dumps({"v": each}).encode() for each in given_values]
@@ -258,7 +258,7 @@ PIECES = [
 
 
 @given(st.integers(0, 38), st.lists(st.sampled_from(PIECES), max_size=12))
-def test_numbers_that_may_wrap_are_all_found_and_no_others(scale, pieces):
+def test_decimal_overflow_precheck_finds_all_candidates(scale, pieces):
     """A search for kinds of bytes comes first, and only saves the expression its work."""
     text = "".join(pieces).encode()
     digits = max(38 - scale, 1)

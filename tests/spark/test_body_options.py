@@ -28,7 +28,7 @@ def test_a_schema_is_ddl_or_json_or_avros():
     assert options_of("avro", "id BIGINT").body.avro_schema is None
 
 
-def test_they_travel_to_tasks():
+def test_body_options_can_be_pickled():
     body = options_of("JSON", "id BIGINT, a ARRAY<DATE>", bodyColumn=" value ").body
     assert pickle.loads(pickle.dumps(body)) == body  # noqa: S301  # our own
     assert (body.format, body.column) == (BodyFormat.JSON, "value")
@@ -71,7 +71,7 @@ def test_they_travel_to_tasks():
         ),
     ],
 )
-def test_what_contradicts_itself_is_refused_in_one_line(kind, schema, more, said):
+def test_contradicting_body_options_are_refused_in_one_line(kind, schema, more, said):
     with pytest.raises(OptionError) as caught:
         options_of(kind, schema, **more)
     assert str(caught.value).startswith(said)

@@ -55,7 +55,7 @@ def test_the_json_and_the_text_of_a_schema_lead_back_to_it(kind_and_values):
         ("{", "no schema as df.schema.json"),
     ],
 )
-def test_what_is_no_schema_is_refused_where_it_goes_wrong(text, said):
+def test_invalid_ddl_is_refused_at_its_position(text, said):
     with pytest.raises(ValueError, match=said):
         parse_schema(text)
 
@@ -70,7 +70,7 @@ def test_what_is_no_schema_is_refused_where_it_goes_wrong(text, said):
         ("a STRUCT<b: INT NOT NULL>", "a.b can be null"),
     ],
 )
-def test_what_no_body_can_have_is_refused_by_its_path(text, fault):
+def test_unsupported_body_type_is_refused_by_its_path(text, fault):
     (found,) = schema_faults(parse_schema(text))
     assert found.startswith(fault)
 
@@ -88,7 +88,7 @@ def a_map(kind):
 
 
 @pytest.mark.parametrize("make", [sql.ArrayType, a_struct, a_map])
-def test_what_arrow_does_not_carry_is_told_by_its_column_and_the_rest_it_carries(make):
+def test_deeply_nested_arrow_type_is_refused_by_its_column(make):
     def nested(depth):
         kind = sql.IntegerType()
         for _ in range(depth // 2 if make is a_map else depth):

@@ -14,7 +14,7 @@ NESTED = pa.struct(
 )
 
 
-def test_what_is_null_stays_null_at_every_level():
+def test_null_values_stay_null_at_every_level():
     given = [
         None,
         {"days": None, "by": None},

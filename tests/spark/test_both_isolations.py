@@ -179,9 +179,7 @@ def test_fewer_rows_than_the_minimum_are_read_once_the_delay_is_over(source, pla
     assert source.count(batches.plan_ranges(second, third)) == 3 * source.rows
 
 
-def test_a_minimum_is_compared_with_all_that_is_there_and_not_with_the_limit(
-    source, planned, clock
-):
+def test_minimum_batch_rows_compare_with_all_available_rows(source, planned, clock):
     limits = BatchLimits(rows_max=2 * source.rows, rows_min=3 * source.rows, delay_ms=HOUR_MS)
     batches = planned()
     source.put(1)
@@ -251,7 +249,7 @@ def test_the_same_question_has_the_same_answer_until_something_comes(source, pla
     assert again.plan_ranges(*known) == pieces
 
 
-def test_a_broker_that_is_renamed_keeps_its_rows(kind, tmp_path, monkeypatch):
+def test_renamed_broker_keeps_its_rows_with_both_isolations(kind, tmp_path, monkeypatch):
     with ExitStack() as stack:
         stack.enter_context(own_producers(monkeypatch))
         with EmbeddedBroker(tmp_path, flushDiskType="ASYNC_FLUSH") as broker:

@@ -124,7 +124,7 @@ def test_runs_up_to_an_end_read_what_lies_before_it_once(broker, ending, seed):
 @pytest.mark.parametrize(
     "ending", [{"endingOffsets": '{"*": {"*": 9}}'}, {"endingTimestamp": "2100-01-01"}], ids=str
 )
-def test_what_comes_while_a_run_goes_on_is_for_the_next_one(broker, rocketpoll_topic, ending):
+def test_available_now_leaves_later_messages_to_the_next_run(broker, rocketpoll_topic, ending):
     topic = f"meanwhile-{rocketpoll_topic}"
     broker.create_topic(topic, 1)
     send(broker, topic, 0, *"ab")

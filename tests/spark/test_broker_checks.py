@@ -17,7 +17,7 @@ from rocketpoll.broker.embedded import EmbeddedBroker
         ({"sql": "n >"}, "option sql: broker broker-a does not filter by 'n >': "),
     ],
 )
-def test_what_brokers_do_not_have_is_said_before_a_query_starts(
+def test_queues_missing_on_brokers_are_refused_before_the_query_starts(
     rocketpoll_broker, rocketpoll_topic, given, said
 ):
     topic = given.get("topic", rocketpoll_topic)
@@ -40,7 +40,9 @@ def test_a_topic_that_is_not_there_is_refused_with_the_nearest_that_is():
 
 
 @pytest.mark.parametrize("given", [{}, {"tags": "a || b"}])
-def test_what_brokers_have_is_let_through(rocketpoll_broker, rocketpoll_topic, given):
+def test_existing_queues_and_tags_pass_the_broker_checks(
+    rocketpoll_broker, rocketpoll_topic, given
+):
     check_with_brokers(options_for(rocketpoll_broker, rocketpoll_topic, **given))
 
 

@@ -190,7 +190,7 @@ def topics(rocketpoll_broker, rocketpoll_topic):
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_stream_goes_on_or_says_why_not(name, query, write):
+def test_stream_restarted_with_a_changed_option_continues_or_is_refused(name, query, write):
     change = CHANGES[name]
     bodies = write("before")
     query.run(change.before)
@@ -215,7 +215,7 @@ class TestTopicsAndQueues:
         assert query.bodies() == sorted(bodies)
 
     @pytest.mark.parametrize("after", [{"topic": OTHER}, {"subscribePattern": OTHER}])
-    def test_none_of_those_that_were_read_is_refused(self, query, write, after):
+    def test_restart_with_another_topic_is_refused(self, query, write, after):
         bodies = write("before")
         query.run(PLACES)
         with pytest.raises(CheckpointError, match="the checkpoint is of") as raised:
@@ -256,7 +256,7 @@ class TestIsolation:
         return [row for rows in partitions for row in rows]
 
     @pytest.mark.parametrize("names", [PLACES, {"subscribePattern": f"{TOPIC}.*"}])
-    def test_what_was_read_committed_is_not_read_once_more(self, query, committed, names):
+    def test_restart_without_isolation_committed_is_refused(self, query, committed, names):
         query.run({**PLACES, "isolation": "committed"})
         with pytest.raises(CheckpointError, match="isolation=committed") as raised:
             query.run(names)
@@ -265,7 +265,7 @@ class TestIsolation:
         assert query.bodies() == sorted(committed)
 
     @pytest.mark.usefixtures("committed")
-    def test_nor_is_a_batch_that_was_planned(self, query):
+    def test_restart_with_planned_committed_batch_is_refused(self, query):
         query.run({**PLACES, "isolation": "committed"})
         query.engine.commits -= 1
         with pytest.raises(CheckpointError, match="isolation=committed"):
@@ -289,7 +289,7 @@ CHANGED_WRITES = {
 
 
 @pytest.mark.parametrize("name", CHANGED_WRITES)
-def test_a_write_goes_on(
+def test_sink_restarted_with_a_changed_option_continues(
     name, query, monkeypatch, rocketpoll_broker, rocketpoll_topic, own_producers
 ):
     assert OF_WRITES[name] == "yes"
@@ -320,7 +320,7 @@ def test_a_write_goes_on(
         assert found[rocketpoll_topic] == sorted([*rows[0], *rows[1]])
 
 
-def test_a_write_that_is_to_count_from_now_on_says_how_the_commits_topic_is_made(
+def test_sink_switched_to_exactly_once_names_the_missing_commits_topic(
     query, monkeypatch, rocketpoll_broker, rocketpoll_topic, own_producers
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, delivery=None)

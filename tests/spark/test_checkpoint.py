@@ -38,7 +38,7 @@ def checkpoint(tmp_path):
     return tmp_path
 
 
-def test_its_batches_say_where_they_end(checkpoint):
+def test_checkpoint_batches_have_end_offsets(checkpoint):
     batches = read_checkpoint(checkpoint)
     assert [(b.batch_id, b.is_committed, b.timestamp_ms) for b in batches] == [
         (0, True, 1000),
@@ -80,7 +80,7 @@ def test_a_batch_becomes_a_start(checkpoint, form):
         ({"source": 1}, "source 1 of batch 1 is not one .* these are: 0"),
     ],
 )
-def test_what_is_not_there_is_said(checkpoint, more, said):
+def test_missing_checkpoint_part_is_reported(checkpoint, more, said):
     with pytest.raises(CheckpointError, match=said):
         starting_offsets(checkpoint, **more)
 
@@ -101,7 +101,7 @@ def test_a_damaged_batch_is_named(checkpoint, text, said):
         read_checkpoint(checkpoint)
 
 
-def test_other_places_are_refused(tmp_path, checkpoint):
+def test_directory_that_is_no_checkpoint_is_refused(tmp_path, checkpoint):
     with pytest.raises(CheckpointError, match="is not the checkpoint of a query"):
         read_checkpoint(tmp_path / "commits")
     with pytest.raises(CheckpointError, match="is not a local directory: give a Spark session"):

@@ -28,7 +28,7 @@ def checkpoint(tmp_path):
     return tmp_path
 
 
-def test_those_of_this_machine_need_no_session(checkpoint):
+def test_local_checkpoint_needs_no_spark_session(checkpoint):
     for location in (checkpoint, str(checkpoint), checkpoint.as_uri()):
         files = CheckpointFiles(location)
         assert (sorted(files.offsets()), files.committed()) == ([0, 1, 2], {0, 1})
@@ -36,7 +36,7 @@ def test_those_of_this_machine_need_no_session(checkpoint):
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a b", "a#b", "a?b", "ü"])
-def test_a_path_behind_the_scheme_file_is_literal_as_hadoop_has_it(tmp_path, checkpoint, name):
+def test_path_of_a_file_uri_is_taken_literally(tmp_path, checkpoint, name):
     place = tmp_path / "checkpoints" / name
     shutil.copytree(checkpoint, place, ignore=lambda *_: ["checkpoints"])
     for scheme in ("file:", "file://", "file://localhost"):
@@ -44,12 +44,12 @@ def test_a_path_behind_the_scheme_file_is_literal_as_hadoop_has_it(tmp_path, che
         assert files.committed() == {0, 1}
 
 
-def test_others_do():
+def test_remote_checkpoint_needs_a_spark_session():
     with pytest.raises(CheckpointError, match="is not a local directory: give a Spark session"):
         CheckpointFiles("hdfs:///queries/totals")
 
 
-def test_one_of_another_file_system_is_read_by_a_session(spark, checkpoint):
+def test_checkpoint_on_another_file_system_is_read_by_spark(spark, checkpoint):
     settings = spark._jsc.hadoopConfiguration()
     settings.set("fs.viewfs.mounttable.away.link./queries", checkpoint.parent.as_uri())
     location = f"viewfs://away/queries/{checkpoint.name}"

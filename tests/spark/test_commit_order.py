@@ -24,7 +24,7 @@ def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
     return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, retryTimeoutMs="300")
 
 
-def test_a_batch_behind_one_that_counts_is_refused_as_readers_would_pass_it_over(
+def test_batch_id_lower_than_the_last_committed_is_refused(
     monkeypatch, sink, commits, rocketpoll_broker, rocketpoll_topic
 ):
     """A checkpoint that went back, or a driver that was replaced; a repeat of the last is none."""
@@ -76,9 +76,7 @@ def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused
     assert len(commits()) == 3
 
 
-def test_a_copy_in_a_place_of_the_same_name_is_noticed_by_a_driver_that_had_a_batch_before(
-    made, commits
-):
+def test_checkpoint_copy_on_another_machine_is_noticed_by_its_driver(made, commits):
     """As on two machines: within a run no batch is repeated, so that another has committed it."""
     one, other = made("run-1", "/data"), made("run-2", "/data")
     one.write(0, one.rows(1))
@@ -144,7 +142,7 @@ def counting_bodies(rocketpoll_broker, rocketpoll_topic):
 
 
 @pytest.mark.parametrize("restart", [{"run": "driver-2"}, {"call": 7}])
-def test_a_batch_of_foreach_batch_that_has_other_rows_when_it_is_run_again_goes_on(
+def test_foreach_batch_with_other_rows_in_a_repeat_is_accepted(
     write_of, counting_bodies, caplog, restart
 ):
     """The program sets a job group of its own, which is the same in each driver and batch."""
@@ -218,7 +216,7 @@ def told_of_others(caplog):
     return [batch for batch, *others in said if others]
 
 
-def test_a_batch_that_is_repeated_where_its_checkpoint_was_moved_to_goes_on(made, commits, caplog):
+def test_repeated_batch_after_a_moved_checkpoint_is_accepted(made, commits, caplog):
     """With the same rows wherever that is, with others where it was; these are told of, as those of
     an older checkpoint look the same."""
     killed = made("run-1", "here")
@@ -264,7 +262,9 @@ def test_a_query_that_begins_again_without_rows_in_batch_0_is_refused_when_it_co
     assert len(commits()) == 1
 
 
-def test_what_is_no_deleted_checkpoint_goes_on(monkeypatch, sink, commits, rocketpoll_broker):
+def test_restarts_and_other_checkpoints_are_not_refused(
+    monkeypatch, sink, commits, rocketpoll_broker
+):
     """A batch that is run again, a restart, another checkpoint, and the same one for another
     topic."""
     sink.write(0, sink.rows(1))
@@ -286,7 +286,7 @@ def test_what_is_no_deleted_checkpoint_goes_on(monkeypatch, sink, commits, rocke
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_who_commits_waits_for_who_knows_what_was_committed(
+def test_commit_waits_for_the_broker_that_knows_the_last_commit(
     sink, anew, commits, rocketpoll_broker, is_known
 ):
     """An answer is needed: without it rows might count again, or be passed over."""
@@ -337,7 +337,7 @@ def test_a_write_within_foreach_batch_of_a_query_that_begins_again_is_refused(
     assert len(commits()) == 2
 
 
-def test_a_batch_write_with_the_name_of_another_one_is_refused(
+def test_batch_write_with_the_name_of_another_is_refused(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
     """In foreachBatch, writes in threads of their own look like that: Spark tells them no batch."""
@@ -393,7 +393,7 @@ def test_a_batch_whose_manifest_is_not_seen_for_long_is_not_called_committed(
     assert len(commits()) == 2
 
 
-def test_a_batch_whose_commits_topic_is_deleted_behind_its_manifest_does_not_count(
+def test_commits_topic_deleted_during_commit_fails_the_batch(
     monkeypatch, sink, rocketpoll_broker, rocketpoll_topic
 ):
     send, topic = Producer.send, commits_topic_name(rocketpoll_topic)
@@ -411,7 +411,7 @@ def test_a_batch_whose_commits_topic_is_deleted_behind_its_manifest_does_not_cou
     assert f"mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t {topic} -r 1 -w 1" in str(why.value)
 
 
-def test_a_batch_counts_though_nobody_says_whether_its_manifest_is_seen(monkeypatch, sink, commits):
+def test_batch_counts_if_the_manifest_check_is_not_answered(monkeypatch, sink, commits):
     def away(self, address, queue):
         raise ConnectionClosed(address, "its broker is gone")
 

@@ -64,7 +64,7 @@ def read_by(query):
     return sorted(row.body for row in query.rows())
 
 
-def test_what_is_committed_is_read_and_nothing_else(sink, started):
+def test_committed_isolation_reads_committed_rows_only(sink, started):
     expected = sink.write(0, sink.rows(3, 0, 5))
     sink.send(1, sink.rows(4, 4))  # a run that was killed before it committed
     (rows,) = sink.rows(6)
@@ -198,7 +198,7 @@ def test_a_batch_of_many_spans_is_committed_in_parts(monkeypatch, sink, started)
 # ---- what is wrong
 
 
-def test_what_is_no_manifest_ends_the_query_or_is_passed_over(sink, started, manifests):
+def test_invalid_manifest_is_data_loss_or_skipped(sink, started, manifests):
     expected = sink.write(0, sink.rows(2))
     manifests(b"hello")
     expected += sink.write(1, sink.rows(2))
@@ -215,7 +215,9 @@ def test_a_newer_manifest_is_never_passed_over(sink, started, manifests):
         started(failOnDataLoss="false").run()
 
 
-def test_manifests_that_are_gone_are_a_loss(sink, started, rocketpoll_broker, topic):
+def test_deleted_commits_topic_counts_as_data_loss_for_committed_reads(
+    sink, started, rocketpoll_broker, topic
+):
     expected = sink.write(0, sink.rows(2)) + sink.write(1, sink.rows(1))
     query = started()
     query.run()
@@ -231,7 +233,7 @@ def test_manifests_that_are_gone_are_a_loss(sink, started, rocketpoll_broker, to
     assert read_by(query) == sorted(expected)
 
 
-def test_a_checkpoint_of_the_other_isolation_is_refused(sink, started):
+def test_checkpoint_with_the_other_isolation_is_refused(sink, started):
     sink.write(0, sink.rows(2))
     query = started()
     query.run()
@@ -258,7 +260,7 @@ def test_a_commits_topic_of_several_queues_is_refused(sink, started, rocketpoll_
         started().run()
 
 
-def test_a_new_query_begins_with_the_first_batch_of_which_nothing_has_expired(
+def test_committed_read_begins_with_the_first_batch_without_expired_rows(
     sink, started, monkeypatch
 ):
     """As if retention had taken the first rows of the topic."""

@@ -42,7 +42,7 @@ def roll_back_in(directory, topic):
 
 
 @pytest.mark.parametrize("of", [str, commits_topic_name], ids=["rows", "manifests"])
-def test_all_that_was_committed_is_read_once_before_behind_and_between(monkeypatch, tmp_path, of):
+def test_committed_rows_around_rolled_back_batches_are_read_once(monkeypatch, tmp_path, of):
     rows = []
     for batch in range(3):
         with broker_on(tmp_path) as broker:

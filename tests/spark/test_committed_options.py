@@ -34,12 +34,12 @@ def refused(make, *arguments):
         ({"isolation": "serializable"}, "option isolation: needed uncommitted or committed"),
     ],
 )
-def test_what_contradicts_committed_reads_is_refused(more, why):
+def test_options_contradicting_committed_isolation_are_refused(more, why):
     assert why in refused(read_options, {**COMMITTED, **more})
 
 
 @pytest.mark.parametrize("other", [{"subscribePattern": "o.*"}, {"assign": '{"orders": [0]}'}])
-def test_a_selection_that_is_not_one_topic_is_refused(other):
+def test_committed_isolation_refuses_a_selection_that_is_not_one_topic(other):
     given = {"namesrvAddr": "localhost:9876", "isolation": "committed", **other}
     assert "it cannot be given together with isolation=committed" in refused(read_options, given)
 
@@ -117,11 +117,11 @@ def written(**more):
         ({"topic": "o" * 125}, "option topic: its commits topic would be"),
     ],
 )
-def test_what_contradicts_batches_that_all_see_is_refused(more, why):
+def test_options_contradicting_visible_to_all_are_refused(more, why):
     assert why in refused(write_options, written(**more))
 
 
-def test_a_sink_is_known_by_its_topic_unless_it_is_named():
+def test_sink_name_defaults_to_its_topic():
     assert write_options(written()).sink_name == "orders"
     assert write_options(written(namespace="eu")).sink_name == "eu%orders"
     assert write_options(written(topic=None, sinkName="mine")).sink_name == "mine"

@@ -128,7 +128,7 @@ def test_the_last_batch_of_a_sink_outlives_its_rows_restarts_and_a_lost_checkpoi
         assert life.whole == [2]
 
 
-def test_what_a_dead_run_has_staged_goes_after_a_day_also_behind_a_restart(monkeypatch, tmp_path):
+def test_staged_rows_of_a_dead_run_are_deleted_after_retention(monkeypatch, tmp_path):
     with keeping(tmp_path) as broker:
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="300")
         dead = sink.send(0, sink.rows(ROWS))

@@ -61,7 +61,7 @@ def test_pieces_have_every_span_once_and_each_is_of_one_queue(sizes, pieces_min,
         assert rows_max is None or rows <= rows_max or len(piece.spans) == 1
 
 
-def test_spans_make_as_many_pieces_as_are_wanted_if_they_can():
+def test_committed_spans_are_grouped_into_partitions():
     spans = [CommittedSpan(queue_of("T"), at, 10, 0, 0) for at in range(8)]
     assert len(group_spans(spans)) == 1
     assert len(group_spans(spans, 4)) == 4
@@ -102,7 +102,7 @@ def lost_tail(span):
     "other",
     [other_rows, pytest.param(lost_tail, marks=pytest.mark.deep)],  # its end is waited for
 )
-def test_rows_that_are_not_those_that_were_committed_are_a_loss(
+def test_rows_different_from_the_committed_ones_are_data_loss(
     rocketpoll_broker, rocketpoll_topic, span, other, caplog
 ):
     options = options_for(rocketpoll_broker, rocketpoll_topic)
@@ -114,9 +114,7 @@ def test_rows_that_are_not_those_that_were_committed_are_a_loss(
     assert "continuing without them: queue 0 of" in caplog.text
 
 
-def test_bodies_are_decoded_only_when_they_are_those_that_were_committed(
-    rocketpoll_broker, rocketpoll_topic, span, caplog
-):
+def test_only_committed_bodies_are_decoded(rocketpoll_broker, rocketpoll_topic, span, caplog):
     """These are no JSON: that is a fault of rows that count, and none of others."""
     schema = pa.schema([("queueOffset", pa.int64()), ("id", pa.int64())])
     more = {"bodyFormat": "json", "bodySchema": "id BIGINT", "failOnDataLoss": "false"}
@@ -182,7 +180,7 @@ def test_a_record_that_cannot_be_read_counts_by_the_crc_that_it_states(stored, b
 
 
 @pytest.mark.parametrize("body", ["one", "three"])
-def test_others_beside_one_that_cannot_be_read_are_not_believed_for_their_number(stored, body):
+def test_rows_beside_an_unreadable_one_are_not_believed(stored, body):
     broker, damage = stored
     [span] = named((0, ["none", "of", "these", "was"]))
     damage(body, LENGTH)
@@ -213,7 +211,7 @@ def test_without_a_crc_that_fits_none_is_believed(stored):
         (4, []),
     ],
 )
-def test_nothing_that_is_left_of_a_span_is_believed(
+def test_remaining_rows_of_a_damaged_span_are_not_believed(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, begin, left
 ):
     """Nor where retention has taken the others: a queue may have lost its tail before, and grown
@@ -236,9 +234,7 @@ def test_nothing_that_is_left_of_a_span_is_believed(
     assert offsets(options, whole) == []
 
 
-def test_an_empty_row_that_is_gone_is_missed_though_no_crc_tells(
-    rocketpoll_broker, rocketpoll_topic, monkeypatch
-):
+def test_missing_empty_row_is_noticed(rocketpoll_broker, rocketpoll_topic, monkeypatch):
     record = encode_record(StoredMessage(rocketpoll_topic, b"one", queue_offset=0))
     answer = RawChunk(record, np.array([len(record)]), 2)
     monkeypatch.setattr(record_chunks, "BulkPull", lambda *_, **__: [answer])

@@ -50,7 +50,7 @@ def test_the_commits_topic_has_one_queue_and_is_made_once(
         assert len(admin.topic_offsets(commits_topic_name(rocketpoll_topic))) == 1
 
 
-def test_a_broker_that_lets_nobody_make_the_commits_topic_is_named_with_the_line_to_type(
+def test_commits_topic_that_cannot_be_created_gives_the_mqadmin_command(
     sink, monkeypatch, rocketpoll_broker, rocketpoll_topic
 ):
     def refuse(self, address, config):
@@ -67,7 +67,7 @@ def test_a_broker_that_lets_nobody_make_the_commits_topic_is_named_with_the_line
     sink.write(0, sink.rows(1))
 
 
-def test_a_manifest_that_does_not_fit_says_which_option_is_to_be_raised(
+def test_oversized_manifest_names_the_option_to_raise(
     sink, commits, rocketpoll_broker, rocketpoll_topic
 ):
     """Its last message has the numbers of all parts."""
@@ -83,14 +83,14 @@ def test_a_manifest_that_does_not_fit_says_which_option_is_to_be_raised(
     assert [each.id.query_id for each in counted if each is not None] == ["query"]
 
 
-def test_a_batch_without_rows_and_an_aborted_one_have_no_manifest(sink, commits):
+def test_empty_or_aborted_batch_has_no_manifest(sink, commits):
     sink.write(0, sink.rows(0, 0))
     sink.commit(0, [])
     sink.writer().abort(sink.send(1, sink.rows(3)), 1)
     assert commits() == []
 
 
-def test_reports_that_are_not_of_one_batch_are_refused(sink, commits):
+def test_task_reports_of_different_batches_are_refused(sink, commits):
     sent = sink.send(0, sink.rows(1))
     for batch, reports in [(1, sent), (0, [*sent, None]), (0, sent + sink.send(1, sink.rows(1)))]:
         with pytest.raises(WriteError, match="what tasks report is not of one batch"):
@@ -98,7 +98,7 @@ def test_reports_that_are_not_of_one_batch_are_refused(sink, commits):
     assert commits() == []
 
 
-def test_a_commits_topic_that_is_gone_is_not_made_behind_the_first_batch(
+def test_missing_commits_topic_is_not_created_after_the_first_batch(
     sink, rocketpoll_broker, rocketpoll_topic
 ):
     sent = sink.send(5, sink.rows(1))
@@ -110,7 +110,7 @@ def test_a_commits_topic_that_is_gone_is_not_made_behind_the_first_batch(
     assert "mqadmin updateTopic" in str(why.value)
 
 
-def test_a_manifest_of_which_nothing_is_known_is_sent_again(sink, commits, monkeypatch):
+def test_manifest_without_answer_is_sent_again(sink, commits, monkeypatch):
     """Its answer is lost: stored twice, it counts once."""
     sent, real, answers = sink.send(0, sink.rows(2)), Producer.send, []
 

@@ -64,19 +64,19 @@ def break_of(held, *position):
     return QueueIdentity(held).discontinuities({QUEUE: position}, {QUEUE: held.bounds}).get(QUEUE)
 
 
-def test_one_that_has_lost_the_message_that_was_read_last_is_no_break():
+def test_expired_last_message_is_no_break_of_the_queue():
     assert break_of(Held(0, 10, 20, None, 30), 3, 20) is None
     assert break_of(Held(2, None, 30), 3, 20) is None
 
 
-def test_one_without_the_message_that_was_read_last_is_another_if_there_are_new_ones_before_it():
+def test_missing_last_message_with_newer_ones_before_it_is_a_break():
     """A topic that was made again has rolled-back rows where its messages were read."""
     found = break_of(Held(0, 21, None, None, 30), 3, 20)
     assert found.resume_offset == 0
     assert "it has no message at offset 2, and had one of 20 ms when it was read" in found.loss
 
 
-def test_a_queue_that_has_only_grown_is_no_break():
+def test_grown_queue_is_no_break():
     assert break_of(Held(0, 1, 2, 3), 2, 2) is None
     assert break_of(Held(1, 2, 3), 2, 2) is None
     assert break_of(Held(0), 0, None) is None
@@ -102,14 +102,14 @@ def test_a_queue_that_has_only_grown_is_no_break():
         (Held(0), "ends at offset 0", 0),
     ],
 )
-def test_what_is_gone_is_said_and_the_query_goes_on_behind_what_it_has_read(held, said, go_on):
+def test_break_reports_data_loss_and_resume_offset(held, said, go_on):
     """It has read offsets 0 to 2, stored at 1, 2 and 3."""
     found = break_of(held, 3, 3)
     assert said in found.loss
     assert found.resume_offset == go_on
 
 
-def test_without_a_time_the_query_goes_on_at_the_end():
+def test_break_without_a_store_time_resumes_at_the_end():
     assert break_of(Held(0, 1, 2), 3, None).resume_offset == 2
 
 
@@ -117,7 +117,7 @@ ascending = st.lists(st.integers(1, 30), max_size=12).map(sorted)
 
 
 @given(ascending, st.integers(0, 12), ascending, st.integers(0, 12))
-def test_nothing_is_read_twice_and_nothing_new_is_left_out(before, kept, added, first):
+def test_break_after_tail_loss_reads_no_message_twice_and_skips_none(before, kept, added, first):
     """A queue of which a tail was lost, or all, and that has been added to since,
     by a clock that goes on."""
     read_ms = max(before, default=0)
@@ -133,7 +133,7 @@ def test_nothing_is_read_twice_and_nothing_new_is_left_out(before, kept, added, 
         assert list(range(go_on, len(times))) == unread
 
 
-def test_messages_of_one_time_are_told_apart_by_their_marks():
+def test_messages_of_equal_store_time_are_distinguished_by_marks():
     same = Held(0, 5, 9, 9, 9, marks=[1, 2, 3, 4])
     assert break_of(same, 3, 9, 3) is None
     assert break_of(same, 3, 9, None) is None  # a checkpoint of an earlier release
@@ -144,7 +144,7 @@ def test_messages_of_one_time_are_told_apart_by_their_marks():
 
 
 @given(ascending, st.integers(0, 12), ascending)
-def test_where_the_clock_stands_still_nothing_new_is_left_out(before, kept, added):
+def test_break_with_a_stopped_clock_skips_no_new_message(before, kept, added):
     """New messages get the time of the last one until the clock has caught up.
 
     Where it has, before the queue is as long as it was, only the time is left to go by.
@@ -189,7 +189,7 @@ def left_of(held, start, end, began=None):
     return left.get(QUEUE), losses
 
 
-def test_a_planned_batch_that_is_all_there_is_read_as_it_was_planned():
+def test_intact_planned_batch_is_read_as_planned():
     assert left_of(Held(0, 1, 2, 3, 4, 5), (2, 2), (4, 4)) == ((2, 4), [])
 
 
@@ -203,7 +203,7 @@ def test_a_planned_batch_that_is_all_there_is_read_as_it_was_planned():
         (Held(9, 9), None, "has lost offsets 2 to 3"),
     ],
 )
-def test_of_one_that_is_not_the_rest_is_read(held, left, said):
+def test_batch_of_a_broken_queue_reads_what_is_left(held, left, said):
     found, losses = left_of(held, (2, 2), (4, 4))
     assert found == left
     assert said in " ".join(losses)
@@ -230,12 +230,12 @@ def test_a_planned_batch_leaves_what_is_new_while_the_clock_stands_still_to_the_
     [Held(0, 1, 2, 3, 3, 3, 3), Held(0, *[1] * 6), Held(0, 1, 1, 1)],
     ids=["an older copy", "made again", "made again, and shorter"],
 )
-def test_what_has_come_while_the_clock_was_right_again_is_left_to_the_next_batch(held):
+def test_messages_after_clock_correction_are_left_to_the_next_batch(held):
     """The batch was planned by a clock that was ahead, from offset 2 to 4."""
     found, losses = left_of(held, (2, 2), (4, 9))
     assert found is None
     assert len(losses) == 1
 
 
-def test_where_a_queue_began_within_a_batch_only_its_end_is_compared():
+def test_batch_from_the_queue_start_compares_only_its_end():
     assert left_of(Held(0, 9, 9, 9, 9), (2, 5), (4, 9), began=0) == ((0, 4), [])

@@ -9,12 +9,14 @@ from rmq_spark.spark.errors import OptionError
 from rocketpoll import EmbeddedBroker
 
 
-def test_the_queues_of_a_topic_are_found(rocketpoll_broker, rocketpoll_topic):
+def test_discovery_finds_the_queues_of_a_topic(rocketpoll_broker, rocketpoll_topic):
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         assert queues.discover() == {queue_of(rocketpoll_topic, number) for number in range(4)}
 
 
-def test_new_queues_are_found_when_it_is_time_or_asked_for(rocketpoll_broker, rocketpoll_topic):
+def test_discovery_finds_new_queues_after_the_interval_or_on_request(
+    rocketpoll_broker, rocketpoll_topic
+):
     with queues_of(rocketpoll_broker, rocketpoll_topic, discoveryIntervalMs="3600000") as queues:
         assert len(queues.discover()) == 4
         rocketpoll_broker.create_topic(rocketpoll_topic, 6)
@@ -22,7 +24,7 @@ def test_new_queues_are_found_when_it_is_time_or_asked_for(rocketpoll_broker, ro
         assert len(queues.discover(is_forced=True)) == 6
 
 
-def test_a_queue_is_withdrawn_where_its_own_broker_does_not_offer_it_any_more():
+def test_queue_is_withdrawn_if_its_own_broker_drops_it():
     with EmbeddedBroker(brokerName="a") as here, EmbeddedBroker(brokerName="b") as away:
         for broker in (here, away):
             broker.create_topic("T", 2)
@@ -56,7 +58,7 @@ def test_a_pattern_is_held_against_the_names_within_a_namespace(rocketpoll_broke
         assert {queue.topic for queue in queues.discover()} == {"shop-1"}
 
 
-def test_a_topic_that_is_not_there_yet_is_waited_for_if_that_is_wanted(rocketpoll_broker, caplog):
+def test_wait_for_topic_waits_for_a_missing_topic(rocketpoll_broker, caplog):
     with queues_of(rocketpoll_broker, "to-come", waitForTopic="true") as queues:
         assert queues.discover(is_forced=True) == queues.discover(is_forced=True) == frozenset()
         assert not queues.is_routed("to-come")
@@ -85,9 +87,7 @@ def test_assigned_queues_are_just_these(rocketpoll_broker, rocketpoll_topic):
         queues.discover()
 
 
-def test_what_a_name_server_that_has_just_started_does_not_list_stays_known(
-    rocketpoll_broker, monkeypatch, caplog
-):
+def test_topic_missing_in_a_young_name_server_stays_known(rocketpoll_broker, monkeypatch, caplog):
     for name in ("young-1", "young-2"):
         rocketpoll_broker.create_topic(name, 1)
     with queues_of(rocketpoll_broker, None, subscribePattern="young-.") as queues:
@@ -109,9 +109,7 @@ def test_assigned_queues_stay_known_while_their_broker_is_not(
         assert queues.discover(is_forced=True) == known
 
 
-def test_queues_that_are_forgotten_are_asked_for_no_more_until_they_turn_up_again(
-    rocketpoll_broker, caplog
-):
+def test_forgotten_queues_are_not_asked_for_until_they_return(rocketpoll_broker, caplog):
     rocketpoll_broker.create_topic("gone-1", 2)
     first, second = queue_of("gone-1", 0), queue_of("gone-1", 1)
     with queues_of(rocketpoll_broker, None, subscribePattern="gone-.") as queues:
@@ -129,7 +127,7 @@ def test_queues_that_are_forgotten_are_asked_for_no_more_until_they_turn_up_agai
         assert queues.is_routed("gone-1")
 
 
-def test_a_topic_stays_known_while_one_of_its_queues_is(rocketpoll_broker):
+def test_topic_stays_known_while_one_of_its_queues_is(rocketpoll_broker):
     rocketpoll_broker.create_topic("smaller", 2)
     first, second = queue_of("smaller", 0), queue_of("smaller", 1)
     hourly = {"discoveryIntervalMs": "3600000"}

@@ -41,9 +41,7 @@ pytestmark = pytest.mark.deep
     ],
     ids=["damaged", "cut", "missing", "newer"],
 )
-def test_a_staged_chunk_that_is_not_what_was_staged_is_named_and_nobody_sees_a_row(
-    room, spoil, said
-):
+def test_damaged_staged_chunk_fails_the_batch_without_visible_rows(room, spoil, said):
     error = room.refusal(into=spoiling(room, spoil), **ALL)
     assert "batch 0 of query" in error
     assert "does not count, and none of its rows is visible" in error
@@ -53,7 +51,7 @@ def test_a_staged_chunk_that_is_not_what_was_staged_is_named_and_nobody_sees_a_r
     assert room.seen() == room.counting() == BODIES
 
 
-def test_a_topic_that_is_deleted_between_stage_and_commit_is_named_and_nobody_sees_a_row(room):
+def test_topic_deleted_between_stage_and_commit_fails_the_batch(room):
     error = room.refusal(into=spoiling(room, deleting()), **ALL)
     assert "topic out was deleted after rows had" in error
     room.broker.create_topic("out", 2)
@@ -62,7 +60,7 @@ def test_a_topic_that_is_deleted_between_stage_and_commit_is_named_and_nobody_se
     assert room.seen() == room.counting() == BODIES
 
 
-def test_a_topic_that_is_deleted_between_send_and_commit_is_a_loss_that_readers_are_told(room):
+def test_topic_deleted_between_send_and_commit_is_data_loss(room):
     room.copy(into=spoiling(room, deleting()), **ONCE)
     room.broker.create_topic("out", 2)
     with pytest.raises(REFUSED, match="DataLoss"):
@@ -80,7 +78,7 @@ def test_a_topic_that_is_deleted_between_send_and_commit_is_a_loss_that_readers_
     ],
     ids=["damaged", "of other rows", "missing part", "newer"],
 )
-def test_a_manifest_that_cannot_be_read_is_named_and_nothing_of_it_counts(
+def test_exactly_once_reader_names_an_unreadable_manifest_and_counts_none_of_it(
     room, changes, said, is_passed_over
 ):
     room.copy(**ONCE)
@@ -96,7 +94,7 @@ def test_a_manifest_that_cannot_be_read_is_named_and_nothing_of_it_counts(
 
 
 @pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
-def test_a_checkpoint_that_was_deleted_is_named_and_nothing_is_there_twice(room, way):
+def test_exactly_once_query_with_a_deleted_checkpoint_is_refused_without_duplicates(room, way):
     room.copy(**way)
     shutil.rmtree(room.checkpoint)
     error = room.refusal(**way)
@@ -111,7 +109,7 @@ def test_a_sinks_name_that_two_queries_use_is_named_and_the_second_writes_nothin
     assert room.seen() == room.counting() == BODIES
 
 
-def test_two_queries_at_once_under_the_name_of_one_sink_are_told_and_one_writes(room):
+def test_two_queries_with_one_sink_name_are_reported(room):
     others = str(room.checkpoint) + "-2"
     running = [room.copying(**ALL), room.copying(**ALL, checkpointLocation=others)]
     errors = []
@@ -130,7 +128,7 @@ def test_two_queries_at_once_under_the_name_of_one_sink_are_told_and_one_writes(
 
 
 @pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
-def test_a_query_without_a_checkpoint_of_its_own_is_refused_at_the_start(room, tmp_path, way):
+def test_exactly_once_query_without_its_own_checkpoint_location_is_refused(room, tmp_path, way):
     setting = "spark.sql.streaming.checkpointLocation"
     room.spark.conf.set(setting, str(tmp_path / "of-all"))
     try:
@@ -168,7 +166,7 @@ def test_topics_of_several_brokers_are_refused_for_all_at_the_start(room):
 # ---- what goes meanwhile
 
 
-def test_a_commits_topic_that_is_deleted_is_named_with_what_makes_it_again(room):
+def test_deleted_commits_topic_is_named_with_the_command_that_creates_it(room):
     room.copy(**ONCE)
     with Admin(room.broker.address) as admin:
         admin.delete_topic("out_COMMITS")
@@ -194,7 +192,7 @@ def test_a_commits_topic_that_is_deleted_between_send_and_commit_is_made_again_b
     assert room.counting() == BODIES
 
 
-def test_where_all_see_a_batch_a_commits_topic_that_is_deleted_is_made_again(room):
+def test_deleted_commits_topic_is_recreated_where_batches_are_visible_to_all(room):
     room.copy(**ALL)
     with Admin(room.broker.address) as admin:
         admin.delete_topic("out_COMMITS")
@@ -207,7 +205,7 @@ def test_where_all_see_a_batch_a_commits_topic_that_is_deleted_is_made_again(roo
 # ---- without room
 
 
-def test_what_has_no_room_among_what_is_staged_is_named_and_nobody_sees_a_row(spark, tmp_path):
+def test_staged_batch_over_max_staged_bytes_is_refused(spark, tmp_path):
     with EmbeddedBroker(tmp_path / "store", maxStagedBytes=300) as broker:
         for topic in ("in", "out"):
             broker.create_topic(topic, 2)
@@ -220,7 +218,7 @@ def test_what_has_no_room_among_what_is_staged_is_named_and_nobody_sees_a_row(sp
 
 
 @pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
-def test_a_disk_that_is_full_is_named_and_nobody_sees_a_part(room, way):
+def test_full_disk_fails_the_batch_without_visible_rows(room, way):
     with room.broker.full_disk():
         error = room.refusal(**way, retryTimeoutMs="300")
     assert "No space left on device" in error
@@ -229,9 +227,7 @@ def test_a_disk_that_is_full_is_named_and_nobody_sees_a_part(room, way):
     assert room.seen() == room.counting() == BODIES
 
 
-def test_a_disk_that_is_full_when_a_batch_is_copied_is_named_and_nobody_sees_a_part(
-    room, monkeypatch
-):
+def test_full_disk_during_commit_fails_the_batch_without_visible_rows(room, monkeypatch):
     """It fills up behind the look at what is staged."""
     checked, check, full = StagingArea.check_attempts, EmbeddedDisk.check, []
 

@@ -42,7 +42,7 @@ def test_an_older_copy_of_the_checkpoint_is_named_and_no_row_counts_twice(room, 
 
 
 @EITHER_WAY
-def test_two_copies_of_a_checkpoint_that_go_on_are_told_and_no_row_is_lost(room, way):
+def test_two_queries_with_copies_of_a_checkpoint_are_reported(room, way):
     room.copy(**way)
     copy = room.checkpoint.with_name("copy")
     shutil.copytree(room.checkpoint, copy)

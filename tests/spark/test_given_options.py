@@ -8,7 +8,7 @@ from rmq_spark.spark.options.table import OptionReader, Use, check_names
 READ = frozenset([Use.STREAM, Use.BATCH])
 
 
-def test_an_option_is_known_by_its_right_name_and_called_as_the_user_does():
+def test_option_names_are_case_insensitive_and_keep_the_users_spelling():
     given = OptionReader({"TOPIC": "T", "checkpointLocation": "/c", "tlsverify": "true"}, READ)
     assert given.names == {"subscribe", "tlsVerify"}
     assert given.text("subscribe") == "T"
@@ -17,7 +17,7 @@ def test_an_option_is_known_by_its_right_name_and_called_as_the_user_does():
     assert given.exclusive("subscribe", "assign") == "subscribe"
 
 
-def test_a_topic_to_write_to_is_another_option_than_one_to_read():
+def test_sink_topic_and_source_topic_are_different_options():
     assert OptionReader({"topic": "T"}, frozenset([Use.SINK])).names == {"topic"}
 
 
@@ -37,18 +37,18 @@ def test_a_topic_to_write_to_is_another_option_than_one_to_read():
         ({"topic": "T", "subscribe": "T"}, READ, "it is given as topic, too: keep one"),
     ],
 )
-def test_what_is_no_option_here_is_refused(given, uses, said):
+def test_unsupported_option_is_refused_with_advice(given, uses, said):
     with pytest.raises(OptionError, match=said.replace("?", r"\?")):
         OptionReader(given, uses)
 
 
-def test_for_a_look_at_names_alone_source_and_sink_are_one():
+def test_check_names_accepts_source_and_sink_options():
     check_names({"rowIds": "true", "columns": "body", "queryName": "q"})
     with pytest.raises(OptionError, match="there is no such option"):
         check_names({"zzz": "x"})
 
 
-def test_two_of_which_one_is_to_be_kept_and_a_number():
+def test_exclusive_options_and_numbers_are_checked():
     given = OptionReader({"tags": "a", "sql": "a = 1", "minPartitions": "5"}, READ)
     with pytest.raises(
         OptionError, match="option tags: it cannot be given together with sql: keep one"

@@ -26,7 +26,7 @@ def grouped(topic, **more):
     return {"consumerGroup": f"group-{topic}", "startingOffsets": "earliest", **more}
 
 
-def test_a_group_is_told_what_has_been_read(rocketpoll_broker, rocketpoll_topic):
+def test_group_progress_is_committed_after_a_batch(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     given = grouped(rocketpoll_topic)
     with query(rocketpoll_broker, rocketpoll_topic, **given) as batches:
@@ -34,7 +34,7 @@ def test_a_group_is_told_what_has_been_read(rocketpoll_broker, rocketpoll_topic)
         rocketpoll_broker.wait_until_consumed(given["consumerGroup"], rocketpoll_topic)
 
 
-def test_a_question_for_the_next_batch_tells_brokers_nothing(
+def test_latest_offset_query_commits_no_group_progress(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
@@ -45,7 +45,7 @@ def test_a_question_for_the_next_batch_tells_brokers_nothing(
     assert told == []
 
 
-def test_a_reader_that_is_asked_for_a_batch_tells_what_was_written_before_it(
+def test_next_batch_request_commits_the_written_batch_only(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     """From its start on, a batch is only planned: what is killed then is read again."""
@@ -67,7 +67,7 @@ def test_a_reader_that_is_asked_for_a_batch_tells_what_was_written_before_it(
         reader.stop()
 
 
-def test_what_brokers_know_they_are_not_told_again(
+def test_unchanged_group_progress_is_not_committed_again(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
@@ -81,7 +81,7 @@ def test_what_brokers_know_they_are_not_told_again(
     assert [sorted(each.values()) for each in told] == [[0, 0, 0, 0], [1]]
 
 
-def test_a_broker_that_could_not_be_told_is_told_a_second_later(
+def test_failed_group_progress_commit_is_retried_after_a_second(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     """A source that is idle beside others asks many times in a second, and none may wait for it."""

@@ -20,7 +20,7 @@ def test_waiting_ends_with_its_time(rocketpoll_broker, rocketpoll_topic):
         assert queues.ends(ends) == ends
 
 
-def test_news_of_a_queue_that_is_gone_wakes_nobody_again(rocketpoll_broker, rocketpoll_topic):
+def test_removed_queue_does_not_wake_a_waiting_query(rocketpoll_broker, rocketpoll_topic):
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         ends = queues.ends(queues.discover())
         send(rocketpoll_broker, rocketpoll_topic, 2, "a")
@@ -29,7 +29,7 @@ def test_news_of_a_queue_that_is_gone_wakes_nobody_again(rocketpoll_broker, rock
         assert not queues.wait(ends, 30)
 
 
-def test_messages_that_the_filter_leaves_out_wake_nobody(rocketpoll_broker, rocketpoll_topic):
+def test_filtered_out_messages_do_not_wake_a_waiting_query(rocketpoll_broker, rocketpoll_topic):
     with queues_of(rocketpoll_broker, rocketpoll_topic, tags="wanted") as queues:
         ends = queues.ends(queues.discover())
         both = threading.Event()

@@ -23,9 +23,7 @@ def at(topic, *offsets):
     )
 
 
-def test_it_says_where_all_queues_end_and_remembers_it_with_times(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_latest_offsets_include_store_times_of_all_queues(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     last = rocketpoll_broker.messages(rocketpoll_topic)[-1]
     start = at(rocketpoll_topic, 0, 0)
@@ -40,7 +38,7 @@ def test_it_says_where_all_queues_end_and_remembers_it_with_times(
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["it is told", "nobody can tell"])
-def test_it_forgets_the_times_of_a_topic_that_was_made_again(
+def test_latest_offsets_forget_store_times_of_a_recreated_topic(
     rocketpoll_broker, rocketpoll_topic, is_told
 ):
     """The new one has come to the end that the old one had: that is another message now."""
@@ -60,7 +58,7 @@ def test_it_forgets_the_times_of_a_topic_that_was_made_again(
         assert horizon.newest.positions[queue].mark != old.mark
 
 
-def test_a_broker_that_has_not_counted_all_of_its_messages_yet_is_asked_again(
+def test_broker_that_reports_an_early_end_is_asked_again(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     """As one that has just started: for a while its queues end before what was read of them."""
@@ -90,7 +88,7 @@ def test_once_closed_nothing_counts_that_arrives_later(rocketpoll_broker, rocket
 
 
 @pytest.mark.parametrize("knows", ["no broker", "the broker"])
-def test_what_a_broker_has_that_nobody_knew_when_it_was_closed_counts_as_it_is_first_seen(
+def test_queue_unknown_at_available_now_counts_when_first_seen(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, knows
 ):
     """As of a broker that its name server had forgotten, and that is back; not new queues."""
@@ -107,7 +105,7 @@ def test_what_a_broker_has_that_nobody_knew_when_it_was_closed_counts_as_it_is_f
             send(rocketpoll_broker, rocketpoll_topic, 1, "c")
 
 
-def test_a_start_behind_the_target_stays_where_it_is(rocketpoll_broker, rocketpoll_topic):
+def test_start_past_the_target_offset_is_kept(rocketpoll_broker, rocketpoll_topic):
     """A broker that counts less than was read is not asked to give it again."""
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
@@ -132,7 +130,7 @@ def test_queues_that_were_withdrawn_unread_are_a_loss(rocketpoll_broker, rocketp
             assert horizon.fetch(start)[1][queue_of(rocketpoll_topic, 3)] == 1
 
 
-def test_what_is_unread_in_a_withdrawn_queue_is_told_once_and_again_when_there_is_more(
+def test_unread_messages_of_a_withdrawn_queue_are_logged_once_per_growth(
     rocketpoll_broker, rocketpoll_topic, caplog
 ):
     send(rocketpoll_broker, rocketpoll_topic, 3, "a", "b")
@@ -163,9 +161,7 @@ def test_topics_of_a_pattern_that_are_gone_leave_the_start(rocketpoll_broker):
 
 
 @pytest.mark.parametrize("saw_the_end", [True, False])
-def test_a_topic_of_a_pattern_that_is_gone_with_what_was_unread_is_a_loss(
-    rocketpoll_broker, saw_the_end
-):
+def test_deleted_pattern_topic_with_unread_messages_is_data_loss(rocketpoll_broker, saw_the_end):
     name = f"left-{saw_the_end}"
     rocketpoll_broker.create_topic(name, 1)
     send(rocketpoll_broker, name, 0, "read", "unread")
@@ -181,7 +177,7 @@ def test_a_topic_of_a_pattern_that_is_gone_with_what_was_unread_is_a_loss(
             horizon.fetch(at(name, 1))
 
 
-def test_a_topic_of_a_pattern_that_is_gone_and_was_read_is_no_loss(rocketpoll_broker):
+def test_deleted_pattern_topic_that_was_read_is_no_data_loss(rocketpoll_broker):
     rocketpoll_broker.create_topic("read", 1)
     send(rocketpoll_broker, "read", 0, "a", "b")
     with horizon_of(rocketpoll_broker, None, subscribePattern="read") as horizon:

@@ -22,7 +22,7 @@ def test_a_source_is_alone_until_two_batches_in_a_row_were_others():
     assert idling.hold_ms == SHARED_WAIT_MS
 
 
-def test_beside_others_it_waits_for_nothing_between_two_batches():
+def test_shared_idle_wait_is_short_between_batches():
     """Each batch of a busy neighbour would be as much later."""
     idling = IdleWaitPolicy(1_000, Clock())
     idling.record_batch(is_ours=False)
@@ -34,7 +34,7 @@ def test_beside_others_it_waits_for_nothing_between_two_batches():
     assert idling.hold_ms == AFTER_BATCH_WAIT_MS
 
 
-def test_alone_it_waits_as_long_behind_a_batch_as_ever():
+def test_sole_query_waits_its_full_hold_time_after_a_batch():
     idling = IdleWaitPolicy(1_000, Clock())
     idling.record_batch(is_ours=True)
     assert idling.hold_ms == 1_000
@@ -48,7 +48,7 @@ def test_a_wait_that_is_short_already_stays_so():
     assert idling.hold_ms == 20
 
 
-def test_beside_others_it_looks_as_often_as_brokers_hold_its_pulls():
+def test_shared_query_polls_once_per_interval():
     clock = Clock()
     idling = IdleWaitPolicy(1_000, clock)
     assert idling.is_query_due

@@ -24,9 +24,7 @@ def bodies(broker, topic, **more):
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
-def test_messages_of_a_key_are_found_over_all_queues_in_the_order_of_storing(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_key_read_finds_messages_of_all_queues_in_stored_order(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 3, "first", keys="k1 k2")
     send(rocketpoll_broker, rocketpoll_topic, 0, "second", "third", keys="k1")
     send(rocketpoll_broker, rocketpoll_topic, 0, "other", keys="k11")
@@ -41,7 +39,7 @@ def test_only_a_space_is_between_keys(rocketpoll_broker, rocketpoll_topic, key):
     assert bodies(rocketpoll_broker, rocketpoll_topic, key=key) == [b"it"]
 
 
-def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(monkeypatch):
+def test_key_read_over_the_query_limit_is_split_by_time(monkeypatch):
     monkeypatch.setattr(key_reader, "QUERY_MESSAGES_LIMIT", 8)
     monkeypatch.setattr(key_reader, "FULL_PAGE", 8)
     texts = [f"m{n}" for n in range(12)]
@@ -54,14 +52,14 @@ def test_more_than_a_broker_gives_at_once_is_asked_for_in_spans(monkeypatch):
     assert found == [text.encode() for text in texts]
 
 
-def test_what_a_broker_has_stored_by_a_clock_ahead_of_this_machines_is_found():
+def test_key_read_includes_messages_with_future_store_time():
     with EmbeddedBroker() as broker:
         broker.clock.advance(timedelta(hours=1))
         broker.send("orders", "a", keys="k")
         assert bodies(broker, "orders", key="k") == [b"a"]
 
 
-def test_more_messages_of_one_time_than_a_broker_gives_at_once_are_an_error(
+def test_key_read_with_too_many_messages_of_one_time_raises(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     monkeypatch.setattr(key_reader, "QUERY_MESSAGES_LIMIT", 8)
@@ -98,12 +96,14 @@ def test_time_spans_bound_it(rocketpoll_broker, rocketpoll_topic):
         ),
     ],
 )
-def test_what_means_nothing_with_a_key_is_refused(rocketpoll_broker, rocketpoll_topic, more, said):
+def test_options_without_meaning_for_a_key_read_are_refused(
+    rocketpoll_broker, rocketpoll_topic, more, said
+):
     with pytest.raises(OptionError, match=said):
         bodies(rocketpoll_broker, rocketpoll_topic, key="k", **more)
 
 
-def test_a_broker_that_is_away_is_waited_for_and_then_given_up(monkeypatch):
+def test_key_read_waits_for_a_broker_until_the_timeout(monkeypatch):
     clock, away = Clock(), ExitStack()
 
     def sleep(seconds):

@@ -62,7 +62,7 @@ def test_progress_may_be_what_its_json_holds(half_read):
         [{"endOffset": "{", "latestOffset": "{}"}],
     ],
 )
-def test_where_nothing_is_said_nothing_is_known(sources):
+def test_lag_without_source_progress_is_none(sources):
     assert lag_of({"sources": sources}) is None
 
 
@@ -89,7 +89,7 @@ def positions(broker="a", **next_offsets):
     )
 
 
-def test_a_queue_that_has_come_since_is_behind_by_all_and_no_size_is_guessed():
+def test_lag_of_a_new_queue_counts_all_messages():
     found = lag_between(positions(q0=3), positions(q0=5, q1=4), {MessageQueue("T", "a", 1): 10.0})
     assert [(each.messages, each.bytes, each.ms) for each in found] == [
         (2, None, None),
@@ -97,9 +97,7 @@ def test_a_queue_that_has_come_since_is_behind_by_all_and_no_size_is_guessed():
     ]
 
 
-def test_where_a_broker_was_renamed_its_lag_is_that_of_the_one_before(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_lag_of_a_renamed_broker_continues_the_old_offsets(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     (name,) = {queue.broker_name for queue in [queue_of(rocketpoll_topic)]}
     before = SourceOffset({MessageQueue(rocketpoll_topic, "old", 0): QueuePosition(2)})

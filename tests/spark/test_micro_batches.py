@@ -23,7 +23,7 @@ def spans(pieces):
     return [(piece.queue.queue_id, piece.start, piece.end) for piece in pieces]
 
 
-def test_a_new_query_starts_at_the_end_and_takes_what_comes(rocketpoll_broker, rocketpoll_topic):
+def test_query_without_starting_offsets_starts_at_latest(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "before")
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         start = batches.initial_offset()
@@ -38,7 +38,7 @@ def test_a_new_query_starts_at_the_end_and_takes_what_comes(rocketpoll_broker, r
         assert batches.newest.positions == end.positions
 
 
-def test_a_topic_that_is_made_again_while_a_new_query_looks_where_it_begins_is_looked_at_anew(
+def test_topic_recreated_while_a_query_starts_is_checked_again(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     stored = QueueClient.fingerprints
@@ -58,7 +58,7 @@ def test_a_topic_that_is_made_again_while_a_new_query_looks_where_it_begins_is_l
         assert spans(batches.plan_ranges(start, end)) == [(0, 0, 1)]
 
 
-def test_offsets_know_when_the_message_before_them_was_stored(rocketpoll_broker, rocketpoll_topic):
+def test_source_offset_has_store_time_of_the_last_message(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     stored = [message.store_timestamp for message in rocketpoll_broker.messages(rocketpoll_topic)]
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
@@ -134,9 +134,7 @@ def test_available_now_ends_with_what_there_was(rocketpoll_broker, rocketpoll_to
         assert set(offsets_in(at)) == {0, 1, 2, 3}
 
 
-def test_what_comes_before_a_new_query_knows_where_it_begins_is_no_loss(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_messages_before_the_initial_offset_are_no_data_loss(rocketpoll_broker, rocketpoll_topic):
     """Spark asks for what there is now before it asks where to begin."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
@@ -159,9 +157,7 @@ def test_a_queue_that_is_new_is_read_from_its_first_message(rocketpoll_broker, r
         assert spans(batches.plan_ranges(end, batches.latest_offset(end, NO_LIMITS))) == [(4, 2, 3)]
 
 
-def test_a_query_that_comes_back_goes_on_and_reads_a_batch_again(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_restarted_query_repeats_the_planned_batch(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
         start = batches.initial_offset()
@@ -187,7 +183,7 @@ def made_again(rocketpoll_broker, rocketpoll_topic):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 9])
-def test_a_topic_that_was_made_again_is_no_progress(
+def test_recreated_topic_is_data_loss_at_latest_offset(
     rocketpoll_broker, rocketpoll_topic, made_again, count
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * count)
@@ -201,7 +197,7 @@ def test_a_topic_that_was_made_again_is_no_progress(
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])
-def test_or_it_is_read_from_its_beginning_with_a_warning(
+def test_recreated_topic_is_read_from_its_start_without_fail_on_data_loss(
     rocketpoll_broker, rocketpoll_topic, made_again, count, caplog
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * count)
@@ -212,9 +208,7 @@ def test_or_it_is_read_from_its_beginning_with_a_warning(
         assert "messages are lost, continuing without them: queue 0" in caplog.text
 
 
-def test_the_end_that_was_given_is_that_of_a_topic_that_was_made_again_as_well(
-    rocketpoll_broker, rocketpoll_topic, made_again
-):
+def test_ending_offsets_apply_to_a_recreated_topic(rocketpoll_broker, rocketpoll_topic, made_again):
     """Where the query had been read behind it before."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * 9)
     given = {"endingOffsets": '{"*": {"*": 2}}', "failOnDataLoss": "false"}
@@ -225,7 +219,7 @@ def test_the_end_that_was_given_is_that_of_a_topic_that_was_made_again_as_well(
         assert batches.latest_offset(end, NO_LIMITS) is end
 
 
-def test_a_queue_that_may_not_be_read_for_a_while_is_no_other_one(
+def test_queue_unreadable_for_a_while_is_not_taken_for_recreated(
     rocketpoll_broker, rocketpoll_topic, caplog
 ):
     send(rocketpoll_broker, rocketpoll_topic, 3, *"abcde")
@@ -243,7 +237,7 @@ def test_a_queue_that_may_not_be_read_for_a_while_is_no_other_one(
         ]
 
 
-def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_read(
+def test_planned_batch_of_a_recreated_topic_is_data_loss(
     rocketpoll_broker, rocketpoll_topic, made_again
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *["new"] * 9)
@@ -259,7 +253,7 @@ def remake(broker, topic, bodies):
     send(broker, topic, 0, *bodies)
 
 
-def test_a_topic_that_was_made_again_and_has_grown_as_long_as_before_is_read(
+def test_recreated_topic_of_equal_length_is_read_without_fail_on_data_loss(
     rocketpoll_broker, rocketpoll_topic
 ):
     more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
@@ -273,7 +267,7 @@ def test_a_topic_that_was_made_again_and_has_grown_as_long_as_before_is_read(
         assert spans(batches.plan_ranges(end, found)) == [(0, 0, 3)]
 
 
-def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
+def test_recreated_topic_of_equal_length_is_found_within_a_minute(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     clock, more = Clock(), {"startingOffsets": "earliest", "failOnDataLoss": "false"}
@@ -299,7 +293,7 @@ def test_one_that_stays_as_long_as_before_is_found_out_within_a_minute(
         assert asked == []
 
 
-def test_what_comes_once_a_clock_that_was_ahead_is_right_again_is_read(tmp_path):
+def test_messages_after_a_clock_correction_are_read(tmp_path):
     """No new message is as young as those that were read: times do not tell them apart."""
     more = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     with EmbeddedBroker(tmp_path / "before") as broker:
@@ -347,7 +341,7 @@ def test_a_topic_that_was_made_again_while_the_brokers_clock_stood_still_is_read
 
 
 @pytest.mark.parametrize("new", ["ABCDE", "A", ""], ids=["as long", "shorter", "empty"])
-def test_tasks_do_not_take_messages_of_the_new_topic_for_those_that_were_planned(
+def test_tasks_do_not_read_messages_of_a_recreated_topic_for_planned_ones(
     rocketpoll_broker, rocketpoll_topic, new
 ):
     more = {"startingOffsets": "earliest", "maxRecordsPerPartition": "2"}
@@ -363,7 +357,7 @@ def test_tasks_do_not_take_messages_of_the_new_topic_for_those_that_were_planned
         assert {each.last_stored_ms for each in cut} <= known - others
 
 
-def test_a_topic_that_was_made_again_is_known_beside_one_that_was_not(rocketpoll_broker):
+def test_recreated_topic_is_detected_beside_an_unchanged_one(rocketpoll_broker):
     names = [f"beside-{number}" for number in range(2)]
     more = {"startingOffsets": "earliest", "maxRecordsPerPartition": "2"}
     for topic in names:
@@ -379,7 +373,7 @@ def test_a_topic_that_was_made_again_is_known_beside_one_that_was_not(rocketpoll
     assert {each.last_stored_ms for each in cut} <= {each.store_timestamp for each in before}
 
 
-def test_a_topic_that_is_made_again_while_a_batch_is_planned_is_no_progress(
+def test_topic_recreated_during_planning_is_detected(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     """An offset of the old one must not get a time of the new one: the next batch would go on."""
@@ -401,9 +395,7 @@ def test_a_topic_that_is_made_again_while_a_batch_is_planned_is_no_progress(
         assert spans(batches.plan_ranges(one, end)) == [(0, 0, 2)]
 
 
-def test_queues_that_may_not_be_read_any_more_are_a_loss_if_they_hold_unread_messages(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_withdrawn_queue_with_unread_messages_is_data_loss(rocketpoll_broker, rocketpoll_topic):
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         start = batches.initial_offset()
     rocketpoll_broker.create_topic(rocketpoll_topic, 2)
@@ -456,7 +448,7 @@ def test_a_checkpoint_of_another_topic_is_refused(rocketpoll_broker, rocketpoll_
         batches.latest_offset(again(start), NO_LIMITS)
 
 
-def test_a_topic_that_is_named_no_more_is_a_loss(rocketpoll_broker, rocketpoll_topic):
+def test_topic_dropped_from_the_options_is_data_loss(rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.create_topic("another-topic", 1)
     with query(rocketpoll_broker, f"another-topic,{rocketpoll_topic}") as batches:
         start = batches.initial_offset()
@@ -472,7 +464,7 @@ def test_a_topic_that_is_named_no_more_is_a_loss(rocketpoll_broker, rocketpoll_t
 # ---- beside other sources of the query
 
 
-def test_a_source_that_has_nothing_new_makes_no_other_wait_and_asks_nothing(
+def test_idle_source_sends_no_requests_and_does_not_delay_others(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     waits, looks = [], []

@@ -18,7 +18,7 @@ def warnings(caplog, bodies, schema, **more):
 
 
 @pytest.mark.parametrize("column", [{}, {"bodyColumn": "v", "columns": "v"}])
-def test_it_is_said_what_the_schema_has_and_what_the_bodies_have(caplog, column):
+def test_schema_without_matching_fields_is_warned_of_once(caplog, column):
     bodies = [b'{"order_id": 1}', b'{"order_id": 2, "id": 3}']
     found, said = warnings(caplog, bodies, "orderId INT", **column)
     assert len(found) == 2
@@ -36,17 +36,17 @@ def test_it_is_said_what_the_schema_has_and_what_the_bodies_have(caplog, column)
     ],
     ids=["a-value", "a-null", "empty-objects", "a-field-that-is-not-chosen", "no-messages"],
 )
-def test_nothing_is_said_where_the_schema_fits(caplog, bodies, schema, more):
+def test_matching_schema_gives_no_warning(caplog, bodies, schema, more):
     assert warnings(caplog, bodies, schema, **more)[1] == []
 
 
-def test_bad_bodies_are_said_to_be_bad_and_do_not_hide_it(caplog):
+def test_bad_bodies_are_not_counted_in_the_missing_fields_warning(caplog):
     _, said = warnings(caplog, [b"bad", b'{"a": 1}', b"[" * 9_999], "id INT", onBadRecord="null")
     assert ["cannot be read" in each for each in said] == [True, True, False]
     assert said[2].endswith("the schema has 'id', and the bodies 'a'")
 
 
-def test_many_names_are_not_all_named(caplog):
+def test_missing_fields_warning_abridges_many_names(caplog):
     body = b"{%s}" % b", ".join(b'"f%02d": 1' % number for number in range(50))
     _, [said] = warnings(caplog, [body], "id INT")
     assert said.endswith("'f08', 'f09', ...")

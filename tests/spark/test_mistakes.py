@@ -758,18 +758,18 @@ def _no_name_servers_by_default(monkeypatch):
 
 
 @pytest.mark.parametrize(("given", "said"), READ, ids=lambda value: str(value)[:60])
-def test_of_a_read(given, said):
+def test_read_option_mistakes_have_exact_messages(given, said):
     found = refused(lambda each: check_columns(read_options(each).columns), given)
     assert found == f"option {said}" or said.endswith("there are ")
     assert found.startswith(f"option {said}")
 
 
 @pytest.mark.parametrize(("given", "said"), WRITE, ids=lambda value: str(value)[:60])
-def test_of_a_write(given, said):
+def test_write_option_mistakes_have_exact_messages(given, said):
     assert refused(write_options, given) == f"option {said}"
 
 
-def test_there_are_a_hundred_of_them_and_each_says_what_to_do():
+def test_every_option_mistake_says_what_to_do():
     said = [(kind, text) for kind in (READ, WRITE) for _, text in kind]
     assert len({(kind is READ, text) for kind, text in said}) == len(said) >= 100
     for _, text in said:

@@ -27,7 +27,7 @@ def refused(given, parse=read_options):
     return str(raised.value)
 
 
-def test_what_is_needed_is_an_address_and_a_topic():
+def test_read_options_need_only_address_and_topic():
     options = read()
     assert options.access.name_servers == ("localhost:9876",)
     assert options.selection == Selection(topics=("orders",))
@@ -45,7 +45,7 @@ def test_names_are_found_whatever_their_case():
     )
 
 
-def test_the_address_may_come_from_the_environment(monkeypatch):
+def test_name_server_address_may_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
     assert read_options({"topic": "T"}).access.name_servers == ("a:1", "b:2")
     assert read_options({"topic": "T", "nameServer": "c:3"}).access.name_servers == ("c:3",)
@@ -74,7 +74,7 @@ def test_an_address_that_cannot_be_one_is_refused(address):
         ("path", "name the topic in option topic"),
     ],
 )
-def test_a_name_that_is_no_option_is_refused_with_the_nearest(name, hint):
+def test_unknown_option_is_refused_with_the_nearest_name(name, hint):
     said = refused({**NEEDED, name: "x"})
     assert said.startswith(f"option {name}: there is no such option")
     assert hint in said
@@ -90,7 +90,7 @@ def test_options_of_the_other_side_are_refused():
     )
 
 
-def test_what_spark_itself_hands_to_a_sink_is_let_pass():
+def test_checkpoint_location_is_accepted_as_sink_option():
     assert write_options({**NEEDED, "checkpointLocation": "/x"}).topic == "orders"
 
 
@@ -126,7 +126,7 @@ def test_streams_and_batches_have_some_options_of_their_own():
         ({"suspendTimeoutMs": "20000"}, "suspendTimeoutMs"),
     ],
 )
-def test_what_does_not_go_together_is_refused(given, name):
+def test_contradicting_options_are_refused_without_showing_secrets(given, name):
     said = refused({**NEEDED, **given})
     assert said.startswith(f"option {name}: ")
     assert "s3cr3t" not in said
@@ -178,7 +178,7 @@ def test_topics_that_cannot_be_meant_are_refused(given):
     refused({"namesrvAddr": "a:1", **given})
 
 
-def test_no_topic_at_all_is_refused():
+def test_missing_topic_option_is_refused():
     assert refused({"namesrvAddr": "a:1"}).startswith("option topic: it is needed")
 
 
@@ -233,12 +233,12 @@ def test_options_travel_to_tasks():
     ("given", "expression", "is_sql"),
     [({}, "*", False), ({"tags": "a"}, "a", False), ({"sql": "a = 1"}, "a = 1", True)],
 )
-def test_one_filter(given, expression, is_sql):
+def test_filter_options_give_one_expression(given, expression, is_sql):
     options = read(**given)
     assert (options.expression, options.is_sql) == (expression, is_sql)
 
 
-def test_a_group_has_to_be_able_to_be_one():
+def test_invalid_group_option_is_refused():
     assert read(consumerGroup="G").group == "G"
     assert "option consumerGroup: group: needed letters" in refused(
         {**NEEDED, "consumerGroup": "a b"}
@@ -246,7 +246,7 @@ def test_a_group_has_to_be_able_to_be_one():
     assert "option producerGroup" in refused({**NEEDED, "producerGroup": "a b"}, write_options)
 
 
-def test_a_sink_is_told_how_large_messages_may_be_and_whether_they_have_ids():
+def test_write_options_parse_message_size_and_row_ids():
     options = write_options({**NEEDED, "checkpointLocation": "/c", "queryName": "q"})
     assert options.max_message_bytes == 4 * 1024 * 1024
     assert options.row_ids is RowIds.POSITIONS
@@ -276,7 +276,7 @@ def test_a_sink_refuses_topics_that_only_brokers_write_to():
     assert "option topic: topic: needed one that is not the broker's own" in problem
 
 
-def test_topics_and_groups_are_in_the_namespace_that_is_given():
+def test_namespace_option_applies_to_topics_and_groups():
     options = read_options(
         {
             "namesrvAddr": "localhost:9876",
@@ -315,7 +315,7 @@ def test_only_topics_by_name_are_waited_for(chosen, said):
 @pytest.mark.parametrize(
     "text", ['{"broker-a": "localhost"}', '{"broker-a": 5}', '{"a:1": "http://b:1"}', '{"a": ":1"}']
 )
-def test_where_brokers_are_reached_has_to_be_an_address(text):
+def test_broker_addresses_option_refuses_malformed_text(text):
     with pytest.raises(
         OptionError, match=r"option brokerAddresses: needed where brokers are reached"
     ):
@@ -324,7 +324,7 @@ def test_where_brokers_are_reached_has_to_be_an_address(text):
 
 @pytest.mark.parametrize("text", ["0", "1", "99999999999", "9" * 18, "9" * 40, "-1", "0x1"])
 @pytest.mark.parametrize("name", sorted(OPTIONS))
-def test_what_is_refused_of_a_number_is_refused_by_the_name_of_its_option(name, text):
+def test_numeric_option_error_names_its_option(name, text):
     """Also by the client, which has other names for what options say."""
     for parse in (read_options, write_options):
         try:
@@ -334,7 +334,7 @@ def test_what_is_refused_of_a_number_is_refused_by_the_name_of_its_option(name, 
             assert name in str(error)  # it may be all right
 
 
-def test_a_table_of_the_catalog_is_told_from_a_read_without_a_topic():
+def test_read_without_topic_explains_unsupported_catalog_table():
     assert "a table of the catalog cannot be read" in refused({})
     assert "catalog" not in refused({"namesrvAddr": "localhost:9876"})
 

@@ -43,23 +43,23 @@ def shown(value):
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def test_the_page_has_every_option_and_no_other():
+def test_options_page_has_exactly_the_options():
     assert set(ROWS) == set(OPTIONS)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_it_says_for_whom(name):
+def test_options_page_says_which_uses_an_option_has(name):
     for_whom = ROWS[name][0]
     uses = frozenset(Use) if for_whom == "all" else {Use(each) for each in for_whom.split(", ")}
     assert uses == OPTIONS[name].uses
 
 
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.alias_of])
-def test_an_option_of_two_names_is_said_to_be_one(name):
+def test_options_page_names_aliases(name):
     assert f"the same as `{OPTIONS[name].alias_of}`" in ROWS[name][2]
 
 
-def test_the_defaults_are_those_of_the_code():
+def test_options_page_defaults_equal_the_code():
     in_code = {
         "tls": READ.access.tls is not None,
         "tlsVerify": TlsSettings().verify,
@@ -108,7 +108,7 @@ def test_the_defaults_are_those_of_the_code():
     assert f"at most `{SUSPEND_MS_MAX}`" in ROWS["suspendTimeoutMs"][2]
 
 
-def test_the_columns_are_those_of_the_source():
+def test_options_page_columns_equal_the_source():
     table = re.findall(r"^\| `(\w+)` \| ([a-z<>,]+) \|", section("Columns"), re.MULTILINE)
     assert table == list(DDL_TYPES.items())
     assert len(DEFAULT_COLUMNS) == 9
@@ -125,7 +125,7 @@ def test_the_forms_of_positions_are_understood():
     parse_positions("startingOffsets", tree)
 
 
-def test_the_offset_of_the_checkpoint_can_be_read():
+def test_checkpoint_offset_on_the_options_page_can_be_parsed():
     [document] = re.findall(r"```json\n(.*?)```", section("What lies in the checkpoint"), re.DOTALL)
     found = SourceOffset.from_json(json.loads(document))
     assert found.topics == {"orders"}

@@ -51,7 +51,7 @@ def test_rows_go_to_the_topics_that_they_name_in_their_order():
     assert parcels(to=None, topic=pa.array([], pa.string())) == []
 
 
-def test_a_row_needs_a_topic_that_can_be_one():
+def test_sink_row_needs_a_valid_topic():
     assert "row 101 of partition 5, column topic: it is null" in refused(to=None, topic=["T", None])
     assert "row 102 of partition 5, column topic: topic: needed letters" in refused(
         to=None, topic=["T", "T", "a b"]
@@ -88,7 +88,7 @@ def test_rows_go_to_the_queues_that_they_name():
     }
 
 
-def test_a_queue_must_be_there_and_be_only_one():
+def test_sink_row_queue_must_exist_on_exactly_one_broker():
     problem = refused(queueId=[1, 7])
     assert (
         "row 101 of partition 5, column queueId: there is no queue 7, only 0 on a, 1 on a, 0 on b"

@@ -21,7 +21,7 @@ def pauses(patience, clock):
     return found
 
 
-def test_it_ends_with_its_time():
+def test_retry_timer_ends_at_its_timeout():
     clock = Clock()
     assert pauses(patience_of(clock, 2_500), clock) == [1.0, 1.0, 1.0]
     assert pauses(patience_of(clock, 0), clock) == [1.0]

@@ -15,7 +15,7 @@ from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
 @pytest.mark.parametrize(
     ("given", "expected"), [({}, 30_000), ({"requestTimeoutMs": "120000"}, 120_000)]
 )
-def test_an_answer_of_megabytes_may_take_its_time(
+def test_chunk_read_timeout_is_30_seconds_or_a_longer_request_timeout(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, given, expected
 ):
     asked = []
@@ -63,7 +63,7 @@ def broken(topic, queue_offset):
 
 
 @pytest.mark.parametrize("bad", range(4))
-def test_a_record_that_cannot_be_read_comes_behind_those_before_it(
+def test_unreadable_record_is_raised_after_earlier_chunks(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, bad
 ):
     records = [record(rocketpoll_topic, number) for number in range(4)]
@@ -77,7 +77,7 @@ def test_a_record_that_cannot_be_read_comes_behind_those_before_it(
     assert raised.value.queue_offset == bad
 
 
-def test_behind_a_filter_the_record_itself_says_which_it_is(
+def test_unreadable_record_past_a_filter_gives_its_own_offset(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     records = [record(rocketpoll_topic, 3), broken(rocketpoll_topic, 7)]
@@ -104,7 +104,7 @@ def test_offsets_that_a_broker_leaves_out_are_a_loss(
         assert "has lost offsets 2 to 3" in caplog.text
 
 
-def test_a_piece_that_ends_early_is_a_loss_behind_what_was_given(
+def test_early_end_of_a_range_is_data_loss_after_the_given_rows(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     records = [record(rocketpoll_topic, number) for number in range(2)]
@@ -115,7 +115,7 @@ def test_a_piece_that_ends_early_is_a_loss_behind_what_was_given(
         next(chunks)
 
 
-def test_a_last_message_of_another_time_is_that_of_a_topic_made_again(
+def test_last_message_with_another_store_time_means_a_recreated_queue(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     options = options_for(rocketpoll_broker, rocketpoll_topic)
@@ -178,7 +178,7 @@ def test_a_last_message_of_the_same_time_is_known_by_its_mark(
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_no_row_is_given_of_a_topic_that_was_made_again_while_the_clock_stood_still(
+def test_recreated_topic_is_found_by_asking_for_the_last_message_of_the_chunk(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, is_same
 ):
     """The chunk does not have the last message: that one is asked for."""

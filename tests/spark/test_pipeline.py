@@ -83,7 +83,7 @@ def in_topic(broker):
 
 
 @pytest.mark.wide
-def test_it_goes_on_where_it_was_also_from_an_archive_on_a_bare_python(tmp_path):
+def test_submitted_pipeline_resumes_from_its_checkpoint_also_with_an_archive(tmp_path):
     with EmbeddedBroker() as broker:
         broker.create_topic("order-totals", queues=2)
         broker.send(

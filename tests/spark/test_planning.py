@@ -28,7 +28,7 @@ def test_a_limit_is_used_up_and_never_passed(given_backlogs, rows):
 
 
 @given(backlogs, st.integers(1, 20_000))
-def test_nobody_starves_where_there_is_room_for_all(given_backlogs, rows):
+def test_rate_limit_gives_every_queue_a_share(given_backlogs, rows):
     waiting = {queue for queue, backlog in given_backlogs.items() if backlog.messages}
     taken = share_rows(given_backlogs, rows)
     assert len(taken) == min(len(waiting), rows)
@@ -49,7 +49,7 @@ def test_a_limit_is_shared_in_proportion():
     assert taken == {A: 100, B: 10}
 
 
-def test_where_there_are_more_queues_than_rows_those_that_waited_longest_go_first():
+def test_rate_limit_below_queue_count_prefers_longest_waiting():
     assert share_rows(
         {A: Backlog(9, since_ms=30), B: Backlog(9, since_ms=10), C: Backlog(9, since_ms=20)}, 2
     ) == {
@@ -97,5 +97,5 @@ def test_a_hot_queue_is_cut_and_the_others_are_left():
     ]
 
 
-def test_nothing_to_read_is_no_piece():
+def test_empty_ranges_give_no_partition():
     assert divide_ranges({A: (7, 7), B: (9, 3)}, ranges_min=5, rows_max=1) == []

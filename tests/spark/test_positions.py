@@ -37,12 +37,12 @@ def everywhere(text):
         ("2023-11-14T22:13:20Z", TimePosition(1_700_000_000_000)),
     ],
 )
-def test_one_word_is_for_all_queues(text, position):
+def test_single_word_position_applies_to_all_queues(text, position):
     assert everywhere(text) == position
 
 
 @pytest.mark.parametrize("text", ["newest", "10m", "", "-", "-10x", "2023-13-01", "+5"])
-def test_other_words_are_refused_with_what_there_is(text):
+def test_unknown_position_word_is_refused_with_the_choices(text):
     with pytest.raises(
         OptionError, match="needed earliest, latest, group, a time, -10m, -100 messages, or JSON"
     ):
@@ -77,7 +77,7 @@ def test_json_names_topic_broker_and_queue():
     assert at(tree, topic="U") is None
 
 
-def test_the_brokers_may_be_left_out():
+def test_start_positions_may_omit_the_brokers():
     tree = {"T": {"0": 23, "*": "latest"}}
     assert at(tree) == OffsetPosition(23)
     assert at(tree, broker="any", queue=7) == OffsetPosition(LATEST)
@@ -95,11 +95,11 @@ def test_a_star_or_a_short_path_stands_for_all_others(tree):
     assert at(tree) == OffsetPosition(EARLIEST)
 
 
-def test_a_topic_may_be_called_as_its_broker():
+def test_start_positions_allow_a_topic_named_like_its_broker():
     assert at({"b": {"b": {"0": 5}}}, topic="b") == OffsetPosition(5)
 
 
-def test_what_lies_in_a_checkpoint_can_be_given_as_it_is():
+def test_offset_json_of_a_checkpoint_is_a_valid_position():
     tree = {"v": 1, "offsets": {"T": {"b": {"0": 4}}}, "stored": {"T": {"b": {"0": 1}}}}
     assert at(tree) == OffsetPosition(4)
 
@@ -158,7 +158,7 @@ def test_a_time_of_a_queue_means_what_the_same_time_means_for_all_queues(text):
     assert by_queue.position_of("T", "b", 0) == for_all.position_of("T", "b", 0)
 
 
-def test_who_asks_for_a_group_is_known():
+def test_uses_group_is_true_if_any_position_is_group():
     assert parse_positions("o", "group").uses_group
     assert parse_positions("o", '{"T": {"0": 1, "*": "group"}}').uses_group
     assert not parse_positions("o", '{"T": {"0": 1}}').uses_group

@@ -45,7 +45,7 @@ def copy(spark, tmp_path):
         yield copy
 
 
-def test_it_starts_where_spark_knows_the_session_in_that_thread(spark, copy):
+def test_query_in_a_thread_with_a_known_session_starts(spark, copy):
     def known_and_copied():
         spark.createDataFrame([], "id INT")
         return copy()
@@ -53,5 +53,5 @@ def test_it_starts_where_spark_knows_the_session_in_that_thread(spark, copy):
     assert in_a_thread(known_and_copied) == 2
 
 
-def test_else_spark_does_not_find_the_source(copy):
+def test_query_in_a_thread_without_a_session_finds_no_source(copy):
     assert "DATA_SOURCE_NOT_FOUND" in str(in_a_thread(copy))

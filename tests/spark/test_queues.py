@@ -14,7 +14,7 @@ from rocketpoll import EmbeddedBroker
 STORE_TIMESTAMP_AT = 56
 
 
-def test_where_queues_begin_and_end(rocketpoll_broker, rocketpoll_topic):
+def test_queue_starts_and_ends_are_queried(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 1, "a", "b", "c")
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
         which = queues.discover()

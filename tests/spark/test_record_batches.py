@@ -96,7 +96,7 @@ def test_a_body_that_cannot_be_read_fails_is_null_or_is_left_out(bad, said, capl
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
-def test_bodies_are_read_only_where_they_are_wanted():
+def test_record_batches_read_bodies_only_where_requested():
     offsets = arrow_schema_of(schema_of("queueOffset bigint"))
     assert rows_of(batches_of(offsets), chunk_of(None, 1)) == [
         {"queueOffset": 0},
@@ -160,7 +160,7 @@ def test_tags_are_compared_by_their_text(monkeypatch, slice_bytes):
     assert rows_of(batches_of(tags, tags=["BB"]), chunk) == [{"tags": "BB"}]
 
 
-def test_nothing_is_said_of_a_bad_body_whose_tag_nobody_wants():
+def test_bad_body_of_an_unwanted_tag_is_ignored():
     bad = chunk_of(None, properties_text=encode_properties({"TAGS": "BB"}))
     assert rows_of(batches_of(BODIES, tags=["Aa"]), bad) == []
 
@@ -183,7 +183,7 @@ def test_times_that_spark_cannot_show_are_null(born_ms, is_time):
     assert value.value == (born_ms * 1000 if is_time else None)
 
 
-def test_of_a_record_that_cannot_be_read_its_place_is_a_row():
+def test_unreadable_record_becomes_a_row_of_its_position():
     schema = arrow_schema_of(schema_of(ddl_of(tuple(DDL_TYPES))))
     [batch] = batches_of(schema, "null").convert_unreadable(queue_of("T", 3), 17)
     [row] = batch.to_pylist()
@@ -192,7 +192,7 @@ def test_of_a_record_that_cannot_be_read_its_place_is_a_row():
     assert list(batches_of(schema, "skip").convert_unreadable(queue_of("T"), 17)) == []
 
 
-def test_a_queue_that_is_known_is_believed_rather_than_its_records():
+def test_record_batches_take_topic_and_queue_from_the_known_queue():
     """A bit of a record may have flipped where no CRC tells."""
     places = pa.schema(
         [("topic", pa.string()), ("queueId", pa.int32()), ("brokerName", pa.string())]

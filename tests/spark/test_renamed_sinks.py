@@ -37,9 +37,7 @@ def refused(sink, batch, rows):
 
 
 @pytest.mark.parametrize("last", [0, 2])
-def test_a_batch_that_all_see_is_refused_under_another_name_until_it_is_behind(
-    made, seen, rocketpoll_topic, last
-):
+def test_batch_visible_to_all_is_refused_under_a_new_sink_name(made, seen, rocketpoll_topic, last):
     old, new = f"{rocketpoll_topic}-old", f"{rocketpoll_topic}-new"
     first = made(visibleTo="all", sinkName=old)
     rows = [first.rows(2, 1) for _ in range(last + 1)]
@@ -86,7 +84,9 @@ def test_a_batch_that_another_driver_commits_meanwhile_is_no_renamed_ones(monkey
     assert seen() == sorted(*rows)
 
 
-def test_another_topic_is_another_matter(made, seen, rocketpoll_topic, rocketpoll_broker):
+def test_new_sink_name_with_a_new_topic_is_accepted(
+    made, seen, rocketpoll_topic, rocketpoll_broker
+):
     """The batch has rows in both then, as with any other sink, and in each of them once."""
     first = made(visibleTo="all")
     rows = first.rows(2)

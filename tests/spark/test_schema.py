@@ -21,7 +21,7 @@ def test_each_column_can_be_built():
     assert set(DDL_TYPES) == {*COLUMNS, "brokerName"}
 
 
-def test_columns_are_found_whatever_their_case_and_in_the_order_given():
+def test_columns_option_ignores_case_and_keeps_order():
     assert check_columns([]) == DEFAULT_COLUMNS
     assert check_columns(["BODY", "queueid", "msgId"]) == ("body", "queueId", "msgId")
 
@@ -34,7 +34,7 @@ def test_ddl_means_the_same_in_every_session():
 @pytest.mark.parametrize(
     ("names", "said"), [(["bod"], "there is no bod; there are topic,"), (["body", "Body"], "twice")]
 )
-def test_columns_that_there_are_not_or_twice_are_refused(names, said):
+def test_columns_option_refuses_unknown_and_repeated_columns(names, said):
     with pytest.raises(OptionError, match=f"option columns: .*{said}"):
         check_columns(names)
 

@@ -43,7 +43,7 @@ def made():
         yield make
 
 
-def test_who_is_away_or_busy_is_waited_for_and_longer_each_time_until_it_answers(made):
+def test_sink_retry_waits_longer_each_time_until_success(made):
     tries = made()
     began = tries.clock.now
     for error in (GONE, NOT_NOW, SendFailed("T", [BUSY, GONE])):
@@ -54,7 +54,7 @@ def test_who_is_away_or_busy_is_waited_for_and_longer_each_time_until_it_answers
     assert tries.clock.now - began == 8 * PAUSE_SECONDS
 
 
-def test_the_last_try_says_where_it_was_what_to_do_and_what_is_stored(made):
+def test_last_send_retry_error_names_place_remedy_and_stored_rows(made):
     tries = made()
     tries.stored_rows = 5
     tries.wait_or_raise(GONE, "T", 7)
@@ -66,13 +66,13 @@ def test_the_last_try_says_where_it_was_what_to_do_and_what_is_stored(made):
     assert "raise option retryTimeoutMs. 5 rows of this partition are stored and stay" in told
 
 
-def test_a_refusal_is_the_end_at_once_with_the_remedy_of_who_asks(made):
+def test_refused_send_is_not_retried_and_names_the_remedy(made):
     tries = made(remedies=[(MessageIllegal, "do otherwise")])
     with pytest.raises(WriteError, match=r"(?m)^partition 3: .*; do otherwise$"):
         tries.wait_or_raise(MessageIllegal(13, "no", "a:1", 10), "T")
 
 
-def test_a_route_that_was_known_may_come_back_and_another_does_not(made):
+def test_missing_route_is_retried_only_for_a_topic_whose_route_was_known(made):
     tries = made()
     assert {queue.broker_name for queue in tries.queues_of("T")} == {"a"}
     tries.wait_or_raise(RouteNotFound("T"), "T")

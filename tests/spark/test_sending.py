@@ -62,7 +62,7 @@ def ids_of(messages):
     return sorted(message.properties[ROW_ID] for message in messages)
 
 
-def test_all_rows_are_stored_and_told_of(rocketpoll_broker, rocketpoll_topic):
+def test_write_stores_all_rows_and_returns_their_spans(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
     found = write(
         options, {"body": ["a", "b"], "keys": ["k", None]}, {"body": ["c"], "keys": ["l"]}
@@ -142,7 +142,7 @@ def test_a_bad_row_stops_its_record_batch_before_anything_of_it_is_sent(
     assert rocketpoll_broker.messages(rocketpoll_topic) == []
 
 
-def test_one_producer_serves_all_tasks_of_a_process_and_a_fork_has_its_own(rocketpoll_broker):
+def test_producer_is_shared_by_tasks_of_a_process_but_not_by_forks(rocketpoll_broker):
     options = options_of(rocketpoll_broker.address)
     producer = producer_of(options)
     assert producer_of(options_of(rocketpoll_broker.address, "another")) is producer
@@ -224,7 +224,7 @@ def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
         (17, "create the topic, as with mqadmin updateTopic", 3),
     ],
 )
-def test_what_a_broker_refuses_for_good_is_not_asked_again(code, remedy, tries):
+def test_permanent_refusal_is_not_retried_and_has_advice(code, remedy, tries):
     with FakeCluster(a=lambda _: code) as cluster:
         problem = refused(
             options_of(cluster.address), {"body": ["a"]}, on_wait=lambda: pytest.fail("waited")
@@ -233,7 +233,7 @@ def test_what_a_broker_refuses_for_good_is_not_asked_again(code, remedy, tries):
     assert remedy in problem
 
 
-def test_what_was_stored_before_a_failure_is_not_sent_again_and_is_counted(monkeypatch):
+def test_partially_sent_rows_are_counted_and_not_resent(monkeypatch):
     """A batch of a RocketMQ broker has 4,000 messages at most: here the second one is refused."""
     bodies = [f"{n}" for n in range(10_000)]
     rows = {"body": bodies, "queueId": [0] * len(bodies)}
@@ -249,7 +249,7 @@ def test_what_was_stored_before_a_failure_is_not_sent_again_and_is_counted(monke
     assert "4000 rows of this partition are stored and stay" in problem
 
 
-def test_a_broker_that_is_busy_again_long_after_it_was_is_waited_for_as_long_again():
+def test_send_timeout_restarts_after_each_success():
     clock = Clock()
 
     def wait_longer_than_is_said():
@@ -267,7 +267,7 @@ def test_a_broker_that_is_busy_again_long_after_it_was_is_waited_for_as_long_aga
     assert found.row_count == 10_000
 
 
-def test_a_broker_that_cannot_be_reached_is_waited_for_as_long_as_is_said():
+def test_unreachable_broker_is_retried_until_the_timeout():
     clock = Clock()
     with FakeCluster(a=lambda _: 0) as cluster:
         options = options_of(cluster.address, retryTimeoutMs="1000")
@@ -277,7 +277,7 @@ def test_a_broker_that_cannot_be_reached_is_waited_for_as_long_as_is_said():
     assert "check that the brokers and the name servers of option namesrvAddr run" in problem
 
 
-def test_a_topic_that_nobody_makes_is_an_error_at_once():
+def test_write_to_a_topic_that_cannot_be_created_fails_at_once():
     with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
         problem = refused(
             options_of(broker.address, None),
@@ -313,7 +313,7 @@ def test_a_message_that_the_broker_finds_too_large_is_refused_with_what_to_set()
     assert "shorten longer bodies or raise maxMessageSize" in problem
 
 
-def test_a_queue_of_that_name_is_where_it_goes(rocketpoll_broker, rocketpoll_topic):
+def test_rows_go_to_the_queue_that_they_name(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
     rows = {"body": ["a", "b"], "queueId": [3, 1], "brokerName": ["broker-a", "broker-a"]}
     found = write(options, rows)

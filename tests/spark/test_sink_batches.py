@@ -16,7 +16,7 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 READ_ONLY = 4
 
 
-def test_what_is_written_is_what_is_read(sink):
+def test_batch_write_round_trips_rows(sink):
     rows = sink.spark.range(1_000).selectExpr(
         "cast(concat('body ', id) as binary) as body",
         "if(id % 3 = 0, null, concat('k', id)) as keys",
@@ -43,7 +43,7 @@ def test_a_client_finds_keys_tags_and_properties(sink):
 
 
 @pytest.mark.deep
-def test_a_row_that_is_read_and_written_goes_on_with_its_trace(sink):
+def test_trace_context_survives_read_and_write(sink):
     traced = (
         "map('traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', "
         "'tracestate', 'shop=1,b=2', 'baggage', 'customer=ada')"
@@ -56,7 +56,7 @@ def test_a_row_that_is_read_and_written_goes_on_with_its_trace(sink):
     assert first["tracestate"] == "shop=1,b=2"
 
 
-def test_each_row_has_an_id_of_its_write_its_partition_and_its_number(sink):
+def test_row_ids_contain_write_partition_and_number(sink):
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
     sink.write(rows)
     ids = ids_of(sink.messages(10))
@@ -67,7 +67,7 @@ def test_each_row_has_an_id_of_its_write_its_partition_and_its_number(sink):
     assert len({write_id for write_id, *_ in ids_of(sink.messages(20))}) == 2
 
 
-def test_a_write_that_has_a_name_gives_its_rows_the_same_ids_again(sink):
+def test_named_write_repeats_its_row_ids(sink):
     """As in foreachBatch, where a batch is run again after a crash."""
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_a_batch_of_foreach_batch_that_is_run_again_has_the_same_ids(sink):
     assert len(set(ids)) == 4
 
 
-def test_where_tasks_know_no_batch_it_is_said_as_to_delta(sink):
+def test_batch_write_row_ids_use_txn_app_id_and_version(sink):
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
     for _ in range(2):
         sink.write(rows, txnAppId="paid", txnVersion=17)
@@ -125,7 +125,7 @@ def test_rows_go_to_the_topics_that_they_name(sink):
     assert [message.body for message in sink.messages(1, other)] == [b"b"]
 
 
-def test_rows_of_one_key_are_in_one_queue_in_their_order(sink):
+def test_rows_with_one_sharding_key_keep_order_in_one_queue(sink):
     rows = sink.spark.range(0, 200, 1, 1).selectExpr(
         "cast(id as string) as body", "concat('key', id % 3) as shardingKey"
     )
@@ -140,7 +140,7 @@ def test_rows_of_one_key_are_in_one_queue_in_their_order(sink):
         assert [body for _, body in found] == list(range(number, 200, 3))
 
 
-def test_a_row_goes_to_the_queue_that_it_names(sink):
+def test_row_goes_to_the_queue_it_names(sink):
     rows = [(NAME, 3, "a"), (NAME, 1, "b")]
     sink.write(sink.spark.createDataFrame(rows, "brokerName string, queueId int, body string"))
     found = {message.body: message.queue.queue_id for message in sink.messages(2)}
@@ -165,7 +165,7 @@ def test_no_rows_are_no_messages(sink):
     assert sink.messages(0) == []
 
 
-def test_mistakes_are_found_on_the_driver(sink):
+def test_sink_mistakes_are_found_on_the_driver(sink):
     rows = sink.spark.sql("select 'a' as body, 'b' as tag")
     with pytest.raises(AnalysisException, match=r"there is no column tag \(is it tags\?\)"):
         sink.write(rows)
@@ -197,7 +197,7 @@ def test_a_row_that_cannot_be_sent_is_named(sink):
         sink.write(rows)
 
 
-def test_a_topic_that_may_not_be_written_is_said_to_be_so(sink):
+def test_sink_to_an_unwritable_topic_is_refused(sink):
     topic, cluster = sink.cluster.topic(), sink.cluster
     config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4, perm=READ_ONLY)
     cluster.api.admin.create_topic(cluster.address, config)

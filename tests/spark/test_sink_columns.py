@@ -21,7 +21,7 @@ def test_a_body_and_a_topic_are_enough():
     assert names("body binary, topic string", has_topic=False) == ["body", "topic"]
 
 
-def test_each_is_found_where_it_stands_and_whatever_its_case():
+def test_sink_columns_are_found_by_name_ignoring_case():
     found = check_sink_columns(
         schema_of("TAGS string, queueOffset bigint, Body binary"), has_topic=True
     )
@@ -32,7 +32,7 @@ def test_the_option_beats_the_column():
     assert names("body string, topic string") == ["body"]
 
 
-def test_what_the_source_gives_can_be_written_again():
+def test_source_columns_are_valid_sink_columns():
     assert set(DDL_TYPES) <= {*SINK_COLUMNS, *IGNORED_COLUMNS}
     everything = ddl_of(DDL_TYPES)
     assert names(everything, has_topic=False) == [
@@ -62,14 +62,14 @@ def test_what_the_source_gives_can_be_written_again():
         ("body string, brokerName string", "needs column queueId"),
     ],
 )
-def test_what_cannot_be_written_is_refused_with_what_to_do(ddl, problem):
+def test_unsupported_sink_column_is_refused_with_advice(ddl, problem):
     assert problem in refused(ddl)
 
 
-def test_where_to_must_be_said():
+def test_sink_without_topic_option_or_column_is_refused():
     assert "set option topic, or add a column topic" in refused("body string", has_topic=False)
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_sink_column_errors_are_all_reported_at_once():
     problem = refused("bodi string, tags int", has_topic=False)
     assert problem.count("; ") == 3

@@ -87,13 +87,13 @@ def test_a_batch_write_counts_as_a_whole_and_under_one_name_once(sink):
     assert counting(sink) == ["a", "a", "b", "b"]
 
 
-def test_what_nobody_has_committed_is_refused_with_what_to_do(sink):
+def test_read_committed_without_commits_is_refused_with_advice(sink):
     with pytest.raises(PySparkException) as raised:
         counting(sink)
     assert "nothing was written with option delivery set to exactly_once yet" in complaint(raised)
 
 
-def test_what_cannot_be_exactly_once_is_refused_at_the_start(sink):
+def test_queries_that_cannot_be_exactly_once_are_refused_at_start(sink):
     rows = sink.stream(topic=sink.filled("a"), columns="body", **EARLIEST)
     counts = rows.groupBy("body").count().selectExpr("body")
     with pytest.raises((PySparkException, StreamingQueryException), match="output mode complete"):

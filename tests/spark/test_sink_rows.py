@@ -60,7 +60,7 @@ def test_a_body_that_cannot_be_sent_is_named_by_its_row(bodies, problem):
     assert problem in refused(40, body=bodies)
 
 
-def test_keys_are_a_text_or_an_array_and_nothing_is_none():
+def test_sink_keys_are_a_text_or_an_array_and_empty_ones_are_null():
     assert column("keys", ["a b", "", None]) == ["a b", None, None]
     assert column("tags", ["a", "", None]) == ["a", None, None]
     lists = pa.array([["a", "b"], [], None, ["", None, "c"]], LISTS)
@@ -99,7 +99,7 @@ def test_properties_without_a_value_are_left_out():
     assert column("properties", maps.slice(3)) == [[("d", "2")]]
 
 
-def test_what_rocketmq_sets_itself_does_not_come_along_from_a_message_that_was_read():
+def test_system_properties_of_read_messages_are_dropped():
     read = [("UNIQ_KEY", "F0"), ("CLUSTER", "c"), ("mine", "1"), (ROW_ID, "old"), ("TAGS", "t")]
     rows = checked(properties=pa.array([read], MAPS), tags=["t"], ids=RowIds.POSITIONS)
     assert rows.column("properties").to_pylist() == [[("mine", "1"), (ROW_ID, "q:7:3:0")]]
@@ -109,7 +109,7 @@ def test_what_rocketmq_sets_itself_does_not_come_along_from_a_message_that_was_r
     ("name", "instead"),
     [("KEYS", "keys"), ("TAGS", "tags"), ("DELAY", "delayLevel"), ("__SHARDINGKEY", "shardingKey")],
 )
-def test_a_property_that_asks_for_something_is_refused_where_its_column_is_missing(name, instead):
+def test_reserved_property_in_sink_rows_is_refused_with_the_column_to_use(name, instead):
     maps = pa.array([[("a", "1")], [], [("b", "2"), (name, "3")]], MAPS)
     problem = refused(properties=maps)
     assert problem.startswith("row 2 of partition 3, column properties: ")
@@ -144,7 +144,7 @@ def test_properties_must_fit_into_their_16_bits():
     )
 
 
-def test_each_row_has_an_id_that_is_the_same_when_its_task_is_run_again():
+def test_sink_row_id_is_the_same_when_its_task_is_retried():
     maps = pa.array([[("a", "1")], None, [("b", "2"), ("c", "3")]], MAPS)
     expected = [
         [("a", "1"), (ROW_ID, "q:7:3:10")],
@@ -171,7 +171,7 @@ def test_ids_by_keys_are_the_same_wherever_a_row_is():
             assert dict(zip(keys, ids, strict=True)) == expected
 
 
-def test_a_row_without_a_key_of_its_own_has_no_id_by_keys():
+def test_row_ids_by_keys_refuse_rows_with_empty_or_repeated_keys():
     said = "row 41 of partition 3, column keys: "
     for none in (None, ""):
         assert f"{said}it is empty, and" in refused(40, keys=["a", none], ids=RowIds.KEYS)

@@ -43,14 +43,14 @@ def assert_known_by_their_ids(sink):
     assert min(of_the_slow.values()) == 2
 
 
-def test_what_both_copies_of_a_task_have_written(sink, slow, copies):
+def test_speculative_task_of_batch_write_repeats_rows_with_the_same_ids(sink, slow, copies):
     rows = sink.spark.range(0, ROWS, 1, PARTITIONS).selectExpr("cast(id as string) as body")
     sink.write(rows, into=slow)
     copies.assert_one()
     assert_known_by_their_ids(sink)
 
 
-def test_what_both_copies_of_a_streams_task_have_written(sink, slow, copies):
+def test_speculative_task_of_stream_repeats_rows_with_the_same_ids(sink, slow, copies):
     topic = sink.filled(*range(ROWS))
     sink.copy(sink.stream(topic=topic, columns="body", startingOffsets="earliest"), into=slow)
     copies.assert_one()
@@ -64,14 +64,14 @@ def assert_counts_once(sink):
     assert sink.load(topic=sink.topic, columns="queueOffset").count() > ROWS
 
 
-def test_what_both_copies_of_a_task_have_sent_counts_once(sink, slow, copies):
+def test_speculative_task_of_exactly_once_batch_write_counts_once(sink, slow, copies):
     rows = sink.spark.range(0, ROWS, 1, PARTITIONS).selectExpr("cast(id as string) as body")
     sink.write(rows, into=slow, delivery="exactly_once")
     copies.assert_one()
     assert_counts_once(sink)
 
 
-def test_what_both_copies_of_a_streams_task_have_sent_counts_once(sink, slow, copies):
+def test_speculative_task_of_exactly_once_stream_counts_once(sink, slow, copies):
     rows = sink.stream(topic=sink.filled(*range(ROWS)), columns="body", startingOffsets="earliest")
     sink.copy(rows, into=slow, delivery="exactly_once")
     copies.assert_one()
@@ -91,7 +91,7 @@ def assert_seen_once(sink):
 
 
 @pytest.mark.usefixtures("_ours_alone")
-def test_what_both_copies_of_a_task_have_staged_is_seen_once(sink, slow, copies):
+def test_speculative_task_of_staged_batch_write_is_visible_once(sink, slow, copies):
     rows = sink.spark.range(0, ROWS, 1, PARTITIONS).selectExpr("cast(id as string) as body")
     sink.write(rows, into=slow, delivery="exactly_once", visibleTo="all")
     copies.assert_one()
@@ -99,7 +99,7 @@ def test_what_both_copies_of_a_task_have_staged_is_seen_once(sink, slow, copies)
 
 
 @pytest.mark.usefixtures("_ours_alone")
-def test_what_both_copies_of_a_streams_task_have_staged_is_seen_once(sink, slow, copies):
+def test_speculative_task_of_staged_stream_is_visible_once(sink, slow, copies):
     rows = sink.stream(topic=sink.filled(*range(ROWS)), columns="body", startingOffsets="earliest")
     sink.copy(rows, into=slow, delivery="exactly_once", visibleTo="all")
     copies.assert_one()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.deep
 EARLIEST = {"startingOffsets": "earliest"}
 
 
-def test_a_topic_is_copied_as_it_is_read(sink):
+def test_sink_stream_copies_a_topic(sink):
     topic = sink.filled(*"abcdefgh", TAGS="t", KEYS="k")
     same = "queueId,queueOffset,keys,tags,body"
     columns = f"topic,brokerName,{same},bornTimestamp,storeTimestamp,msgId,properties"
@@ -55,9 +55,7 @@ def test_a_batch_that_is_run_again_has_the_same_ids(sink):
 
 
 @pytest.mark.parametrize("ids", ["true", "keys"])
-def test_behind_a_shuffle_that_gives_another_order_ids_by_keys_stay_and_those_by_position_do_not(
-    sink, ids
-):
+def test_row_ids_by_keys_survive_a_shuffle_and_positions_do_not(sink, ids):
     text = "cast(body as string)"
     rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
     rows = rows.selectExpr(f"{text} as body", f"concat('k', {text}) as keys")
@@ -109,7 +107,7 @@ def test_a_row_that_cannot_be_sent_ends_the_query_and_is_named(sink):
 
 
 @pytest.mark.wide
-def test_rows_that_come_one_by_one_are_sent_as_well(sink):
+def test_sink_stream_accepts_rows_one_by_one(sink):
     """Spark 4.0 gives streams no record batches: this is its way in a newer release."""
 
     class RowSource(RocketPollDataSource):

@@ -27,7 +27,7 @@ def forget_the_end_of_batch_0(checkpoint):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
 
 
-def test_a_batch_that_is_run_again_is_seen_once_by_everybody(sink):
+def test_retried_batch_is_seen_once_by_plain_consumers(sink):
     rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
     expected = sorted(str(number) for number in range(20))
     sink.copy(rows, **ALL)
@@ -72,7 +72,7 @@ def test_writes_within_foreach_batch_are_seen_once_by_sink_and_batch(sink):
     assert sink.bodies(topic=sink.topic, isolation="committed") == ["a", "a", "b", "b"]
 
 
-def test_a_batch_write_is_seen_as_a_whole_or_not_at_all(sink):
+def test_batch_write_visible_to_all_is_seen_whole_or_not_at_all(sink):
     rows = sink.spark.createDataFrame([("a",), ("b",)], "body string")
     sink.write(rows.repartition(2), **ALL)
     broken = rows.unionAll(rows.selectExpr("cast(null as string)")).repartition(1)

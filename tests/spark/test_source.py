@@ -66,7 +66,7 @@ def test_load_looks_whether_the_topic_is_there(rocketpoll_broker, rocketpoll_top
 
 
 @pytest.mark.usefixtures("_same_python")
-def test_it_travels_and_makes_readers(rocketpoll_broker, rocketpoll_topic):
+def test_data_source_can_be_pickled_and_makes_readers(rocketpoll_broker, rocketpoll_topic):
     given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     source = pickle.loads(pickle.dumps(RocketPollDataSource(given)))  # noqa: S301  # what Spark does
     schema = schema_of(source.schema())

@@ -259,7 +259,7 @@ def test_mistakes_that_the_first_action_finds(read, topic, given, said):
 
 
 class TestAddresses:
-    def test_where_nobody_listens(self, source):
+    def test_load_without_listening_name_server_names_the_option(self, source):
         with pytest.raises(PySparkException) as raised:
             source.load(namesrvAddr="127.0.0.1:1", topic="T")
         assert complaint(raised) == (
@@ -267,7 +267,7 @@ class TestAddresses:
             "127.0.0.1:1: Connection refused; check that a broker listens there"
         )
 
-    def test_where_nobody_answers(self, source):
+    def test_load_with_silent_name_server_names_the_timeout(self, source):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             address = f"127.0.0.1:{silent.getsockname()[1]}"
             with pytest.raises(PySparkException) as raised:
@@ -277,7 +277,7 @@ class TestAddresses:
             "GET_ROUTEINFO_BY_TOPIC within 200 ms"
         )
 
-    def test_none_at_all(self, source):
+    def test_load_without_name_server_option_is_refused(self, source):
         with pytest.raises(PySparkException) as raised:
             source.spark.read.format("rocketpoll").option("topic", "T").load()
         assert complaint(raised) == (

@@ -78,13 +78,13 @@ def test_every_column_says_what_a_client_sees_of_the_message(source):
     assert (row.keys, row.tags, row.flag, row.properties["colour"]) == ("k1 k2", "red", 7, "grün")
 
 
-def test_the_columns_that_nobody_chose_are_the_nine_usual_ones(source):
+def test_default_columns_are_the_nine_usual_ones(source):
     usual = source.load(topic=source.cluster.topic(1))
     assert [f"{name} {kind}" for name, kind in usual.dtypes] == USUAL.split(", ")
 
 
 @pytest.mark.parametrize("compression", spread(2, ["ZLIB", "LZ4", "ZSTD"]))
-def test_bodies_that_were_compressed_are_as_they_were_before(source, compression):
+def test_compressed_bodies_are_inflated_in_source_rows(source, compression):
     topic = source.cluster.topic(1)
     rules = {"compress_type": MessageSysFlag[f"COMPRESSION_{compression}"]}
     body = b"the same again and again " * 1_000
@@ -105,7 +105,7 @@ class TestProjection:
         source.cluster.send(topic, "a", "b", "c", queues=1, TAGS="red")
         return topic
 
-    def test_columns_come_in_the_order_in_which_they_were_named(self, source, topic):
+    def test_source_columns_keep_the_order_of_the_option(self, source, topic):
         found = source.load(topic=topic, columns="tags, queueOffset ,BODY")
         expected = [("red", at, body) for at, body in enumerate([b"a", b"b", b"c"])]
         assert_df_equality(

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.deep
 EARLIEST = {"startingOffsets": "earliest", "columns": "body"}
 
 
-def test_a_batch_takes_no_more_rows_than_it_may(source):
+def test_batch_size_is_limited_by_max_offsets_per_trigger(source):
     topic = source.cluster.topic(2)
     source.cluster.send(topic, *numbers(10), queues=2)
     batches = source.start(
@@ -20,7 +20,7 @@ def test_a_batch_takes_no_more_rows_than_it_may(source):
     assert (batches.sizes, batches.bodies) == ([4, 4, 2], numbers(10))
 
 
-def test_a_run_over_what_is_there_takes_it_in_batches(source):
+def test_available_now_run_is_split_into_batches(source):
     topic = source.cluster.topic(2)
     source.cluster.send(topic, *numbers(10), queues=2)
     limits = {"maxOffsetsPerTrigger": 6, "minOffsetsPerTrigger": 6}
@@ -30,7 +30,7 @@ def test_a_run_over_what_is_there_takes_it_in_batches(source):
     assert batches.sizes == ([6, 4] if HAS_LIMITS else [10])
 
 
-def test_a_batch_takes_about_as_many_bytes_as_it_may(source):
+def test_batch_size_is_limited_by_max_bytes_per_trigger(source):
     topic = source.cluster.topic(2)
     bodies = [number + "x" * 997 for number in numbers(20)]
     source.cluster.send(

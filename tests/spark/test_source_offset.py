@@ -20,7 +20,7 @@ R = MessageQueue("orders", "broker-a", 10)
 
 
 @given(positions, st.dictionaries(queues, numbers))
-def test_what_is_written_is_read_back_through_json_text(given_positions, began):
+def test_source_offset_round_trips_through_json(given_positions, began):
     offset = SourceOffset(given_positions, began)
     text = json.dumps(offset.to_json())
     again = SourceOffset.from_json(json.loads(text))
@@ -36,7 +36,7 @@ def test_the_order_of_queues_does_not_matter(given_positions):
     )
 
 
-def test_how_it_looks():
+def test_source_offset_json_format():
     known = QueuePosition(23, 1_700_000_000_000, 77)
     offset = SourceOffset({R: QueuePosition(7), Q: known}, {R: 5})
     assert json.dumps(offset.to_json()) == (
@@ -48,7 +48,7 @@ def test_how_it_looks():
     assert offset.topics == {"orders"}
 
 
-def test_an_offset_of_a_release_without_marks_stays_as_it_is():
+def test_source_offset_json_of_an_older_release_without_marks_round_trips():
     """Spark compares texts: another one would be a batch."""
     document = {
         "v": 1,
@@ -60,7 +60,7 @@ def test_an_offset_of_a_release_without_marks_stays_as_it_is():
     assert found.to_json() == document
 
 
-def test_brokers_that_are_gone_stay_so_unless_they_have_another_name_or_answer():
+def test_missing_brokers_of_a_source_offset_end_when_renamed_or_answering():
     other = replace(Q, broker_name="broker-b")
     offset = SourceOffset(
         {Q: QueuePosition(23), other: QueuePosition(7)}, missing_brokers=("broker-b", "c")
@@ -98,6 +98,6 @@ def test_a_newer_version_is_refused_and_says_what_to_run():
         {"v": 1, "offsets": {"T": {"b": 1}}},
     ],
 )
-def test_what_is_not_ours_is_refused(document):
+def test_foreign_offset_json_is_refused(document):
     with pytest.raises(CheckpointError, match="not one of rocketpoll"):
         SourceOffset.from_json(document)

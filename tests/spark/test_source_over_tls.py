@@ -90,7 +90,7 @@ def test_a_stream_that_runs_and_its_tasks_need_the_files_no_more(source, tls):
         ({"tls": "false"}, "option tlsCaFile: it has no effect without tls=true"),
     ],
 )
-def test_what_is_wrong_is_said_at_load(source, tls, given, said):
+def test_tls_mistake_is_reported_at_load(source, tls, given, said):
     for load in (source.load, source.stream):
         with pytest.raises(PySparkException) as raised:
             load(**{"topic": "T", **tls, **given})
@@ -98,13 +98,13 @@ def test_what_is_wrong_is_said_at_load(source, tls, given, said):
         assert "sesame" not in str(raised.value)
 
 
-def test_who_comes_without_tls_is_told_so(source):
+def test_load_without_tls_options_gets_a_hint(source):
     with pytest.raises(PySparkException) as raised:
         source.load(topic="T")
     assert "Does it require TLS?" in complaint(raised)
 
 
-def test_neither_password_nor_key_is_ever_shown(source, tls, tmp_path):
+def test_tls_password_and_key_are_never_logged(source, tls, tmp_path):
     topic = source.cluster.topic(1)
     source.cluster.send(topic, "a", queues=1)
     shown = io.StringIO()

@@ -103,7 +103,9 @@ class TestTimes:
             "later",
         ]
 
-    def test_no_message_so_new_is_an_error_unless_told_otherwise(self, source, topic, stored):
+    def test_future_starting_timestamp_is_refused_without_strategy_latest(
+        self, source, topic, stored
+    ):
         _, later = stored
         with pytest.raises(PySparkException) as raised:
             source.bodies(topic=topic, startingTimestamp=later)
@@ -127,7 +129,7 @@ class TestGroup:
         assert found == sorted(EVEN[3:] + nothing_stored)
         assert source.bodies(endingOffsets="group", **of_group) == EVEN[:3]
 
-    def test_a_group_beyond_the_end_is_an_error_unless_told_otherwise(self, source, topic):
+    def test_group_offset_past_the_end_is_refused_without_fail_on_data_loss(self, source, topic):
         group = source.cluster.group()
         source.cluster.store_offset(group, topic, 9, queue_id=0)
         options = {"topic": topic, "consumerGroup": group, "startingOffsets": "group"}

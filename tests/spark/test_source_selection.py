@@ -47,7 +47,7 @@ class TestTopicsAndQueues:
 
 
 class TestNamespaces:
-    def test_what_is_written_and_read_within_one_lies_in_topics_with_its_name(self, source):
+    def test_namespace_option_prefixes_topics(self, source):
         name = source.cluster.topic(1)
         whole = f"eu%{name}"
         source.cluster.topic(1, name=whole)
@@ -85,7 +85,7 @@ class TestFilters:
         condition = "n BETWEEN 1 AND 3 AND TAGS IN ('red', 'green')"
         assert source.bodies(topic=topic, sql=condition) == ["green1", "red3"]
 
-    def test_streams_filter_and_go_on_behind_what_did_not_fit(self, source, topic):
+    def test_filtered_stream_advances_past_unmatched_messages(self, source, topic):
         stream = source.stream(topic=topic, tags="red", startingOffsets="earliest", columns="body")
         batches = source.run(stream, source.checkpoint())
         assert batches.bodies == ["red0", "red3"]

@@ -31,7 +31,7 @@ def test_a_stream_starts_at_the_end_and_wakes_up_for_a_message(source):
     assert batches.caught_up().bodies == ["1", "2", "3", "after"]
 
 
-def test_a_restart_goes_on_exactly_where_the_query_was(source):
+def test_stream_restart_continues_at_the_checkpoint(source):
     topic = source.cluster.topic(2)
     source.cluster.send(topic, "a", "b", "c", queues=2)
     checkpoint = source.checkpoint()
@@ -55,7 +55,7 @@ def test_a_restart_goes_on_exactly_where_the_query_was(source):
     assert run().rows == []
 
 
-def test_what_is_new_while_a_query_runs_is_found(source):
+def test_new_queues_and_topics_are_discovered_while_a_query_runs(source):
     first = source.cluster.topic(2)
     prefix = re.sub(r"-.*", "", first)
     source.cluster.send(first, "old", queues=2)
@@ -133,7 +133,7 @@ def test_a_stream_waits_for_a_topic_and_reads_it_from_its_first_message_on(sourc
     wait_until("both messages", lambda: batches.caught_up().bodies == ["as usual", "first"])
 
 
-def test_a_stream_over_a_range_ends_with_it_and_again_if_it_is_started_again(source):
+def test_stream_over_an_offset_range_ends_with_it_after_a_restart_too(source):
     topic = source.cluster.topic(2)
     for number in range(8):
         source.cluster.send(topic, str(number), queue_id=number % 2)

@@ -163,7 +163,7 @@ def test_texts_and_bytes_are_written_and_read(sink, form, column, more):
         ({"bodySchema": "id INT"}, "it is for bodyFormat json and avro, found binary"),
     ],
 )
-def test_what_cannot_be_is_refused_by_load(source, options, said):
+def test_invalid_typed_body_options_are_refused_by_load(source, options, said):
     topic = source.cluster.topic(1)
     with pytest.raises(PySparkException) as raised:
         source.load(topic=topic, **options)
@@ -184,7 +184,7 @@ def orders(spark):
 
 
 @pytest.mark.parametrize("form", ["json", "avro"])
-def test_what_is_written_is_read(sink, form):
+def test_typed_bodies_round_trip(sink, form):
     rows = orders(sink.spark)
     sink.write(rows, bodyFormat=form)
     found = sink.load(

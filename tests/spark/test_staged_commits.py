@@ -97,9 +97,7 @@ def test_readers_of_what_counts_have_the_rows_that_all_see(
     "error", [ConnectionClosed("a:1", "it is gone"), RequestTimeout("a:1", 29004, 1)]
 )
 @pytest.mark.parametrize("behind", [True, False])
-def test_a_commit_of_which_nothing_is_known_is_sent_again(
-    monkeypatch, sink, seen, manifests, error, behind
-):
+def test_commit_without_answer_is_sent_again(monkeypatch, sink, seen, manifests, error, behind):
     failing_once(monkeypatch, "commit_batch", error, behind=behind)
     rows = sink.write(0, sink.rows(3))
     assert seen() == sorted(rows)
@@ -144,7 +142,7 @@ def test_an_abort_takes_back_what_tasks_report_and_leaves_a_living_driver_alone(
     assert seen() == sorted(rows[0])
 
 
-def test_an_abort_behind_a_commit_changes_nothing(sink, seen, manifests):
+def test_abort_after_commit_changes_nothing(sink, seen, manifests):
     sent = sink.send(0, sink.rows(2))
     sink.commit(0, sent)
     sink.writer().abort(sent, 0)
@@ -152,7 +150,7 @@ def test_an_abort_behind_a_commit_changes_nothing(sink, seen, manifests):
     assert len(manifests()) == 1
 
 
-def test_an_abort_that_nobody_answers_is_only_logged(monkeypatch, made, tmp_path, caplog):
+def test_abort_without_answer_is_logged_only(monkeypatch, made, tmp_path, caplog):
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("T", 1)
         sink = made(namesrvAddr=broker.address, requestTimeoutMs="300")
@@ -174,7 +172,7 @@ def test_a_batch_without_rows_is_no_commit(sink, seen, manifests):
     assert len(seen()) == 1
 
 
-def test_what_was_staged_and_is_gone_is_named(sink, seen, rocketpoll_broker, rocketpoll_topic):
+def test_missing_staged_rows_fail_the_commit(sink, seen, rocketpoll_broker, rocketpoll_topic):
     sent = sink.send(0, sink.rows(1))
     (chunk,) = (rocketpoll_broker.directory / "staging" / rocketpoll_topic).iterdir()
     sink.writer().abort(sent, 0)
@@ -206,7 +204,7 @@ def test_a_broker_that_has_forgotten_a_commit_shows_no_part_of_it(monkeypatch, s
     assert len(seen()) == 4
 
 
-def test_manifests_are_left_out_where_there_can_be_no_commits_topic(
+def test_batches_without_a_possible_commits_topic_have_no_manifests(
     monkeypatch, rocketpoll_broker, caplog
 ):
     topic = "t" * 124
@@ -221,7 +219,7 @@ def test_manifests_are_left_out_where_there_can_be_no_commits_topic(
 # ---- batch writes
 
 
-def test_a_batch_write_is_seen_by_all_or_by_nobody(made, seen, manifests):
+def test_batch_write_is_visible_whole_or_not_at_all(made, seen, manifests):
     sink = made(query=None)
     writer = sink.writer()
     sent = [sink.attempt(0, at, rows, writer) for at, rows in enumerate(sink.rows(2, 3))]
@@ -235,7 +233,7 @@ def test_a_batch_write_is_seen_by_all_or_by_nobody(made, seen, manifests):
     assert [each.row_count for each in manifests()] == [5, 1]
 
 
-def test_writes_of_one_sink_that_overlap_are_refused_before_anything_of_them_is_lost(made, seen):
+def test_overlapping_writes_of_one_sink_are_refused(made, seen):
     """The later one is committed first; the earlier one says so, and may be written again."""
     sink = made(query=None)
     early, late = sink.writer(), sink.writer()
@@ -251,7 +249,7 @@ def test_writes_of_one_sink_that_overlap_are_refused_before_anything_of_them_is_
     assert seen() == ["early", "late"]
 
 
-def test_numbers_of_writes_count_up_where_a_clock_is_behind(made, monkeypatch, seen):
+def test_batch_write_numbers_increase_with_the_clock_set_back(made, monkeypatch, seen):
     sink = made(query=None)
     sink.write_batch(0, sink.rows(1))
     monkeypatch.setattr(staged_commit.time, "time", lambda: 1.0)
@@ -277,7 +275,7 @@ def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(
     assert sorted(body.decode() for body in counting.column("body").to_pylist()) == seen()
 
 
-def test_where_tasks_know_no_batch_it_is_said_as_to_delta(
+def test_txn_app_id_and_version_make_batch_writes_idempotent(
     made, seen, manifests, rocketpoll_broker, rocketpoll_topic
 ):
     """As with Spark Connect: a function of foreachBatch that is run again is seen once."""
@@ -324,9 +322,7 @@ def test_rows_of_a_batch_that_a_copy_of_the_checkpoint_has_committed_are_refused
     assert [each.row_count for each in manifests()] == [1, 2]
 
 
-def test_a_batch_that_is_repeated_with_other_rows_goes_on_also_where_it_was_moved_with_the_same(
-    made, seen, manifests, caplog
-):
+def test_repeated_staged_batch_with_other_rows_is_accepted(made, seen, manifests, caplog):
     """The others are told of: those of an older checkpoint look the same."""
     killed = made(checkpointLocation="here")
     rows = killed.rows(2, 1)

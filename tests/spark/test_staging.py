@@ -67,7 +67,7 @@ def test_rows_that_are_staged_are_seen_when_they_are_committed(sink, seen):
     assert seen() == sorted(row for rows in partitions for row in rows)
 
 
-def test_a_chunk_of_which_nothing_is_known_is_sent_again_as_it_was(sink, seen, chunks):
+def test_staged_chunk_without_answer_is_sent_again(sink, seen, chunks):
     chunks.story = lambda number: ConnectionClosed("a:1", "it is gone") if number == 1 else None
     (rows,) = sink.rows(5)
     (sent,) = sink.send(0, [rows])
@@ -140,9 +140,7 @@ def test_an_attempt_that_hears_late_that_the_batch_is_committed_stages_no_more(
     assert len(seen()) == 2
 
 
-def test_a_task_that_fails_takes_back_what_it_has_staged_and_nothing_of_others(
-    monkeypatch, sink, staged, seen
-):
+def test_failed_task_aborts_its_own_staged_rows_only(monkeypatch, sink, staged, seen):
     monkeypatch.setattr(
         "rmq_spark.spark.write.sender.COALESCED_BYTES", 1
     )  # rows go out as they come
@@ -166,7 +164,7 @@ def test_a_task_that_fails_takes_back_what_it_has_staged_and_nothing_of_others(
     assert staged() == []
 
 
-def test_a_sink_of_another_query_is_refused_with_what_may_have_happened(sink, seen):
+def test_sink_name_of_another_query_is_refused_with_possible_causes(sink, seen):
     sink.write(0, sink.rows(1))
     sink.write(1, sink.rows(1))
     sink.query = "query-with-a-new-checkpoint"
@@ -184,7 +182,7 @@ def test_a_sink_of_another_query_is_refused_with_what_may_have_happened(sink, se
 
 
 @pytest.mark.parametrize("query", ["query-with-a-new-checkpoint", "query"])
-def test_a_query_begins_anew_behind_the_command_that_its_refusal_names(
+def test_sink_reset_command_of_the_error_lets_the_query_restart(
     sink, seen, query, rocketpoll_broker
 ):
     """The checkpoint is gone, or an older copy is back, and the rows are wanted once more."""
@@ -246,7 +244,7 @@ def test_topics_of_several_brokers_are_refused_with_the_reason(monkeypatch):
             sink.send(7, sink.rows(1))
 
 
-def test_what_has_no_room_among_what_is_staged_says_what_can_be_done(monkeypatch, tmp_path):
+def test_staging_over_max_staged_bytes_gives_advice(monkeypatch, tmp_path):
     with EmbeddedBroker(tmp_path / "small", maxStagedBytes=2_000) as broker:
         broker.create_topic("T", 1)
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="100")

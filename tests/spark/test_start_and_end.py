@@ -44,7 +44,7 @@ def test_positions_become_offsets(rocketpoll_broker, topic, text, offsets):
     )
 
 
-def test_nothing_said_is_the_default(rocketpoll_broker, topic):
+def test_missing_positions_use_the_default(rocketpoll_broker, topic):
     assert resolved(rocketpoll_broker, topic, default=EARLIEST) == [0, 0, 0, 0]
     assert resolved(rocketpoll_broker, topic, default=LATEST) == [0, 1, 2, 3]
     assert resolved(rocketpoll_broker, topic, ending=True) == [0, 1, 2, 3]
@@ -80,7 +80,7 @@ def test_times_are_those_of_storing(rocketpoll_broker, topic):
         resolved(rocketpoll_broker, topic, startingTimestamp=str(late))
 
 
-def test_a_group_goes_on_where_it_was(rocketpoll_broker, topic):
+def test_group_position_resumes_at_committed_offsets(rocketpoll_broker, topic):
     group = f"group-{topic}"
     with queues_of(rocketpoll_broker, topic) as queues:
         queues.discover()
@@ -99,9 +99,7 @@ def test_a_group_goes_on_where_it_was(rocketpoll_broker, topic):
     ]
 
 
-def test_what_a_group_has_not_read_and_retention_has_taken_is_said(
-    rocketpoll_broker, topic, monkeypatch
-):
+def test_group_position_expired_by_retention_is_data_loss(rocketpoll_broker, topic, monkeypatch):
     starts = QueueClient.starts
 
     def first_is_gone(queues, which):
@@ -134,7 +132,7 @@ def test_what_a_group_has_not_read_and_retention_has_taken_is_said(
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(rocketpoll_broker, topic, text, said):
+def test_invalid_starting_offsets_are_refused(rocketpoll_broker, topic, text, said):
     with pytest.raises(OptionError) as raised:
         resolved(rocketpoll_broker, topic, startingOffsets=text.replace("TOPIC", topic))
     assert said.replace("TOPIC", topic) in str(raised.value)
@@ -155,12 +153,12 @@ def starts_of_a_topic_to_come(broker, text, **more):
 
 
 @pytest.mark.parametrize("position", ["0", "-2", "-1", '"group:latest"', '"-1h"'])
-def test_a_topic_that_is_waited_for_may_have_a_position(rocketpoll_broker, position):
+def test_waited_for_topic_may_have_a_relative_position(rocketpoll_broker, position):
     text = f'{{"never-made": {{"broker-a": {{"0": {position}}}}}}}'
     assert starts_of_a_topic_to_come(rocketpoll_broker, text, consumerGroup="g") == {}
 
 
-def test_an_offset_of_a_topic_that_is_waited_for_is_refused(rocketpoll_broker):
+def test_offset_of_a_waited_for_topic_is_refused(rocketpoll_broker):
     said = "topic never-made does not exist yet, .* needed 0, earliest or latest for it, found 7"
     for text in (
         '{"never-made": {"broker-a": {"*": -1, "0": 7}}}',

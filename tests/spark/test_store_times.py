@@ -24,9 +24,7 @@ def test_positions_have_the_time_at_which_the_message_before_them_was_stored(
         assert list(times.sizes) == [queue]
 
 
-def test_what_is_known_is_not_asked_for_unless_it_does_not_count(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_known_store_times_are_not_asked_again(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     queue = queue_of(rocketpoll_topic)
     stored_ms = rocketpoll_broker.messages(rocketpoll_topic)[0].store_timestamp

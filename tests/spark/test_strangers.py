@@ -60,7 +60,7 @@ def test_a_query_that_starts_waits_for_it(pair, selected, starting):
     assert pair.pauses == 3
 
 
-def test_also_where_its_topic_is_on_no_other_broker(pair):
+def test_unknown_broker_in_starting_offsets_is_waited_for_without_other_brokers(pair):
     pair.a.delete_topic("T")
     for selected in ({"subscribe": "T"}, {"assign": json.dumps({"T": [0, 1]})}):
         for starting in ({"b": {"*": 1}}, {"b": {"0": 1, "1": 1}}):
@@ -70,7 +70,7 @@ def test_also_where_its_topic_is_on_no_other_broker(pair):
                 assert places(batches.initial_offset()) == {B0: 1, B1: 1}
 
 
-def test_or_one_that_a_pattern_has_yet_to_find(pair):
+def test_unknown_broker_in_starting_offsets_of_a_pattern_is_waited_for(pair):
     pair.b.create_topic("T2", 1)
     pair.forget_b(comes_back_in_pause=1)
     positions = json.dumps({"T2": {"b": {"0": 0}}, "*": {"*": {"*": -1}}})
@@ -123,7 +123,7 @@ def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(
     assert pair.pauses >= 10
 
 
-def test_what_known_brokers_do_not_have_is_refused_at_once(pair):
+def test_starting_offsets_of_queues_missing_on_known_brokers_are_refused_at_once(pair):
     pair.b.delete_topic("T")
     a_alone = json.dumps({"T": {"a": [0]}})
     for selected in ({"subscribe": "T"}, {"assign": json.dumps({"T": [0]})}, {"assign": a_alone}):
@@ -152,7 +152,7 @@ def test_a_wrong_topic_is_refused_at_once_whatever_known_brokers_are_named(pair)
         check_with_brokers(options_for(pair.names, "TT", **given))
 
 
-def test_the_numbers_of_any_broker_are_checked_when_it_is_back(pair):
+def test_starting_offsets_of_an_unknown_broker_are_checked_when_it_is_back(pair):
     pair.b.create_topic("T", 4)
     given = {"startingOffsets": by_broker(), "assign": json.dumps({"T": [3]})}
     pair.forget_b(comes_back_in_pause=2)
@@ -192,7 +192,7 @@ def test_a_broker_that_comes_between_two_questions_is_seen(pair, monkeypatch):
     assert pair.pauses == 0
 
 
-def test_a_topic_that_is_waited_for_may_name_any(pair):
+def test_starting_offsets_with_wait_for_topic_may_name_any_broker(pair):
     positions = json.dumps({"U": {"prod-7": {"*": 0}}, "*": {"*": {"*": -2}}})
     more = {"waitForTopic": "true", "startingOffsets": positions}
     with pair.query(subscribe="T,U", **more) as batches:
@@ -214,7 +214,7 @@ def checkpoint(pair):
 
 @pytest.mark.parametrize("selected", SELECTIONS)
 @pytest.mark.parametrize("away", ["wait", "skip"])
-def test_a_run_up_to_an_end_waits_for_it(pair, checkpoint, selected, away):
+def test_ending_offsets_of_an_unknown_broker_are_waited_for_once(pair, checkpoint, selected, away):
     """Whatever is said of brokers that are away: where a run ends is settled once."""
     pair.send(*EVERY, *EVERY)
     options = {**selected, "endingOffsets": by_broker(a=3, b=3), "onBrokerAway": away}
@@ -243,7 +243,7 @@ def test_start_and_end_may_each_name_it(pair):
         assert places(end) == dict.fromkeys(EVERY if topic_of_a else (B0, B1), 1)
 
 
-def test_where_a_query_started_is_of_no_account_once_it_has(pair, checkpoint):
+def test_starting_offsets_are_ignored_after_the_query_has_a_checkpoint(pair, checkpoint):
     """The broker that `startingOffsets` names may have left for good since."""
     pair.send(A0)
     pair.forget_b()
@@ -257,7 +257,7 @@ def test_where_a_query_started_is_of_no_account_once_it_has(pair, checkpoint):
             assert end.missing_brokers == ("b",)
 
 
-def test_a_query_that_goes_on_is_not_held_up_by_a_topic_that_nobody_knows(pair):
+def test_resumed_query_is_not_delayed_by_an_unknown_topic(pair):
     pair.a.delete_topic("T")
     options = {"subscribe": "T", "startingOffsets": json.dumps({"T": {"b": {"*": 0}}})}
     with pair.query(**options) as batches:
@@ -271,7 +271,7 @@ def test_a_query_that_goes_on_is_not_held_up_by_a_topic_that_nobody_knows(pair):
             assert places(batches.latest_offset(start, NO_LIMITS)) == {B0: 3, B1: 2}
 
 
-def test_one_that_is_gone_for_good_is_a_loss_to_a_query_without_an_end(pair, checkpoint):
+def test_broker_that_is_gone_for_good_is_data_loss_for_a_stream(pair, checkpoint):
     pair.forget_b()
     with (
         pair.query(subscribe="T", startingOffsets=by_broker()) as batches,
@@ -292,7 +292,7 @@ def test_one_that_is_gone_for_good_is_a_loss_to_a_query_without_an_end(pair, che
         {"startingOffsets": by_broker(), "endingOffsets": by_broker(a=1, b=1)},
     ],
 )
-def test_a_batch_read_waits_for_it_or_says_what_is_wrong(pair, selected, positions):
+def test_batch_read_of_an_unknown_broker_waits_or_fails(pair, selected, positions):
     given = {"namesrvAddr": pair.names.address, "columns": "body", "retryTimeoutMs": "1000"}
     given |= {**selected, **positions}
     pair.forget_b(comes_back_in_pause=2)

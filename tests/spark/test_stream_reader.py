@@ -62,7 +62,7 @@ def test_sparks_before_4_2_ask_without_arguments_and_get_limits_all_the_same(
     assert reader.latestOffset() == at
 
 
-def test_there_a_query_that_comes_back_learns_from_its_partitions_where_it_is(
+def test_restarted_query_on_spark_4_0_learns_its_position_from_partitions(
     rocketpoll_broker, rocketpoll_topic, old_reader
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
@@ -74,7 +74,9 @@ def test_there_a_query_that_comes_back_learns_from_its_partitions_where_it_is(
     assert bodies(reader, reached, reader.latestOffset()) == [b"c", b"d"]
 
 
-def test_there_available_now_is_one_batch_of_all(rocketpoll_broker, rocketpoll_topic, old_reader):
+def test_available_now_on_spark_4_0_reads_all_in_one_batch(
+    rocketpoll_broker, rocketpoll_topic, old_reader
+):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
     reader = old_reader(maxOffsetsPerTrigger="2", availableNow="true")
     start = reader.initialOffset()
@@ -113,7 +115,7 @@ def test_later_sparks_say_where_and_how_much(rocketpoll_broker, rocketpoll_topic
         ({}, "ReadAllAvailable"),
     ],
 )
-def test_one_limit_stands_for_all(rocketpoll_broker, rocketpoll_topic, more, name):
+def test_single_limit_is_a_plain_read_limit(rocketpoll_broker, rocketpoll_topic, more, name):
     reader = module.stream_reader(given(rocketpoll_broker, rocketpoll_topic, **more), SCHEMA)
     assert type(reader.getDefaultReadLimit()).__name__ == name
     reader.stop()
@@ -126,7 +128,7 @@ def test_one_limit_stands_for_all(rocketpoll_broker, rocketpoll_topic, more, nam
         ({}, "value string", "there is no column value"),
     ],
 )
-def test_mistakes_come_with_the_first_question_and_not_before(
+def test_stream_reader_reports_bad_options_at_its_first_use(
     rocketpoll_broker, rocketpoll_topic, more, schema, said
 ):
     reader = module.stream_reader(

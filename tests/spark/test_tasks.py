@@ -31,7 +31,7 @@ def bodies(options, topic, start, end):
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
-def test_a_piece_is_read_from_its_start_to_before_its_end(rocketpoll_broker, rocketpoll_topic):
+def test_partition_is_read_from_start_to_before_end(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcdef")
     options = options_for(rocketpoll_broker, rocketpoll_topic)
     assert bodies(options, rocketpoll_topic, 1, 4) == [b"b", b"c", b"d"]
@@ -109,7 +109,7 @@ def test_a_task_does_not_wait_for_pandas(rocketpoll_broker, rocketpoll_topic):
     assert run.returncode == 0, run.stderr
 
 
-def test_one_client_serves_all_tasks_of_a_process(rocketpoll_broker, rocketpoll_topic):
+def test_client_is_shared_by_tasks_with_equal_access(rocketpoll_broker, rocketpoll_topic):
     access = options_for(rocketpoll_broker, rocketpoll_topic).access
     client = addresses_of(access)
     assert addresses_of(options_for(rocketpoll_broker, "another").access) is client
@@ -128,7 +128,7 @@ def test_a_fork_has_a_client_of_its_own(rocketpoll_broker, rocketpoll_topic):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
+def test_partition_read_resumes_when_its_broker_returns(monkeypatch):
     monkeypatch.setattr(readable_chunks, "BATCH_BYTES_MIN", 1)
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
@@ -140,7 +140,7 @@ def test_a_broker_that_comes_back_is_gone_on_with(monkeypatch):
         assert [body for batch in rows for body in batch.column("body").to_pylist()] == [b"d", b"e"]
 
 
-def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_again(monkeypatch):
+def test_partition_read_restarts_its_timeout_after_each_success(monkeypatch):
     monkeypatch.setattr(readable_chunks, "BATCH_BYTES_MIN", 1)
     clock, away, bodies = Clock(), ExitStack(), ["c", "b"]
 
@@ -163,7 +163,7 @@ def test_a_broker_that_is_away_again_long_after_it_was_is_waited_for_as_long_aga
             assert next(rows).column("body").to_pylist() == [b"c" if left == 1 else b"b"]
 
 
-def test_a_broker_that_has_moved_meanwhile_is_gone_on_with_where_it_is(monkeypatch):
+def test_partition_read_follows_a_moved_broker(monkeypatch):
     monkeypatch.setattr(readable_chunks, "BATCH_BYTES_MIN", 1)
     clock = Clock()
 
@@ -212,7 +212,7 @@ def test_a_broker_that_stays_away_fails_the_task():
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_a_queue_does_not_hold_is_a_loss(rocketpoll_broker, rocketpoll_topic, fails, caplog):
+def test_range_missing_in_a_queue_is_data_loss(rocketpoll_broker, rocketpoll_topic, fails, caplog):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss=str(fails).lower())
     if fails:

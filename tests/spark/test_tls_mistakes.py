@@ -162,7 +162,7 @@ def said_by(ask, *, address, given):
 
 @EVERYBODY
 @pytest.mark.parametrize(("given", "said"), FILES, ids=lambda value: str(value)[-40:])
-def test_of_files(given, said, ask):
+def test_tls_file_mistakes_have_exact_messages(given, said, ask):
     found = said_by(ask, address="mq:9876", given=given)
     setting = next(iter(given))
     blamed = f"TLS setting {setting}" if ask is of_client else f"option {OPTIONS[setting]}"
@@ -176,7 +176,9 @@ def test_of_files(given, said, ask):
     ANSWERS,
     ids=lambda value: str(value)[:40],
 )
-def test_of_what_brokers_speak(broker, certificate_of_broker, given, said, of_spark, ask):
+def test_tls_handshake_mistakes_have_exact_messages(
+    broker, certificate_of_broker, given, said, of_spark, ask
+):
     if certificate_of_broker is None:
         found = said_by(ask, address=broker.address, given=given)
     else:

@@ -61,5 +61,5 @@ def test_text_is_utf_8_and_nothing_else():
     assert found == [{"v": "a"}, {"v": None}]
 
 
-def test_nothing_is_made_of_no_message():
+def test_batch_without_messages_is_empty():
     assert batches([b"bad"], "id INT", onBadRecord="skip") == []

@@ -81,7 +81,7 @@ def test_a_schema_of_ones_own_may_name_both(kind, schema, more, given):
         ("json", None, {}, "id INT, id INT", "it names id twice"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_refused(kind, schema, more, given, said):
+def test_schema_that_does_not_fit_the_body_type_is_refused(kind, schema, more, given, said):
     with pytest.raises(SchemaError) as caught:
         check_schema(parse_schema(given), options_of(kind, schema, **more))
     assert said in str(caught.value)
@@ -92,7 +92,7 @@ def test_columns_and_a_schema_have_to_agree():
         check_schema(parse_schema("id INT, topic STRING"), options_of("json", columns="topic,id"))
 
 
-def test_what_bodies_hold_may_be_told_by_the_schema_alone():
+def test_body_schema_may_come_from_the_read_schema():
     options = options_of("json", bodyColumn="v")
     schema = parse_schema("v STRUCT<id: INT>, topic STRING")
     assert with_body_schema(options, schema).body.schema == parse_schema("id INT")

@@ -31,7 +31,7 @@ def elsewhere(tmp_path, monkeypatch):
     )
 
 
-def test_python3_of_path_that_has_nothing_is_refused_with_the_line_to_type(tmp_path, monkeypatch):
+def test_bare_python3_on_path_is_refused_with_the_command_to_type(tmp_path, monkeypatch):
     bare_python(tmp_path / "bare")
     monkeypatch.setenv("PATH", str(tmp_path / "bare" / "bin"), prepend=os.pathsep)
     with pytest.raises(SetUpError) as raised:
@@ -43,7 +43,7 @@ def test_python3_of_path_that_has_nothing_is_refused_with_the_line_to_type(tmp_p
     )
 
 
-def test_load_says_so_before_it_asks_a_broker(tmp_path, monkeypatch):
+def test_load_checks_the_worker_python_before_connecting_to_a_broker(tmp_path, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", bare_python(tmp_path / "some", *PACKAGES))
     source = RocketPollDataSource({"namesrvAddr": "127.0.0.1:1", "topic": "T"})
     with pytest.raises(
@@ -52,14 +52,14 @@ def test_load_says_so_before_it_asks_a_broker(tmp_path, monkeypatch):
         source.schema()
 
 
-def test_one_that_finds_rocketpoll_on_the_path_that_spark_gives_is_good(tmp_path, monkeypatch):
+def test_worker_python_with_rocketpoll_on_its_path_is_accepted(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
     monkeypatch.setenv("PYSPARK_PYTHON", bare_python(tmp_path / "all", *PACKAGES))
     check_worker_python()
 
 
 @pytest.mark.parametrize("text", ["#!/bin/sh\nexit 3\n", "no program", None])
-def test_one_that_cannot_be_looked_at_from_here_is_passed_over(tmp_path, monkeypatch, text):
+def test_worker_python_that_exists_only_on_workers_is_not_checked(tmp_path, monkeypatch, text):
     """As one that only the machines of a cluster have."""
     python = tmp_path / "python"
     if text is not None:
@@ -69,12 +69,12 @@ def test_one_that_cannot_be_looked_at_from_here_is_passed_over(tmp_path, monkeyp
     check_worker_python()
 
 
-def test_the_one_that_runs_is_good(monkeypatch):
+def test_worker_python_check_accepts_the_running_python(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     check_worker_python()
 
 
-def test_a_worker_that_has_nothing_but_the_sources_on_its_path_is_refused(tmp_path):
+def test_worker_with_only_the_sources_on_its_path_is_refused(tmp_path):
     """As where PYTHONPATH names the project's folder: then Spark finds the source in any Python."""
     bare = bare_python(tmp_path / "bare")
     check = "from rmq_spark.spark.worker_python import check_worker_python as c; c()"

@@ -140,7 +140,7 @@ def test_only_a_batch_write_has_an_application_and_a_version(rocketpoll_broker, 
         RocketPollDataSource(given).streamWriter(schema_of("body string"), overwrite=False)
 
 
-def test_who_drops_by_id_and_content_loses_no_row_of_a_batch_that_has_another_order_again(
+def test_deduplication_by_id_and_content_loses_no_reordered_row(
     monkeypatch, rocketpoll_broker, rocketpoll_topic
 ):
     """As behind a shuffle, where the id of one row may be another one's next time."""

@@ -39,7 +39,7 @@ def rows_of(options, topic):
 @pytest.mark.parametrize("more", [{}, TOLERANT], ids=["fails", "goes on"])
 @pytest.mark.parametrize("is_ours", [False, True], ids=["RocketMQ's", "ours"])
 @pytest.mark.parametrize("lie", LIES)
-def test_rows_are_right_and_there_once_or_it_is_told(
+def test_wrong_pull_answers_give_right_rows_once_or_an_error(
     rocketpoll_broker, rocketpoll_topic, caplog, lie, is_ours, more
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *(f"body {number}" for number in range(ROWS)))

@@ -31,7 +31,7 @@ def clocked():
     return Clocked()
 
 
-def test_what_was_counted_shows_after_the_next_sample(clocked):
+def test_broker_stats_show_counts_after_the_next_sample(clocked):
     clocked.stats.record_put("T", 3, 300)
     assert clocked.stats.data("TOPIC_PUT_NUMS", "T") is None
     clocked.pass_ms(10 * SECOND)
@@ -106,7 +106,7 @@ def test_a_counter_of_another_name_is_none(clocked, name):
     assert clocked.stats.data(name, "T") is None
 
 
-def test_a_deleted_topic_begins_at_zero_again_and_its_groups_with_it(clocked):
+def test_deleted_topic_resets_its_stats_and_those_of_its_groups(clocked):
     for topic in ("T", "TT"):
         clocked.stats.record_put(topic, 1, 1)
         clocked.stats.record_get(topic, "G", 1, 1, 0)
@@ -180,7 +180,7 @@ def test_each_morning_closes_a_day(clocked):
     assert clocked.stats.get_totals == (2, 2)
 
 
-def test_totals_count_what_was_stored_and_what_was_not(clocked):
+def test_stats_totals_count_successes_and_failures(clocked):
     stats = clocked.stats
     stats.record_put("T", 3, 300)
     stats.record_put_failure()
@@ -189,7 +189,7 @@ def test_totals_count_what_was_stored_and_what_was_not(clocked):
     assert (stats.got_messages, stats.get_latency_ms_max) == (2, 4)
 
 
-def test_however_many_pairs_of_topics_and_groups_move_so_many_are_counted(monkeypatch):
+def test_broker_stats_limit_keys(monkeypatch):
     monkeypatch.setattr(broker_stats, "KEYS_MAX", 15)
     stats = BrokerStats("C", 0)
     for round_number in range(1, 4):
@@ -236,7 +236,7 @@ def test_totals_do_not_go_back_at_any_step_of_a_sample_nor_when_two_overlap(cloc
     assert totals(clocked.stats)["topic put", "T999"] == (2, 2)
 
 
-def test_totals_of_what_is_deleted_begin_at_zero_again(clocked):
+def test_deleted_topic_resets_its_totals(clocked):
     for topic in ("T", "U"):
         clocked.stats.record_put(topic, 1, 1)
         clocked.stats.record_get(topic, "G", 1, 1, 0)

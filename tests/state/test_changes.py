@@ -33,7 +33,7 @@ def broken_off(names, change):
     raise ValueError("no more")
 
 
-def test_what_is_refused_is_as_it_was_before_all():
+def test_rollback_restores_the_value_from_before_all_changes():
     names = Names(a=1)
     first, second = names.change(a=2, b=2), names.change(a=3, b=3)
     first.rollback()
@@ -51,7 +51,7 @@ def test_a_refusal_goes_back_to_what_is_still_under_way():
     assert names.values == {}
 
 
-def test_what_was_saved_last_is_what_a_refusal_goes_back_to():
+def test_rollback_after_commit_restores_the_committed_value():
     names = Names()
     first, second = names.change(a=1), names.change(a=2)
     first.commit()
@@ -59,7 +59,7 @@ def test_what_was_saved_last_is_what_a_refusal_goes_back_to():
     assert names.values == {"a": 1}
 
 
-def test_what_was_overwritten_by_what_is_saved_is_not_taken_back():
+def test_rollback_keeps_value_overwritten_by_a_committed_change():
     names = Names()
     first, second = names.change(a=1), names.change(a=2)
     second.commit()
@@ -76,7 +76,7 @@ def test_two_changes_to_the_same_value_are_two():
     assert names.values == {}
 
 
-def test_a_change_of_one_name_twice_is_taken_back_as_one():
+def test_two_changes_of_one_name_are_rolled_back_together():
     names = Names()
     with names.changes.begin() as change:
         names.put(change, a=1)
@@ -85,7 +85,7 @@ def test_a_change_of_one_name_twice_is_taken_back_as_one():
     assert names.values == {}
 
 
-def test_what_an_error_has_left_of_a_change_stays_also_when_others_are_refused():
+def test_change_broken_off_by_an_error_survives_other_rollbacks():
     names = Names()
     with pytest.raises(ValueError, match="no more"), names.changes.begin() as change:
         broken_off(names, change)
@@ -93,7 +93,7 @@ def test_what_an_error_has_left_of_a_change_stays_also_when_others_are_refused()
     assert names.values == {"a": 1}
 
 
-def test_a_name_that_is_gone_for_good_is_not_brought_back():
+def test_rollback_does_not_restore_a_forgotten_name():
     names = Names(a=1)
     change = names.change(a=2)
     names.values.clear()
@@ -102,7 +102,7 @@ def test_a_name_that_is_gone_for_good_is_not_brought_back():
     assert names.values == {}
 
 
-def test_nothing_is_kept_of_changes_that_are_decided():
+def test_decided_changes_leave_no_bookkeeping():
     names = Names()
     changes = [names.change(a=number, b=number) for number in range(4)]
     for change in changes[:2]:

@@ -15,7 +15,7 @@ def offsets(tmp_path):
     return offsets_in(tmp_path)
 
 
-def test_what_was_committed_is_found_and_nothing_else(offsets):
+def test_committed_offset_is_found_by_group_topic_and_queue(offsets):
     offsets.commit("g", "T", 1, 5)
     assert offsets.query("g", "T", 1) == 5
     assert offsets.query("g", "T", 0) is None
@@ -59,7 +59,7 @@ def test_two_first_commits_of_a_group_are_both_kept(offsets):
     assert offsets.topics_of("g") == {"T", "U"}
 
 
-def test_who_has_offsets_where(offsets):
+def test_offset_table_lists_groups_of_a_topic_and_topics_of_a_group(offsets):
     offsets.commit("g", "T", 0, 1)
     offsets.commit("h", "T", 0, 1)
     offsets.commit("h", "%RETRY%h", 0, 1)
@@ -102,7 +102,7 @@ def test_offsets_are_there_again_after_a_restart(tmp_path, offsets):
 
 
 @pytest.mark.parametrize("forget", ["forget_topic", "forget_group"])
-def test_what_is_forgotten_is_not_there_after_a_restart(tmp_path, offsets, forget):
+def test_forgotten_offsets_stay_forgotten_after_restart(tmp_path, offsets, forget):
     offsets.commit("both", "both", 0, 5)
     offsets.commit("other", "other", 0, 5)
     offsets.save()
@@ -112,7 +112,7 @@ def test_what_is_forgotten_is_not_there_after_a_restart(tmp_path, offsets, forge
     assert offsets_in(tmp_path).wrapper().offset_table == {"other@other": {0: 5}}
 
 
-def test_nothing_is_written_unless_something_changed(tmp_path, offsets):
+def test_unchanged_offsets_are_not_saved(tmp_path, offsets):
     offsets.commit("g", "T", 0, 5)
     offsets.save()
     (tmp_path / "consumerOffset.json").unlink()
@@ -126,7 +126,7 @@ def test_nothing_is_written_unless_something_changed(tmp_path, offsets):
     assert not (tmp_path / "consumerOffset.json").exists()
 
 
-def test_what_a_save_has_failed_to_write_is_still_to_be_saved(tmp_path, offsets):
+def test_offsets_stay_dirty_after_a_failed_save(tmp_path, offsets):
     offsets.commit("g", "T", 0, 5)
     (tmp_path / "consumerOffset.json.tmp").mkdir()
     with pytest.raises(OSError, match="directory"):
@@ -268,7 +268,7 @@ OffsetMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=
 TestOffsets = OffsetMachine.TestCase
 
 
-def test_offsets_behind_the_ends_of_their_queues_are_taken_back_to_these_and_no_others(tmp_path):
+def test_clamp_reduces_only_offsets_past_their_queue_ends(tmp_path):
     offsets = offsets_in(tmp_path)
     for group, topic, queue_id, queue_offset in (
         ("G", "T", 0, 5),

@@ -53,7 +53,7 @@ def two():
     return FakeConnection("two")
 
 
-def test_a_group_is_there_as_long_as_it_has_members(consumers, one, two):
+def test_group_exists_while_it_has_members(consumers, one, two):
     assert consumers.group("g") is None
     consumers.register(channel(one), data("g", "T"))
     consumers.register(channel(two), data("g", "T"))
@@ -68,14 +68,14 @@ def test_a_group_is_there_as_long_as_it_has_members(consumers, one, two):
     assert consumers.groups_of("T") == frozenset()
 
 
-def test_a_member_that_has_left_makes_room_for_another(one, two):
+def test_member_that_left_frees_a_place(one, two):
     consumers = ConsumerManager(lambda _: None, room(members_max=1))
     for member in (one, two, one):
         consumers.register(channel(member), data("g", "T"))
         consumers.unregister("g", member)
 
 
-def test_a_group_is_as_its_members_last_said(consumers, one):
+def test_consumer_group_has_the_settings_of_its_last_heartbeat(consumers, one):
     consumers.register(channel(one), data("g", "T"))
     consumers.register(
         channel(one),
@@ -116,7 +116,7 @@ def test_members_hear_of_topics_that_come_and_go(consumers, one, told):
     assert consumers.subscription("g", "U").topic == "U"
 
 
-def test_members_hear_of_those_who_leave_unless_nobody_is_left(consumers, one, two, told):
+def test_member_changes_are_notified_to_remaining_members(consumers, one, two, told):
     consumers.register(channel(one), data("g", "T"), notify=False)
     consumers.register(channel(two), data("g", "T"), notify=False)
     assert told == []
@@ -141,9 +141,7 @@ def test_the_newer_of_two_versions_of_a_subscription_counts(consumers, one, two)
     assert consumers.subscription("g", "T").sub_string == "b"
 
 
-def test_a_member_whose_clock_was_set_back_is_not_stuck_with_what_it_said_before(
-    consumers, one, two
-):
+def test_subscription_version_from_the_future_can_be_replaced(consumers, one, two):
     """R31: a version from the future could never be replaced."""
     future = SubscriptionData(topic="T", sub_string="old", sub_version=1 << 60)
     consumers.register(channel(one), data("g", future))
@@ -158,7 +156,7 @@ def test_a_member_whose_clock_was_set_back_is_not_stuck_with_what_it_said_before
     assert consumers.subscription("g", "T").sub_string == "new"
 
 
-def test_a_heartbeat_without_subscriptions_leaves_them_as_they_are(consumers, one, told):
+def test_heartbeat_without_subscriptions_keeps_them(consumers, one, told):
     consumers.register(channel(one), data("g", "T", "U"))
     assert not consumers.register(channel(one, 9), data("g"), keep_subscriptions=True)
     assert set(consumers.group("g").subscriptions) == {"T", "U"}
@@ -179,7 +177,7 @@ def test_a_closed_connection_leaves_all_its_groups(consumers, one, two, told):
     assert len(told) == 1
 
 
-def test_who_is_silent_for_too_long_is_expelled(consumers, one, two, told):
+def test_silent_consumer_expires_and_its_group_is_notified(consumers, one, two, told):
     consumers.register(channel(one, 1_000), data("g", "T"))
     consumers.register(channel(two, 2_000), data("g", "T"))
     told.clear()
@@ -189,9 +187,7 @@ def test_who_is_silent_for_too_long_is_expelled(consumers, one, two, told):
     assert expelled(consumers, 1_001) == []
 
 
-def test_a_client_that_dials_again_is_one_member_and_reached_where_it_was_heard_of_last(
-    consumers, one
-):
+def test_reconnected_client_is_one_member_on_its_latest_connection(consumers, one):
     again = FakeConnection("one")
     consumers.register(channel(one, 1), data("g", "T"))
     consumers.register(channel(again, 2), data("g", "T"))

@@ -37,7 +37,7 @@ def test_each_falls_into_rocketmqs_cell(took_ms, cell):
     assert sum(took.cells().values()) == 1
 
 
-def test_shares_of_all_and_the_longest_are_told():
+def test_durations_report_percentiles_and_maximum():
     took = Durations()
     took.add(0, 90)
     for took_ms in [2] * 9 + [40_000]:
@@ -46,7 +46,7 @@ def test_shares_of_all_and_the_longest_are_told():
     assert [took.within_ms(share) for share in (0.5, 0.99, 0.999)] == [0, 2, 40_000]
 
 
-def test_what_is_shown_is_of_the_last_minute_and_the_longest_of_all():
+def test_duration_cells_cover_the_last_minute():
     took = Durations()
     took.add(30)
     assert took.cells()["10~50ms"] == 1
@@ -59,5 +59,5 @@ def test_what_is_shown_is_of_the_last_minute_and_the_longest_of_all():
     assert (sum(took.cells().values()), took.within_ms(0.99), took.max_ms) == (0, 0, 30)
 
 
-def test_nothing_took_no_time():
+def test_empty_durations_are_zero():
     assert (Durations().max_ms, Durations().within_ms(0.99)) == (0, 0)

@@ -31,7 +31,7 @@ def test_a_namespace_goes_with_its_last_value(tmp_path):
     assert kv_in(tmp_path).list("n") == {}
 
 
-def test_nothing_is_written_unless_something_changed(tmp_path):
+def test_unchanged_kv_config_is_not_saved(tmp_path):
     kv = kv_in(tmp_path)
     kv.put("n", "a", "1")
     kv.save()
@@ -57,7 +57,7 @@ def test_a_view_cannot_be_written_to(tmp_path):
         kv.list("n")["a"] = "2"
 
 
-def test_there_are_so_many_and_each_is_so_long_and_no_more(tmp_path, monkeypatch):
+def test_kv_config_limits_number_and_length(tmp_path, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.state.tables.kv_config.VALUES_MAX", 3)
     kv = kv_in(tmp_path)
     for namespace, key in (("n", "a"), ("n", "b"), ("m", "a")):

@@ -15,7 +15,7 @@ from rocketpoll.broker.state.tables.table import TooMany
 ONE, TWO = FakeConnection("one"), FakeConnection("two")
 
 
-def test_what_does_not_fit_is_not_counted_at_all():
+def test_refused_reservation_counts_nothing():
     members = room(members_max=2, subscription_bytes_max=1_600)
     members.reserve(ONE, members=1, client_bytes=100, group_bytes=100)
     for more in (
@@ -34,7 +34,7 @@ def test_what_does_not_fit_is_not_counted_at_all():
     assert vars(members) == vars(room(2, 1_600))
 
 
-def test_who_gives_back_is_never_refused_even_if_the_limit_is_exceeded_now():
+def test_release_is_never_refused_over_the_limit():
     members = room(subscription_bytes_max=1_600)
     members.reserve(ONE, members=1, client_bytes=100, group_bytes=1_600)
     members._bytes_max = members._members_max = 0
@@ -43,7 +43,7 @@ def test_who_gives_back_is_never_refused_even_if_the_limit_is_exceeded_now():
     assert vars(members) == vars(room(0, 0))
 
 
-def test_what_subscriptions_take_is_not_underestimated():
+def test_subscription_bytes_are_not_underestimated():
     """Measured while they are kept, in a group of a heartbeat as it arrives."""
     texts = tuple(
         SubscriptionData(

@@ -26,7 +26,7 @@ def two():
     return FakeConnection("two")
 
 
-def test_the_clients_of_a_group_are_those_who_came_and_have_not_left(producers, one, two):
+def test_producer_group_contains_registered_clients(producers, one, two):
     producers.register("p", channel(one, 1))
     producers.register("p", channel(two, 2))
     producers.register("p", channel(one, 3))
@@ -53,7 +53,7 @@ def test_a_closed_connection_leaves_all_its_groups(producers, one, two):
     assert [each.client_id for each in producers.channels("p")] == ["two"]
 
 
-def test_who_is_silent_for_too_long_is_expelled(producers, one, two):
+def test_silent_producer_expires(producers, one, two):
     producers.register("p", channel(one, 1_000))
     producers.register("q", channel(one, 1_000))
     producers.register("p", channel(two, 2_000))
@@ -63,7 +63,7 @@ def test_who_is_silent_for_too_long_is_expelled(producers, one, two):
     assert list(producers.groups) == ["p"]
 
 
-def test_who_is_silent_in_one_group_has_forgotten_it_and_is_expelled(producers, one):
+def test_producer_silent_in_one_group_expires_from_all(producers, one):
     """A heartbeat names all groups of a client: RocketMQ closes it as well."""
     producers.register("p", channel(one, 1_000))
     producers.register("q", channel(one, 3_000))
@@ -71,7 +71,7 @@ def test_who_is_silent_in_one_group_has_forgotten_it_and_is_expelled(producers, 
     assert producers.groups == {}
 
 
-def test_a_client_is_found_by_its_id_as_long_as_it_is_in_a_group(producers, one):
+def test_producer_is_found_by_client_id_while_in_a_group(producers, one):
     producers.register("p", channel(one))
     producers.register("q", channel(one))
     assert producers.find("one").connection is one
@@ -81,7 +81,7 @@ def test_a_client_is_found_by_its_id_as_long_as_it_is_in_a_group(producers, one)
     assert producers.find("one") is None
 
 
-def test_a_client_that_has_dialled_again_is_reached_where_it_was_heard_of_last(producers, one):
+def test_reconnected_producer_is_reached_at_its_last_connection(producers, one):
     again = FakeConnection("one")
     producers.register("p", channel(one, 1))
     producers.register("p", channel(again, 2))
@@ -101,9 +101,7 @@ def test_two_clients_with_the_same_id_may_go_in_any_order(producers, one):
     assert producers.groups == {}
 
 
-def test_a_client_that_changes_its_id_leaves_the_old_one_when_no_group_has_it_any_more(
-    producers, one
-):
+def test_changed_client_id_replaces_the_old_one(producers, one):
     def named(client_id):
         return ClientChannelInfo(one, client_id, "JAVA", 409, 0)
 

@@ -51,7 +51,7 @@ def small_room(monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.NON_MEMBER_SHARE", 32)
 
 
-def test_a_queue_has_one_owner_who_may_lock_it_again(locks):
+def test_queue_lock_has_one_owner_who_may_renew_it(locks):
     assert lock(locks, "g", "a", {ONE, TWO}) == {ONE, TWO}
     assert lock(locks, "g", "b", {TWO, THREE}) == {THREE}
     assert lock(locks, "g", "a", {ONE, TWO, THREE}) == {ONE, TWO}
@@ -74,14 +74,14 @@ def test_a_client_gets_its_share_and_others_theirs(locks):
 
 
 @pytest.mark.usefixtures("small_room")
-def test_who_is_no_member_gets_less(locks):
+def test_queue_locks_give_less_space_to_strangers(locks):
     assert len(lock(locks, "g", "a", many(64), is_member=False)) == 2
     assert len(lock(locks, "g", "a", many(64))) == 4
     assert len(lock(locks, "g", "a", many(64), is_member=False)) == 4
 
 
 @pytest.mark.usefixtures("small_room")
-def test_who_has_a_lock_renews_it_whoever_is_beyond_its_share(locks, clock):
+def test_queue_lock_holder_renews_beyond_the_share(locks, clock):
     for number in range(16):
         assert len(lock(locks, f"{number:x}", f"{number:x}", many(4))) == 4
     assert not lock(locks, "x", "x", many(1))
@@ -93,7 +93,7 @@ def test_who_has_a_lock_renews_it_whoever_is_beyond_its_share(locks, clock):
 
 
 @pytest.mark.usefixtures("small_room")
-def test_where_there_is_no_room_those_go_whose_members_lost_their_connection_first(locks):
+def test_full_queue_locks_evict_members_that_disconnected_first(locks):
     for number in range(16):
         lock(locks, f"{number:x}", f"{number:x}", many(4))
     close(locks, "3", is_member=True)
@@ -117,14 +117,14 @@ def test_a_long_name_takes_more_room(locks):
     assert locks.bytes == 0
 
 
-def test_what_a_stranger_held_goes_with_its_connection(locks):
+def test_queue_lock_of_a_stranger_ends_with_its_connection(locks):
     lock(locks, "g", "a", {ONE, TWO}, is_member=False)
     lock(locks, "g", "a", {TWO}, by="a, dialled again", is_member=False)
     close(locks, "a")
     assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
 
 
-def test_a_member_that_comes_back_and_goes_before_its_heartbeat_is_no_stranger(locks):
+def test_reconnected_member_without_heartbeat_keeps_its_queue_locks(locks):
     lock(locks, "g", "a", {ONE, TWO, THREE}, is_member=False)
     close(locks, "a", is_member=True)
     for _ in range(2):
@@ -133,7 +133,7 @@ def test_a_member_that_comes_back_and_goes_before_its_heartbeat_is_no_stranger(l
     assert not lock(locks, "g", "b", {ONE, TWO, THREE})
 
 
-def test_who_has_become_a_member_since_is_no_stranger(locks):
+def test_queue_lock_of_a_stranger_that_became_member_stays(locks):
     lock(locks, "g", "a", {ONE}, is_member=False)
     lock(locks, "h", "a", {ONE}, is_member=False)
     locks.mark_member(CONNECTIONS["a"], "g")
@@ -143,7 +143,7 @@ def test_who_has_become_a_member_since_is_no_stranger(locks):
     assert lock(locks, "h", "b", {ONE}) == {ONE}
 
 
-def test_what_a_member_held_lasts_a_minute_without_its_connection(locks, clock):
+def test_queue_lock_of_a_disconnected_member_lasts_a_minute(locks, clock):
     lock(locks, "g", "a", {ONE, TWO})
     close(locks, "a", is_member=True)
     clock.now_ms += 60_000
@@ -178,7 +178,7 @@ def test_only_the_owner_lets_go(locks):
     assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
 
 
-def test_a_clock_that_was_set_back_keeps_nobody_out_for_longer_than_a_minute(locks, clock):
+def test_queue_lock_expires_within_a_minute_after_clock_moves_back(locks, clock):
     lock(locks, "g", "a", {ONE})
     clock.now_ms -= 3_600_000
     assert lock(locks, "g", "b", {ONE}) == frozenset()
@@ -186,7 +186,7 @@ def test_a_clock_that_was_set_back_keeps_nobody_out_for_longer_than_a_minute(loc
     assert lock(locks, "g", "b", {ONE}) == {ONE}
 
 
-def test_groups_that_are_gone_take_no_room(locks, clock):
+def test_queue_locks_of_gone_groups_are_removed(locks, clock):
     for number in range(1_000):
         lock(locks, f"group-{number}", "a", {ONE})
     assert len(locks) == 1_000

@@ -36,7 +36,7 @@ def test_a_new_broker_has_the_groups_of_rocketmqs_tools(groups):
     assert groups.is_dirty
 
 
-def test_a_group_is_made_when_its_first_member_comes(groups):
+def test_group_is_created_by_its_first_member(groups):
     assert groups.get("g") is None
     made = groups.find_or_create("g")
     assert made == SubscriptionGroupConfig(group_name="g")
@@ -44,7 +44,7 @@ def test_a_group_is_made_when_its_first_member_comes(groups):
     assert groups.find_or_create("g") is made
 
 
-def test_where_groups_are_not_made_by_themselves_only_those_of_the_system_are(tmp_path, clock):
+def test_without_auto_creation_only_system_groups_exist(tmp_path, clock):
     strict = groups_in(tmp_path, clock, auto_create=False)
     assert strict.find_or_create("g") is None
     assert strict.find_or_create("CID_RMQ_SYS_TRANS").group_name == "CID_RMQ_SYS_TRANS"
@@ -58,7 +58,7 @@ def test_no_group_is_made_under_a_name_that_cannot_be(groups, name):
     assert name not in groups.groups
 
 
-def test_there_are_so_many_groups_and_no_more(tmp_path, clock):
+def test_number_of_groups_is_limited(tmp_path, clock):
     groups = groups_in(tmp_path, clock, max_groups=8)
     groups.find_or_create("g")
     for make in (
@@ -76,7 +76,7 @@ def test_there_are_so_many_groups_and_no_more(tmp_path, clock):
     assert groups.find_or_create("more") is not None
 
 
-def test_groups_are_there_again_after_a_restart(tmp_path, clock, groups):
+def test_groups_survive_a_restart(tmp_path, clock, groups):
     groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=3, consume_enable=False))
     groups.save()
     again = groups_in(tmp_path, clock)
@@ -84,7 +84,7 @@ def test_groups_are_there_again_after_a_restart(tmp_path, clock, groups):
     assert not again.is_dirty
 
 
-def test_nothing_is_written_unless_something_changed(tmp_path, groups):
+def test_unchanged_groups_are_not_saved(tmp_path, groups):
     groups.find_or_create("g")
     groups.save()
     (tmp_path / "subscriptionGroup.json").unlink()
@@ -108,7 +108,7 @@ def test_each_change_gives_the_table_a_new_version(groups, clock):
         assert groups.data_version == DataVersion(timestamp=clock.now_ms, counter=counter)
 
 
-def test_what_5x_has_written_is_loaded_and_saved_again(tmp_path, clock):
+def test_groups_written_by_rocketmq_5_are_loaded_and_saved(tmp_path, clock):
     path = tmp_path / "subscriptionGroup.json"
     path.write_text(
         '{"dataVersion":{"counter":2,"stateVersion":0,"timestamp":1},"forbiddenTable":{"g":{"T":4}},'
@@ -139,7 +139,7 @@ def test_what_5x_has_written_is_loaded_and_saved_again(tmp_path, clock):
         (SubscriptionGroupConfig(group_name="g", retry_max_times=-1), "cannot retry -1 times"),
     ],
 )
-def test_what_cannot_be_a_group_is_refused_with_a_reason(groups, bad, why):
+def test_invalid_group_config_is_refused_with_the_reason(groups, bad, why):
     before = groups.wrapper()
     with pytest.raises(ValueError, match=why):
         groups.put(bad)
@@ -151,9 +151,7 @@ def test_a_view_cannot_be_written_to(groups):
         groups.groups["g"] = SubscriptionGroupConfig(group_name="g")
 
 
-def test_an_entry_by_another_name_than_its_group_is_the_group_that_is_asked_for(
-    tmp_path, clock, caplog
-):
+def test_group_entry_under_a_wrong_name_is_corrected(tmp_path, clock, caplog):
     groups = groups_in(tmp_path, clock)
     groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=3))
     groups.save()
@@ -169,7 +167,7 @@ def test_an_entry_by_another_name_than_its_group_is_the_group_that_is_asked_for(
     assert json.loads(path.read_text())["subscriptionGroupTable"]["G"]["groupName"] == "G"
 
 
-def test_a_list_may_have_groups_that_are_there_though_there_is_room_for_no_more(tmp_path, clock):
+def test_group_list_at_the_limit_may_contain_existing_groups(tmp_path, clock):
     groups = groups_in(tmp_path, clock, max_groups=8)
     groups.find_or_create("g")
     known, new = (SubscriptionGroupConfig(group_name=name) for name in ("g", "new"))
@@ -180,7 +178,7 @@ def test_a_list_may_have_groups_that_are_there_though_there_is_room_for_no_more(
             pass
 
 
-def test_a_group_that_is_taken_back_before_it_was_saved_is_not_saved_by_others(tmp_path, clock):
+def test_rolled_back_group_is_not_saved_with_others(tmp_path, clock):
     groups = groups_in(tmp_path, clock)
     with groups.changes.begin() as change:
         groups.put(SubscriptionGroupConfig(group_name="refused"), change)

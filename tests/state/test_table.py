@@ -35,7 +35,7 @@ def test_only_what_has_changed_is_saved():
     assert table.saved == [1]
 
 
-def test_what_changes_while_the_disk_is_busy_is_saved_the_next_time():
+def test_change_during_a_table_save_is_saved_next_time():
     table, number = Slow(), [1]
     saver = SavedTable(table, lambda: number[0])
 
@@ -52,7 +52,7 @@ def test_what_changes_while_the_disk_is_busy_is_saved_the_next_time():
     assert not saver.is_dirty
 
 
-def test_what_a_save_has_failed_to_write_is_still_to_be_saved():
+def test_table_stays_dirty_after_a_failed_save():
     table = Slow()
     saver = SavedTable(table, lambda: 1)
     saver.is_dirty = True
@@ -65,7 +65,7 @@ def test_what_a_save_has_failed_to_write_is_still_to_be_saved():
     assert table.saved == [1]
 
 
-def test_what_is_on_the_disk_is_told_when_it_is():
+def test_table_saver_reports_saved_state_after_the_write():
     table, told = Slow(), []
     saver = SavedTable(table, lambda: "all", told.append)
     saver.is_dirty = True
@@ -80,7 +80,7 @@ def test_what_is_on_the_disk_is_told_when_it_is():
     assert told == ["not yet", "all"]
 
 
-def test_of_two_saves_at_once_the_later_wins():
+def test_concurrent_table_saves_keep_the_later_state():
     table, number = Slow(), [1]
     saver = SavedTable(table, lambda: number[0])
     held, let_go = threading.Event(), threading.Event()

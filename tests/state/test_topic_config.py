@@ -59,7 +59,7 @@ def test_a_new_broker_has_rocketmqs_own_topics(topics):
     assert topics.is_dirty
 
 
-def test_topics_are_there_again_after_a_restart(tmp_path, clock, topics):
+def test_topics_survive_a_restart(tmp_path, clock, topics):
     topics.put(config("T", attributes={"+a": "b"}))
     topics.save()
     assert not topics.is_dirty
@@ -68,15 +68,13 @@ def test_topics_are_there_again_after_a_restart(tmp_path, clock, topics):
     assert not again.is_dirty  # nothing of what a start makes was missing
 
 
-def test_what_was_not_saved_is_not_there(tmp_path, clock, topics):
+def test_unsaved_topic_is_lost_at_restart(tmp_path, clock, topics):
     topics.save()
     topics.put(config("T"))
     assert topics_in(tmp_path, clock).get("T") is None
 
 
-def test_a_topic_is_saved_when_it_is_on_the_disk_as_it_is_configured_and_not_before(
-    tmp_path, clock, topics
-):
+def test_topic_is_saved_once_its_config_is_on_disk(tmp_path, clock, topics):
     first = topics.create_in_send_back("T", 4)
     assert not topics.is_saved(first)
     topics.save()
@@ -96,7 +94,7 @@ def test_a_topic_is_saved_when_it_is_on_the_disk_as_it_is_configured_and_not_bef
     assert not topics.is_saved(made)
 
 
-def test_a_topic_that_is_made_while_others_are_saved_is_saved_the_next_time(topics, monkeypatch):
+def test_topic_created_during_a_save_is_saved_next_time(topics, monkeypatch):
     table = topics._table
     save = table.save
 
@@ -112,7 +110,7 @@ def test_a_topic_that_is_made_while_others_are_saved_is_saved_the_next_time(topi
         assert topics.is_saved(topics.get("U")) is is_next_time
 
 
-def test_nothing_is_written_unless_something_changed(tmp_path, topics):
+def test_unchanged_topics_are_not_saved(tmp_path, topics):
     topics.save()
     (tmp_path / "topics.json").unlink()
     topics.put(topics.get("BenchmarkTest"))
@@ -121,7 +119,7 @@ def test_nothing_is_written_unless_something_changed(tmp_path, topics):
     assert not (tmp_path / "topics.json").exists()
 
 
-def test_there_are_so_many_topics_and_no_more_but_those_that_the_broker_needs(tmp_path, clock):
+def test_number_of_topics_is_limited_but_for_system_topics(tmp_path, clock):
     topics = topics_in(tmp_path, clock, max_topics=12)
     while len(topics.topics) < 12:
         topics.create_in_send(f"T{len(topics.topics)}", "TBW102", 1)
@@ -139,7 +137,7 @@ def test_there_are_so_many_topics_and_no_more_but_those_that_the_broker_needs(tm
     assert len(topics_in(tmp_path, clock, max_topics=2).topics) == 13
 
 
-def test_what_a_save_has_failed_to_write_is_still_to_be_saved(clock):
+def test_topics_stay_dirty_after_a_failed_save(clock):
     table = Variable()
     topics = TopicConfigManager(
         table,
@@ -216,7 +214,7 @@ def test_a_message_makes_its_topic_like_the_default_one(topics):
     assert topics.create_in_send("V", "TBW102", -5) == config("V", queues=1)
 
 
-def test_a_message_makes_no_topic_like_one_that_is_not_there_or_not_to_be_inherited(topics):
+def test_topic_without_inheritable_default_is_not_created(topics):
     assert topics.create_in_send("T", "unknown", 4) is None
     assert topics.create_in_send("T", "", 4) is None
     assert topics.create_in_send("T", "BenchmarkTest", 4) is None
@@ -247,7 +245,7 @@ def test_a_topic_of_the_brokers_own_need_is_made_once(topics):
         (config("T", perm=-1), "no permission -1"),
     ],
 )
-def test_what_cannot_be_a_topic_is_refused_with_a_reason(topics, bad, why):
+def test_invalid_topic_config_is_refused_with_the_reason(topics, bad, why):
     before = topics.wrapper()
     with pytest.raises(ValueError, match=why):
         topics.put(bad)
@@ -271,7 +269,7 @@ def test_more_delay_levels_bring_more_queues_and_fewer_take_none_away(tmp_path, 
     )
 
 
-def test_the_queues_of_all_topics_are_counted_and_topics_with_too_many_are_refused(tmp_path, clock):
+def test_number_of_queues_of_all_topics_is_limited(tmp_path, clock):
     ours = 1_024 + 18 + 16 + 8 + 5  # of RocketMQ's own topics
     topics = topics_in(tmp_path, clock, max_queues=ours + 20)
     topics.put(replace(config("T", 4), write_queue_nums=16))
@@ -356,7 +354,7 @@ def by_hand(clock, entries, **settings):
     return TopicConfigManager(table, now_ms=clock, **{**usual, **limits, **settings})
 
 
-def test_an_entry_by_another_name_than_its_topic_is_the_topic_that_is_asked_for(clock, caplog):
+def test_topic_entry_under_a_wrong_name_is_corrected(clock, caplog):
     topics = by_hand(clock, {"T": config("U", 3), "U": config("U", 5)})
     assert (topics.get("T"), topics.get("U")) == (config("T", 3), config("U", 5))
     assert lines_of(caplog, "rocketpoll.broker.state") == [
@@ -366,7 +364,7 @@ def test_an_entry_by_another_name_than_its_topic_is_the_topic_that_is_asked_for(
     assert topics.is_saved(topics.get("T"))
 
 
-def test_a_topic_of_more_queues_than_all_may_have_has_as_many_as_one_may(clock, caplog):
+def test_topic_with_too_many_queues_is_reduced_at_load(clock, caplog):
     topics = by_hand(clock, {"T": config("T", 1 << 31), "U": config("U", 10_000)}, max_queues=9_999)
     assert (topics.get("T"), topics.get("U")) == (config("T", 4_096), config("U", 4_096))
     assert "over maxQueues=9999" in caplog.text

@@ -67,7 +67,7 @@ def test_a_batch_has_successive_offsets_in_one_file(store):
     assert [text[0] for text in bodies(store)] == list("b01234")
 
 
-def test_what_has_its_texts_as_bytes_is_put_as_a_draft(store):
+def test_put_draft_takes_texts_as_bytes(store):
     def draft(text, queue_id=3):
         return RecordDraft(
             "T", queue_id, text, b"TAGS\x01a", 5, STORE_HOST.encode(), STORE_HOST.encode()
@@ -148,7 +148,9 @@ def test_a_hostile_topic_is_refused_before_anything_is_written(store, topic):
         ({"topic": "x" * 200}, Status.MESSAGE_ILLEGAL, "MAGIC_V2"),
     ],
 )
-def test_what_cannot_be_stored_says_why_and_leaves_no_trace(store, change, status, remark):
+def test_message_that_cannot_be_stored_returns_reason_and_leaves_no_trace(
+    store, change, status, remark
+):
     result = store.put_draft(draft_of(dataclasses.replace(message("x"), **change)))
     assert result.status is status
     assert remark in result.remark
@@ -156,7 +158,7 @@ def test_what_cannot_be_stored_says_why_and_leaves_no_trace(store, change, statu
     assert store.put_message(message("next")).queue_offset == 0
 
 
-def test_a_message_that_was_stored_before_may_be_as_long_as_it_is(store):
+def test_stored_message_over_a_lowered_size_limit_can_be_put_again(store):
     """The limit may have been another one then: giving it back, or delivering it, loses nothing."""
     store._appender.message_bytes_max = 10
     long = message("x" * 11)
@@ -164,7 +166,7 @@ def test_a_message_that_was_stored_before_may_be_as_long_as_it_is(store):
     assert store.put_message(long).status is Status.PUT_OK
 
 
-def test_a_batch_is_taken_whole_or_not_at_all(store):
+def test_batch_is_stored_whole_or_not_at_all(store):
     assert "does not fit" in put_batch(store, *[message("x" * 1500)] * 3).remark
     assert "over" in put_batch(store, message("x"), message(b"x" * (5 << 20))).remark
     assert store.state().written_offset == 0
@@ -186,7 +188,7 @@ def test_a_damaged_chunk_is_refused_whole(store, damage, remark):
     assert store.state().written_offset == 0
 
 
-def test_a_chunk_must_be_of_one_queue_and_of_whole_messages(store):
+def test_chunk_must_have_one_queue_and_whole_messages(store):
     assert "one queue" in store.put_chunk(*chunk_of(["a", "b"], queueId=[0, 1])).remark
     assert "one queue" in store.put_chunk(*chunk_of(["a", "b"], topic=["A", "B"])).remark
     assert "topic" in store.put_chunk(*chunk_of(["a"], topic="a b")).remark
@@ -200,7 +202,7 @@ def test_a_chunk_must_be_of_one_queue_and_of_whole_messages(store):
     assert store.state().written_offset == 0
 
 
-def test_the_caller_keeps_its_chunk_as_it_was(store):
+def test_put_chunk_does_not_modify_the_callers_buffer(store):
     data, sizes = chunk_of(["one", "two"])
     buffer = bytearray(data)
     store.put_message(message("before"))
@@ -240,7 +242,7 @@ def test_buffered_messages_are_written_by_one_write(tmp_path):
     store.shutdown()
 
 
-def test_whatever_else_is_put_comes_behind_what_was_put_before(store):
+def test_unbuffered_puts_come_after_buffered_ones(store):
     later(store, "a")
     assert store.put_message(message("b")).queue_offset == 1
     later(store, "c")
@@ -251,7 +253,7 @@ def test_whatever_else_is_put_comes_behind_what_was_put_before(store):
     assert bodies(store) == list("abcdefg")
 
 
-def test_more_than_a_file_or_than_may_wait_is_written_in_several_pieces(tmp_path):
+def test_append_larger_than_a_file_is_written_in_several_pieces(tmp_path):
     store = open_store(tmp_path, mapped_file_size_commit_log=1 << 16)
     texts = [f"{number} " + "x" * (number * 37 % 3000) for number in range(150)]
     later(store, *texts)
@@ -263,7 +265,7 @@ def test_more_than_a_file_or_than_may_wait_is_written_in_several_pieces(tmp_path
     store.shutdown()
 
 
-def test_what_cannot_be_put_later_is_told_at_once(store):
+def test_buffered_put_returns_refusal_at_once(store):
     (fault,) = later(store, "x", topic="a b")
     assert (fault.status, "topic" in fault.remark) == (Status.MESSAGE_ILLEGAL, True)
     (fault,) = later(store, "x" * LOG_FILE_BYTES)
@@ -320,7 +322,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_turn_refuses_the_rest_alone(tmp
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EFBIG, errno.EACCES, errno.EAGAIN])
-def test_a_write_that_fails_is_undone_and_the_next_one_is_taken(tmp_path, error):
+def test_failed_write_is_undone_and_the_next_succeeds(tmp_path, error):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     disk.plan = (Fault(0, persistent=True, kinds={"write", "create"}, error=error, prefix=100),)
@@ -343,7 +345,7 @@ def test_a_write_that_fails_is_undone_and_the_next_one_is_taken(tmp_path, error)
     store.shutdown()
 
 
-def test_a_write_that_cannot_be_undone_ends_the_log_for_what_waits_and_for_what_comes(tmp_path):
+def test_failed_append_that_cannot_be_undone_closes_the_log_for_waiting_and_new_appends(tmp_path):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     assert store.put_message(message("0")).status is Status.PUT_OK
@@ -363,7 +365,7 @@ def test_a_write_that_cannot_be_undone_ends_the_log_for_what_waits_and_for_what_
     store.shutdown()
 
 
-def test_a_topic_that_is_deleted_while_its_messages_wait_begins_anew(store):
+def test_topic_deleted_with_buffered_messages_restarts_at_offset_zero(store):
     later(store, "old", "older")
     store.delete_topic("T")
     later(store, "new")
@@ -372,9 +374,7 @@ def test_a_topic_that_is_deleted_while_its_messages_wait_begins_anew(store):
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
-def test_whatever_comes_of_what_waits_when_its_topic_is_deleted_the_next_one_is_seen_from_0(
-    tmp_path, is_refused
-):
+def test_buffered_write_failure_after_topic_deletion_keeps_offsets_dense(tmp_path, is_refused):
     full = FaultIn(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, directory="commitlog")
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
@@ -452,9 +452,7 @@ WAYS = {
 
 @pytest.mark.parametrize("left", [0, 1, BLANK_BYTES - 1, BLANK_BYTES, BLANK_BYTES + 1])
 @pytest.mark.parametrize("way", WAYS)
-def test_whatever_messages_would_leave_of_a_file_a_start_finds_them_and_the_next(
-    tmp_path, way, left
-):
+def test_message_that_fills_a_log_file_is_recovered_with_the_next(tmp_path, way, left):
     before, last = (len(encoded(message(text))) for text in ("first", ""))
     first = "first" + "x" * (LOG_FILE_BYTES // 2)
     rest = LOG_FILE_BYTES - 2 * before - last - 1 - LOG_FILE_BYTES // 2 - left

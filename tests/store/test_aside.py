@@ -54,7 +54,7 @@ def test_a_job_beside_begins_with_the_first_step():
     assert outcome(steps) == 7
 
 
-def test_what_a_job_raises_is_raised_where_it_is_waited_for():
+def test_error_of_a_thread_job_is_raised_where_it_is_awaited():
     threads = Threads()
     first, second = start_in_thread(fail, threads), start_in_thread(lambda: "read", threads)
     next(first), next(second)

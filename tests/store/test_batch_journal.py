@@ -44,7 +44,7 @@ def noted(path, generation=1):
         journal.close()
 
 
-def test_what_was_noted_is_read_in_its_order_and_noting_goes_on_behind_it(path):
+def test_journal_entries_are_read_in_order_and_appending_continues(path):
     journal_at(path, *NOTES).close()
     again = BatchJournal(LocalDisk(), path)
     assert again.load(1) == NOTES
@@ -53,13 +53,13 @@ def test_what_was_noted_is_read_in_its_order_and_noting_goes_on_behind_it(path):
     assert noted(path) == [*NOTES, b"fifth"]
 
 
-def test_a_new_table_has_no_journal_and_an_older_one_must_have_it(path):
+def test_missing_batch_journal_is_damage_unless_the_table_is_new(path):
     assert noted(path, generation=0) == []
     with pytest.raises(DamagedTable, match="it is missing"):
         noted(path)
 
 
-def test_another_generation_begins_anew_and_what_is_left_of_earlier_ones_means_nothing(path):
+def test_new_journal_generation_ignores_earlier_entries(path):
     journal = journal_at(path, *NOTES)
     journal.start_generation(2)
     assert noted(path, generation=2) == []
@@ -70,7 +70,7 @@ def test_another_generation_begins_anew_and_what_is_left_of_earlier_ones_means_n
         noted(path)
 
 
-def test_it_says_when_it_is_full(path):
+def test_journal_reports_when_it_is_full(path):
     journal = journal_at(path, *NOTES)
     assert journal.has_room(PAGE - 24)
     assert journal.has_room(1, 1, 1)
@@ -89,9 +89,7 @@ def test_an_entry_that_a_crash_has_cut_off_is_none(path, kept):
 
 
 @given(at=st.integers(0, 27), number=st.integers(0, 2), bit=st.integers(0, 7))
-def test_an_entry_that_is_damaged_before_others_is_refused_and_the_last_one_is_taken_for_torn(
-    tmp_path_factory, at, number, bit
-):
+def test_damaged_journal_entry_is_refused_unless_it_is_the_last(tmp_path_factory, at, number, bit):
     path = tmp_path_factory.mktemp("journal") / "batches.journal"
     notes = [b"0000", b"1111", b"2222"]
     journal_at(path, *notes).close()
@@ -112,9 +110,7 @@ def test_a_file_of_another_size_is_refused(path):
         noted(path)
 
 
-def test_room_that_was_made_by_a_broker_that_was_killed_then_is_made_anew_and_flushed(
-    path, monkeypatch
-):
+def test_journal_preallocated_before_a_kill_is_recreated_and_flushed(path, monkeypatch):
     """Else a power loss may take it when the table beside it is saved, which then misses it."""
     path.write_bytes(bytes(commit_table.JOURNAL_BYTES))
     again, flush, flushes = BatchJournal(LocalDisk(), path), LocalFile.flush, []

@@ -58,7 +58,7 @@ def committed(table, number, sink="s"):
     return table.commit(sink, replace(FIRST, batch_id=number))
 
 
-def test_a_commit_is_found_with_all_that_it_was(tmp_path, clock):
+def test_batch_commit_is_found_after_reopening_the_batch_table(tmp_path, clock):
     table = opened(tmp_path, clock=clock)
     table.begin(OPEN, 1)
     assert opened(tmp_path).under_way == OPEN
@@ -68,7 +68,7 @@ def test_a_commit_is_found_with_all_that_it_was(tmp_path, clock):
     assert (found.under_way, found.last("s"), found.last("t")) == (None, first, None)
 
 
-def test_what_is_given_up_leaves_the_last_batch(tmp_path):
+def test_rolled_back_commit_leaves_the_last_batch(tmp_path):
     table = opened(tmp_path)
     first = table.commit("s", FIRST)
     table.begin(OPEN, 1)
@@ -80,7 +80,7 @@ def test_a_mark_is_never_what_other_messages_carry():
     assert OPEN.mark == 1
 
 
-def test_a_batch_is_committed_if_it_is_the_last_and_refused_if_it_is_an_earlier_one(tmp_path):
+def test_batch_table_knows_the_last_committed_batch_and_refuses_earlier_ones(tmp_path):
     table = opened(tmp_path)
     committed(table, 40)
     assert table.is_committed("s", 40, "q")
@@ -92,7 +92,7 @@ def test_a_batch_is_committed_if_it_is_the_last_and_refused_if_it_is_an_earlier_
         assert told in str(refused.value)
 
 
-def test_a_sink_that_was_forgotten_begins_anew_also_after_a_restart(tmp_path):
+def test_forgotten_sink_stays_forgotten_after_restart(tmp_path):
     table = opened(tmp_path)
     committed(table, 40)
     committed(table, 7, "other")
@@ -117,7 +117,7 @@ def test_the_number_of_sinks_is_limited_and_none_is_kept_for_ever(tmp_path, monk
     assert sorted(opened(tmp_path).sinks) == ["new", "young"]
 
 
-def test_a_batch_of_more_chunks_than_the_journal_has_room_for_is_refused(tmp_path):
+def test_batch_with_more_chunks_than_the_journal_holds_is_refused(tmp_path):
     with pytest.raises(BatchRefused, match="stage more rows in each"):
         opened(tmp_path).begin(OPEN, SPANS_MAX + 1)
 
@@ -144,7 +144,7 @@ def test_a_full_disk_does_not_come_between_begin_and_end(tmp_path):
 
 
 @pytest.mark.usefixtures("small_journal")
-def test_what_a_power_loss_leaves_is_the_last_that_was_said_or_what_was_being_noted(tmp_path):
+def test_batch_table_after_power_loss_has_the_last_or_the_pending_entry(tmp_path):
     root = tmp_path / "told"
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
@@ -173,7 +173,7 @@ def test_what_a_power_loss_leaves_is_the_last_that_was_said_or_what_was_being_no
 
 
 @pytest.mark.usefixtures("small_journal")
-def test_what_the_disk_refuses_at_any_operation_is_done_by_the_next(tmp_path):
+def test_batch_table_operation_that_failed_on_disk_succeeds_when_retried(tmp_path):
     def story(table, is_tried_again):
         for number in range(6):
             for step in (
@@ -215,14 +215,14 @@ def test_a_damaged_or_missing_file_is_no_empty_one(tmp_path, name):
         opened(tmp_path)
 
 
-def test_who_moves_all_of_them_away_forgets_all_sinks(tmp_path):
+def test_batch_table_without_files_has_no_sinks(tmp_path):
     committed(opened(tmp_path), 1)
     for path in tmp_path.iterdir():
         path.unlink()
     assert opened(tmp_path).sinks == {}
 
 
-def test_an_entry_that_is_damaged_with_others_behind_it_is_refused(tmp_path):
+def test_batch_table_with_damage_before_valid_entries_is_refused(tmp_path):
     table = opened(tmp_path)
     for number in range(4):
         committed(table, number)

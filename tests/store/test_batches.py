@@ -89,7 +89,7 @@ def put(store, text, *queue):
     assert result.status is PutMessageStatus.PUT_OK
 
 
-def test_what_is_staged_is_not_seen_and_what_is_committed_is_seen_whole(store):
+def test_staged_rows_are_invisible_until_committed(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     assert rows_seen(store) == {}
@@ -109,7 +109,7 @@ def test_what_is_staged_is_not_seen_and_what_is_committed_is_seen_whole(store):
     )
 
 
-def test_spans_that_adjoin_are_one_up_to_what_a_reader_can_hold(store, monkeypatch):
+def test_adjoining_spans_are_merged_up_to_a_row_limit(store, monkeypatch):
     monkeypatch.setattr(coordinator, "_ROWS_MAX", 3)
     sink, one = Sink(store), ("T", 0, ["a", "b"])
     committed = sink.commit(0, sink.stage(0, [one, ("T", 0, ["c"]), one, ("T", 1, ["d"])]))
@@ -172,9 +172,7 @@ def test_chunks_that_were_staged_when_they_might_be_longer_are_committed(store, 
 
 
 @pytest.mark.parametrize("rows", [1, 40])
-def test_where_one_queue_takes_nothing_now_nothing_of_the_batch_is_seen_in_others(
-    tmp_path, rows, monkeypatch
-):
+def test_commit_shows_no_rows_while_one_queue_cannot_be_written(tmp_path, rows, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 16)
     disk, listener = LackingDisk(), Listener()
     store = open_store(tmp_path, disk, listener=listener)
@@ -199,7 +197,7 @@ def test_where_one_queue_takes_nothing_now_nothing_of_the_batch_is_seen_in_other
     store.shutdown()
 
 
-def test_at_each_step_of_a_commit_all_rows_are_seen_or_none_and_others_go_on(store):
+def test_commit_is_atomic_for_readers_at_each_step(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     seen, sent = [], []
@@ -388,9 +386,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("step", range(6))
 @pytest.mark.parametrize("end", [Killed, BatchRefused])
-def test_rows_are_found_where_they_are_though_what_waited_before_them_was_refused(
-    tmp_path, step, end
-):
+def test_rows_are_found_after_refused_appends_before_them(tmp_path, step, end):
     full = FaultIn(0, persistent=True, kinds={"write"}, error=errno.ENOSPC, directory="commitlog")
     disk, steps, admitted_rows = FaultyDisk(LocalDisk()), itertools.count(), itertools.count(1)
     store = open_store(tmp_path, disk)
@@ -471,7 +467,7 @@ def test_a_batch_that_is_rolled_back_leaves_gaps_only_before_what_others_have_pu
     assert [each - first for each in behind] == [1] * len(others)
 
 
-def test_who_commits_again_hears_the_same_and_nothing_comes_twice(store):
+def test_repeated_commit_answers_the_same_and_appends_nothing(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     first = sink.commit(0, attempt)
@@ -508,9 +504,7 @@ def where_nothing_goes(job, then):
 
 @pytest.mark.parametrize("aside", [at_once, where_nothing_goes])
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_drivers_ask_at_the_same_time_a_batch_that_counts_is_there_once(
-    store, seed, aside
-):
+def test_concurrent_commits_of_a_batch_append_it_once(store, seed, aside):
     dice, sink = random.Random(seed), Sink(store)
     texts = {batch_id: [f"{row} of {batch_id}" for row in range(3)] for batch_id in (0, 1)}
     staged = [
@@ -593,7 +587,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_what_is_staged_and_damaged_is_refused_and_nothing_of_it_is_seen(store, tmp_path, name):
+def test_damaged_staged_rows_are_refused_at_commit(store, tmp_path, name):
     damage, told = DAMAGES[name]
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
@@ -614,7 +608,7 @@ def test_a_commit_that_names_other_rows_is_refused(store):
     assert rows_seen(store) == {}
 
 
-def test_a_batch_behind_the_last_is_refused_and_not_taken_for_a_repeat(store):
+def test_commit_of_a_batch_before_the_last_one_is_refused(store):
     """As of a checkpoint that went back, or begins anew: its rows would be lost without a word."""
     sink = Sink(store)
     sink.commit(40, sink.stage(40, CHUNKS[:1]))
@@ -725,7 +719,7 @@ def test_a_topic_that_is_made_again_amid_a_copy_gets_all_rows_or_none(tmp_path):
 
 
 @pytest.mark.parametrize("others", [1, 2, 3])
-def test_offsets_of_a_topic_that_is_made_again_are_not_taken_back(store, others):
+def test_offsets_of_a_recreated_topic_are_not_rolled_back(store, others):
     """As many messages are in the new topic as the batch had rows in the old one, or not."""
     sink = Sink(store)
     attempt = sink.stage(0, [("T", 0, ["row", "row"]), ("U", 0, ["row"])])
@@ -744,7 +738,7 @@ def test_offsets_of_a_topic_that_is_made_again_are_not_taken_back(store, others)
     assert bodies(store) == [*texts, "behind"]
 
 
-def test_what_another_appends_with_the_mark_of_a_commit_is_not_rolled_back_with_it(tmp_path):
+def test_rollback_keeps_foreign_records_with_the_commits_mark(tmp_path):
     """Records that come ready-made may have anything there: the place to guess is the log's end."""
     store = open_store(tmp_path)
     sink = Sink(store)
@@ -775,7 +769,7 @@ def test_what_another_appends_with_the_mark_of_a_commit_is_not_rolled_back_with_
     store.shutdown()
 
 
-def test_an_attempt_that_is_named_twice_has_its_rows_once_or_not_at_all(store):
+def test_duplicate_attempt_in_a_commit_is_refused(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     with pytest.raises(BatchRefused, match="names an attempt twice"):
@@ -813,7 +807,7 @@ def test_rows_that_were_rolled_back_stay_away_when_queues_are_made_again(tmp_pat
 
 
 @pytest.mark.parametrize("before", [0, 2])
-def test_rocketmq_finds_what_lies_behind_the_gap_that_a_batch_has_left(tmp_path, before):
+def test_rocketmq_finds_messages_past_the_gap_of_a_rolled_back_batch(tmp_path, before):
     """Its rule, as `getMessage` has it; its brokers themselves are tried in `interop`."""
     store = open_store(tmp_path)
     for number in range(before):
@@ -833,7 +827,7 @@ def test_rocketmq_finds_what_lies_behind_the_gap_that_a_batch_has_left(tmp_path,
     store.shutdown()
 
 
-def test_a_store_of_little_is_looked_at_as_a_whole_though_its_log_goes_on_in_a_second_file(
+def test_small_store_with_a_second_log_file_is_checked_completely(
     tmp_path,
 ):
     """Files are sparse: what a commit leaves empty of the first takes no room, and no time."""
@@ -878,7 +872,7 @@ def refuse_topic_u(queue):
         raise BatchRefused("gone")
 
 
-def test_what_may_be_staged_is_limited(tmp_path):
+def test_staged_bytes_are_limited(tmp_path):
     store = open_store(tmp_path, staged_bytes_max=2_000)
     sink = Sink(store)
     with pytest.raises(TransientFailure, match="maxStagedBytes"):
@@ -1082,7 +1076,7 @@ def test_a_commit_that_cannot_be_noted_is_tried_again_a_few_times(tmp_path):
     refusing.store.shutdown()
 
 
-def test_a_commit_that_is_refused_to_the_last_lets_others_go_on_and_may_come_again(tmp_path):
+def test_commit_that_ran_out_of_retries_can_be_repeated(tmp_path):
     refusing = Refusing(tmp_path, batches.COMMIT_ATTEMPTS_MAX + 1)
     with pytest.raises(OSError, match="No space left"):
         refusing.commit()
@@ -1105,7 +1099,7 @@ def test_a_commit_that_is_refused_to_the_last_lets_others_go_on_and_may_come_aga
 MANY = 4 * batches.COMMIT_ATTEMPTS_MAX
 
 
-def test_while_a_batch_can_neither_be_committed_nor_taken_back_nothing_is_taken(tmp_path, caplog):
+def test_batch_neither_committed_nor_rolled_back_stops_the_store(tmp_path, caplog):
     """However long that lasts: it is logged once, and over once it is over."""
     refusing = Refusing(tmp_path, MANY)
     store, sink, refused = refusing.store, refusing.sink, []
@@ -1161,7 +1155,7 @@ def test_a_batch_that_is_neither_committed_nor_taken_back_is_rolled_back_by_a_re
     store.shutdown()
 
 
-def test_a_flush_that_fails_while_a_commit_is_noted_is_for_a_restart(tmp_path, caplog):
+def test_failed_flush_of_a_commit_note_needs_a_restart(tmp_path, caplog):
     """What it says is what is so: nothing is tried again, and nothing is over."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
@@ -1197,7 +1191,7 @@ def test_a_flush_that_fails_while_a_commit_is_noted_is_for_a_restart(tmp_path, c
     store.shutdown()
 
 
-def test_others_are_held_up_from_the_copy_on_and_not_before(tmp_path):
+def test_commit_delays_other_appends_only_while_it_copies_rows(tmp_path):
     disk = SlowDisk(directory="config")
     store = open_store(tmp_path, disk)
     sink, seen = Sink(store), []
@@ -1220,7 +1214,7 @@ def test_others_are_held_up_from_the_copy_on_and_not_before(tmp_path):
     store.shutdown()
 
 
-def test_a_commit_waits_for_the_one_before(store):
+def test_commits_run_one_after_another(store):
     one, two = Sink(store, "one"), Sink(store, "two")
     first, second = one.stage(0, CHUNKS[:1]), two.stage(0, CHUNKS[1:])
     commit = store.staged_batches.commit

@@ -103,7 +103,7 @@ def test_an_entry_that_leads_beyond_the_log_ends_what_is_served(
 
 @pytest.mark.parametrize("count", [12, 80])
 @pytest.mark.parametrize("at", [0, 4, 12])
-def test_a_record_that_is_damaged_in_the_middle_of_a_stretch_is_not_handed_out(tmp_path, count, at):
+def test_damaged_record_amid_a_stretch_is_not_served(tmp_path, count, at):
     size = by_turns(tmp_path, ("T", 0))
     flip(tmp_path / "commitlog" / f"{0:020}", 7 * size + at + 3, 4)
     store = open_store(tmp_path, **LARGE)
@@ -124,7 +124,7 @@ def test_a_record_that_is_damaged_in_the_middle_of_a_stretch_is_not_handed_out(t
 @pytest.mark.parametrize("numbers", [(5, 40), (5, 6), (40, 70)])
 @pytest.mark.parametrize("is_noise", [True, False])
 @pytest.mark.parametrize("matching", ["n IS NULL", "n = 1"])
-def test_messages_before_a_damaged_one_are_served_by_what_they_hold(
+def test_messages_around_damaged_records_are_filtered_by_their_properties(
     tmp_path, count, numbers, is_noise, matching
 ):
     """Whether all of them match, or none."""
@@ -164,7 +164,7 @@ def test_a_search_by_time_is_not_led_astray_by_messages_of_another_queue(tmp_pat
     store.shutdown()
 
 
-def test_entries_of_a_topic_that_was_deleted_give_out_none_of_its_messages(tmp_path):
+def test_queue_entries_of_a_deleted_topic_serve_none_of_its_messages(tmp_path):
     by_turns(tmp_path, ("T", 0))
     path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020}"
     old = path.read_bytes()

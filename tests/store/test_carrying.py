@@ -35,7 +35,7 @@ def carrying(reput, failures):
     return ReputSupervisor(reput, failures.append)
 
 
-def test_it_says_whether_that_was_all(carrying, reput, failures):
+def test_reput_worker_run_returns_whether_all_was_dispatched(carrying, reput, failures):
     reput.outcomes = [True, True, False]
     assert carrying.run(lambda: False)
     assert not carrying.run(lambda: True)
@@ -43,7 +43,7 @@ def test_it_says_whether_that_was_all(carrying, reput, failures):
     assert (carrying.degradation.text, failures) == (None, [])
 
 
-def test_what_lacks_hinders_it_until_it_is_there(carrying, reput, failures):
+def test_out_of_memory_degrades_reput_until_recovery(carrying, reput, failures):
     reput.outcomes = [MemoryError(), True]
     assert not carrying.run(lambda: False)
     assert "not dispatched to their consume queues" in carrying.degradation.text
@@ -51,7 +51,7 @@ def test_what_lacks_hinders_it_until_it_is_there(carrying, reput, failures):
     assert (carrying.degradation.text, failures) == (None, [])
 
 
-def test_what_hinders_to_the_end_is_not_said_to_be_over(carrying, reput, failures):
+def test_degradation_at_stop_is_not_reported_as_recovered(carrying, reput, failures):
     reput.outcomes = [MemoryError(), True]
     carrying.run(lambda: False)
     reput.is_stopped = True
@@ -60,7 +60,7 @@ def test_what_hinders_to_the_end_is_not_said_to_be_over(carrying, reput, failure
 
 
 @pytest.mark.parametrize("error", [StoreFailed("the disk"), ValueError("a mistake of ours")])
-def test_any_other_failure_is_told_and_nothing_waits_for_it(carrying, reput, failures, error):
+def test_permanent_reput_error_is_reported_as_store_failure(carrying, reput, failures, error):
     reput.outcomes = [error]
     carrying.run(lambda: False)
     (failure,) = failures

@@ -14,12 +14,12 @@ from rocketpoll.broker.store.log.checkpoint_file import (
 FIRST, SECOND = Checkpoint(1000, 1_700_000_000_000), Checkpoint(2000, 1_700_000_000_500)
 
 
-def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
+def test_checkpoint_save_load_round_trip(tmp_path):
     save_checkpoint(LocalDisk(), tmp_path / "checkpoint", FIRST)
     assert load_checkpoint(LocalDisk(), tmp_path / "checkpoint") == FIRST
 
 
-def test_it_stands_where_rocketmq_reads_it(tmp_path):
+def test_checkpoint_file_has_rocketmqs_layout(tmp_path):
     save_checkpoint(LocalDisk(), tmp_path / "checkpoint", FIRST)
     data = (tmp_path / "checkpoint").read_bytes()
     assert len(data) == CHECKPOINT_BYTES
@@ -27,13 +27,13 @@ def test_it_stands_where_rocketmq_reads_it(tmp_path):
 
 
 @pytest.mark.parametrize("data", [None, b"", bytes(CHECKPOINT_BYTES), bytes(100)])
-def test_what_another_program_wrote_is_not_relied_on(tmp_path, data):
+def test_foreign_checkpoint_file_is_ignored(tmp_path, data):
     if data is not None:
         (tmp_path / "checkpoint").write_bytes(data)
     assert load_checkpoint(LocalDisk(), tmp_path / "checkpoint") is None
 
 
-def test_a_checkpoint_into_which_another_program_has_written_is_not_relied_on(tmp_path):
+def test_checkpoint_overwritten_by_another_program_is_not_used(tmp_path):
     """RocketMQ writes in place, and may have appended records of which we know nothing."""
     save_checkpoint(LocalDisk(), tmp_path / "checkpoint", FIRST)
     data = (tmp_path / "checkpoint").read_bytes()

@@ -43,7 +43,7 @@ def forget_first_page(root, start=0):
         file.write(bytes(4096 - start))
 
 
-def test_messages_of_a_topic_that_was_made_again_are_visible_after_a_power_loss(tmp_path):
+def test_messages_of_a_recreated_topic_survive_a_power_loss(tmp_path):
     """Nothing is searched in a queue whose pages may be lost."""
     settings = SYNC | MANY_ENTRIES | LARGE_LOG
     store = open_store(tmp_path, **settings)
@@ -99,9 +99,7 @@ def test_the_power_may_go_at_any_moment_of_a_checkpoint(tmp_path, dice):
     store.shutdown()
 
 
-def test_the_power_may_go_at_any_moment_of_a_start_that_makes_queues_again_and_behind_it(
-    tmp_path, dice
-):
+def test_power_loss_during_a_queue_rebuild_at_start_loses_nothing(tmp_path, dice):
     """The checkpoint before it says of the new files what held for the old ones."""
     root = tmp_path / "told"
     root.mkdir()
@@ -123,7 +121,7 @@ def test_the_power_may_go_at_any_moment_of_a_start_that_makes_queues_again_and_b
             again.shutdown()
 
 
-def test_no_offset_is_given_twice_when_queues_are_made_again_whose_messages_have_expired(tmp_path):
+def test_queue_offsets_are_not_reused_when_expired_queues_are_rebuilt(tmp_path):
     store = open_store(tmp_path)
     put(store, "old")
     put(store, *("y" * 500 for _ in range(20)), topic="U")
@@ -137,7 +135,7 @@ def test_no_offset_is_given_twice_when_queues_are_made_again_whose_messages_have
         crash(again)
 
 
-def test_what_comes_where_a_power_loss_has_taken_the_end_of_the_log_is_found_by_key(tmp_path):
+def test_key_query_after_a_lost_log_end_finds_new_messages(tmp_path):
     """The index may have been on the disk before the end of the log was."""
     store = open_store(tmp_path, **LARGE_LOG)
     end = put(store, "kept").end_offset
@@ -275,9 +273,7 @@ class Story:
 
 
 @pytest.mark.parametrize("number", spread(4, range(STORIES)))
-def test_whatever_was_deleted_expired_or_started_again_a_power_loss_takes_nothing(
-    tmp_path, dice, number
-):
+def test_power_loss_after_random_operations_loses_nothing(tmp_path, dice, number):
     dice = random.Random(f"{dice.random()} {number}")
     root = tmp_path / "told"
     root.mkdir()

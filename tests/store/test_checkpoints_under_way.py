@@ -116,7 +116,7 @@ def test_a_topic_is_deleted_while_a_checkpoint_flushes_and_stays_deleted(tmp_pat
     again.shutdown()
 
 
-def test_nor_does_it_note_rows_of_that_topic_that_were_rolled_back(tmp_path, disk):
+def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path, disk):
     """Else a gap of the next topic of this name would count as such rows."""
     store = open_store(tmp_path, disk, **SYNC)
     roll_back(store)
@@ -132,7 +132,7 @@ def test_nor_does_it_note_rows_of_that_topic_that_were_rolled_back(tmp_path, dis
     store.shutdown()
 
 
-def test_one_that_is_made_again_meanwhile_keeps_its_new_messages(tmp_path, disk):
+def test_topic_recreated_during_a_checkpoint_keeps_its_new_messages(tmp_path, disk):
     store = open_store(tmp_path, disk, **SYNC)
     put(store, "old", "older")
     with UnderWay(store, disk):
@@ -188,7 +188,7 @@ def test_a_topic_may_go_while_the_name_of_its_directory_is_flushed(tmp_path):
     store.shutdown()
 
 
-def test_a_stop_does_not_wait_for_a_disk_that_hangs_and_loses_nothing(
+def test_shutdown_does_not_wait_for_a_hanging_disk_and_loses_nothing(
     tmp_path, disk, monkeypatch, caplog
 ):
     """The next start is one as after a crash."""
@@ -225,9 +225,7 @@ def test_a_stop_ends_a_checkpoint_early_and_takes_one_of_its_own(tmp_path, disk)
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behind_it(
-    tmp_path, number
-):
+def test_power_loss_after_a_checkpoint_with_concurrent_writes_loses_nothing(tmp_path, number):
     dice = random.Random(number)
     root, scratch = tmp_path / "told", tmp_path / "states"
     root.mkdir()
@@ -274,7 +272,7 @@ def test_whatever_comes_beside_a_checkpoint_the_power_may_go_at_any_moment_behin
 
 
 @pytest.mark.parametrize("slow", range(3))
-def test_many_flushes_at_a_time_are_all_waited_for(slow):
+def test_parallel_flushes_are_all_waited_for(slow):
     """Each thread has a flush in hand, and all are done but one: of whichever thread,
     it is waited for."""
     done, all_at_work, go_on = [], threading.Barrier(DOERS), threading.Event()
@@ -297,7 +295,7 @@ def test_many_flushes_at_a_time_are_all_waited_for(slow):
     assert sorted(done) == list(range(100))
 
 
-def test_of_many_flushes_the_one_that_fails_is_told():
+def test_parallel_flushes_raise_the_one_error():
     def fail():
         raise OSError("this one")
 
@@ -307,7 +305,7 @@ def test_of_many_flushes_the_one_that_fails_is_told():
 
 
 @pytest.mark.parametrize("after", range(16))
-def test_one_that_is_to_end_notes_nothing_from_then_on(tmp_path, after):
+def test_stopped_checkpoint_writes_no_manifest_afterwards(tmp_path, after):
     """A stop that waits no longer may have given the directory to another broker."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, **SYNC)

@@ -47,7 +47,7 @@ def test_all_parts_are_appended_in_their_order(store, count):
     assert all(bytes(store.record_at(each.physical_offset)) for each in found)
 
 
-def test_who_comes_while_a_chunk_is_checked_comes_before_all_of_it_or_behind(store):
+def test_message_during_a_stepwise_chunk_is_stored_before_or_after_it(store):
     texts = [f"{number}" for number in range(50)]
     results = []
 

@@ -83,7 +83,7 @@ def test_few_and_many_messages_are_carried_on_alike(tmp_path):
         assert few == many
 
 
-def test_who_has_another_way_goes_it_until_the_tools_are_loaded():
+def test_bulk_tools_are_loaded_in_background():
     script = (
         "import sys\n"
         "from rocketpoll.broker.store.bulk import bulk_tools\n"
@@ -98,7 +98,7 @@ def test_who_has_another_way_goes_it_until_the_tools_are_loaded():
 
 
 @pytest.mark.parametrize("lacking", ["a descriptor", "a thread"])
-def test_tools_that_could_not_be_loaded_are_loaded_when_what_was_lacking_is_there(lacking):
+def test_bulk_tools_are_loaded_again_after_a_shortage(lacking):
     """Who needs them is told, and nobody waits for an attempt that has ended."""
     script = (
         "import builtins, errno, sys, threading\n"

@@ -53,7 +53,7 @@ def test_a_large_log_is_not_read(tmp_path, named):
     store.shutdown()
 
 
-def test_of_many_queues_no_file_is_read(tmp_path):
+def test_clean_start_reads_no_queue_files(tmp_path):
     """Else a start would take as long as a disk takes for each: tens of seconds for thousands."""
     store = open_store(tmp_path, **SIZES)
     for number in range(96):
@@ -67,7 +67,7 @@ def test_of_many_queues_no_file_is_read(tmp_path):
     store.shutdown()
 
 
-def test_a_small_log_is_read_and_so_is_what_came_behind_the_last_checkpoint(tmp_path):
+def test_start_reads_a_small_log_and_all_since_the_checkpoint(tmp_path):
     size = filled(tmp_path)
     store, read = started(tmp_path, size, check_whole_log_bytes=size)
     assert read >= size

@@ -56,18 +56,18 @@ def room(tmp_path):
     store.shutdown()
 
 
-def test_where_nothing_is_old_and_there_is_room_nothing_is_done(room):
+def test_cleaning_does_nothing_without_expired_files_or_disk_pressure(room):
     assert (room.cleaning.clean(), room.saved, room.said) == (0, 0, [None])
 
 
-def test_before_files_go_a_checkpoint_is_taken_and_behind_them_their_entries_are_noted(room):
+def test_cleaning_saves_a_checkpoint_before_and_after_deletion(room):
     room.disk.used = 95
     assert room.cleaning.clean() > 0
     assert room.saved == 2
     assert room.store._checkpointer.expired_offset == room.store._log.min_offset > 0
 
 
-def test_a_disk_that_is_full_is_told_of_and_so_is_one_that_is_not_any_more(room):
+def test_cleaning_reports_full_disk_and_recovery(room):
     room.disk.used = 95
     room.cleaning.clean()
     room.disk.used = 50
@@ -77,7 +77,7 @@ def test_a_disk_that_is_full_is_told_of_and_so_is_one_that_is_not_any_more(room)
     assert free is None
 
 
-def test_a_slave_refuses_messages_in_any_case_and_is_not_told(room, monkeypatch):
+def test_cleaning_of_a_slave_reports_no_full_disk(room, monkeypatch):
     monkeypatch.setattr(
         room.cleaning,
         "config",
@@ -104,7 +104,7 @@ def files_of(root):
 
 
 @pytest.mark.parametrize("whole", [0, 1 << 20])
-def test_a_queue_that_cannot_be_read_keeps_its_files_and_no_others(tmp_path, whole, caplog):
+def test_cleaning_keeps_the_files_of_an_unreadable_queue_only(tmp_path, whole, caplog):
     disk = FillingDisk()
     store = open_store(tmp_path, disk, check_whole_log_bytes=whole, max_index_num=20)
     for number in range(240):
@@ -137,7 +137,7 @@ def test_a_queue_that_cannot_be_read_keeps_its_files_and_no_others(tmp_path, who
     store.shutdown()
 
 
-def test_a_queue_that_could_not_be_read_begins_where_the_log_does_once_it_can(tmp_path, caplog):
+def test_cleaning_moves_a_queue_start_once_the_queue_is_readable_again(tmp_path, caplog):
     disk = FillingDisk()
     store = open_store(tmp_path, disk)
     for number in range(240):

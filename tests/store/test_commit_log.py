@@ -86,7 +86,7 @@ def test_store_timestamps_go_back_only_if_the_clock_can_have_been_ahead(
     assert times_of(log, clock, *(START_MS + each for each in clocks)) == stored
 
 
-def test_a_clock_that_goes_to_and_fro_makes_so_many_steps_and_no_more(tmp_path, clock):
+def test_oscillating_clock_makes_a_bounded_number_of_steps(tmp_path, clock):
     log = log_on(tmp_path, clock)
     to_and_fro = [START_MS + at + DAY_MS * (at % 2) for at in range(2 * STEPS_MAX + 4)]
     found = times_of(log, clock, *to_and_fro)
@@ -95,7 +95,7 @@ def test_a_clock_that_goes_to_and_fro_makes_so_many_steps_and_no_more(tmp_path, 
     assert found[2 * STEPS_MAX + 2] == found[2 * STEPS_MAX + 1]
 
 
-def test_it_is_said_when_times_stand_still_and_when_they_go_on(tmp_path, clock, caplog):
+def test_clock_set_back_is_logged_when_store_time_stops_and_resumes(tmp_path, clock, caplog):
     log = log_on(tmp_path, clock)
     times_of(log, clock, START_MS, START_MS - DAY_MS, START_MS - DAY_MS + 1)
     assert log.clock_behind_ms == DAY_MS - 1
@@ -106,7 +106,7 @@ def test_it_is_said_when_times_stand_still_and_when_they_go_on(tmp_path, clock, 
     assert second == "the clock has caught up with the last message of the commit log"
 
 
-def test_a_record_that_does_not_fit_starts_the_next_file_behind_a_blank(tmp_path, clock):
+def test_record_that_does_not_fit_goes_to_the_next_file_after_a_blank(tmp_path, clock):
     log = log_on(tmp_path, clock)
     body = "x" * 1900
     first, second, third = (append(log, body) for _ in range(3))
@@ -115,7 +115,7 @@ def test_a_record_that_does_not_fit_starts_the_next_file_behind_a_blank(tmp_path
     assert decode_blank(log.read(second.end_offset, left)) == left
 
 
-def test_a_record_may_leave_room_for_a_blank_and_no_more(tmp_path, clock):
+def test_record_must_leave_space_for_a_blank(tmp_path, clock):
     log = log_on(tmp_path, clock)
     room = LOG_FILE_BYTES - BLANK_BYTES
     fits = "x" * (room - len(record_of("")))
@@ -127,9 +127,7 @@ def test_a_record_may_leave_room_for_a_blank_and_no_more(tmp_path, clock):
 
 
 @pytest.mark.parametrize("left", range(BLANK_BYTES + 2))
-def test_whatever_a_record_would_leave_of_its_file_a_blank_has_room_behind_it(
-    tmp_path, clock, left
-):
+def test_blank_at_the_end_of_a_log_file_always_has_space(tmp_path, clock, left):
     log = log_on(tmp_path, clock)
     first = append(log, "first")
     second = append(log, "x" * (LOG_FILE_BYTES - first.end_offset - len(record_of("")) - left))
@@ -140,7 +138,7 @@ def test_whatever_a_record_would_leave_of_its_file_a_blank_has_room_behind_it(
         assert not gap or decode_blank(log.read(before.end_offset, gap)) == gap
 
 
-def test_many_records_are_given_their_places_at_once(tmp_path, clock):
+def test_commit_log_reserves_places_for_many_records_at_once(tmp_path, clock):
     log = log_on(tmp_path, clock)
     append(log, "before")
     records = [record_of(f"body {number}") for number in range(5)]
@@ -164,7 +162,7 @@ def test_many_records_are_given_their_places_at_once(tmp_path, clock):
     assert position == appended.end_offset == log.written_offset
 
 
-def test_a_flush_covers_what_was_written_before_it(tmp_path, clock):
+def test_commit_log_flush_covers_what_was_written_before_it(tmp_path, clock):
     log = log_on(tmp_path, clock)
     end = append(log, "one").end_offset
     assert log.flushed_offset == 0
@@ -172,7 +170,7 @@ def test_a_flush_covers_what_was_written_before_it(tmp_path, clock):
 
 
 @pytest.mark.parametrize("kind", ["flush", "write"])
-def test_after_a_failed_flush_or_a_write_that_stays_nothing_is_appended_and_reading_goes_on(
+def test_commit_log_refuses_appends_after_a_failed_flush_or_write_but_reads_on(
     tmp_path, clock, kind
 ):
     disk = FaultyDisk(LocalDisk())
@@ -209,7 +207,7 @@ def test_a_full_disk_is_no_failure(tmp_path, clock):
     assert log.failure is None
 
 
-def test_a_disk_that_is_full_for_large_messages_is_said_to_be_once(tmp_path, clock, caplog):
+def test_full_disk_for_large_messages_is_logged_once(tmp_path, clock, caplog):
     disk = FaultyDisk(LocalDisk(), capacity=4_096)
     log = CommitLog(FilePool(disk), tmp_path / "commitlog", 1 << 20, clock)
     for _ in range(5):
@@ -228,7 +226,7 @@ def test_a_disk_that_is_full_for_large_messages_is_said_to_be_once(tmp_path, clo
     ]
 
 
-def test_a_disk_that_refuses_nothing_for_a_while_is_full_no_more(tmp_path, clock):
+def test_write_degradation_ends_after_a_successful_write(tmp_path, clock):
     disk = FaultyDisk(LocalDisk(), capacity=4_096)
     log = CommitLog(FilePool(disk), tmp_path / "commitlog", 1 << 20, clock)
     with pytest.raises(TransientFailure):
@@ -247,7 +245,7 @@ def many_records(records, seal=lambda: None):
     return EncodedRecords(data, sizes, np.arange(len(sizes)), np.cumsum(sizes) - sizes + 56, seal)
 
 
-def test_records_in_several_parts_lie_behind_each_other(tmp_path, clock):
+def test_append_many_places_records_one_after_another(tmp_path, clock):
     log = log_on(tmp_path, clock)
     records = [record_of(f"body {number}") for number in range(5)]
     position, end, _ = log.append_many([many_records(records[:3]), many_records(records[3:])])
@@ -260,7 +258,7 @@ def test_records_in_several_parts_lie_behind_each_other(tmp_path, clock):
 
 
 @pytest.mark.parametrize("last", ["write", "seal"])
-def test_of_records_in_several_parts_all_are_appended_or_none(tmp_path, clock, last):
+def test_append_many_writes_all_parts_or_none(tmp_path, clock, last):
     def fail():
         raise MemoryError
 
@@ -279,7 +277,7 @@ def test_of_records_in_several_parts_all_are_appended_or_none(tmp_path, clock, l
     assert append(log, "behind").physical_offset == before
 
 
-def test_what_a_full_disk_took_of_several_records_does_not_come_back_to_life(tmp_path, clock):
+def test_records_of_a_failed_append_on_a_full_disk_do_not_reappear(tmp_path, clock):
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
     records = [record_of("same"), record_of("size"), record_of("here")]

@@ -53,7 +53,7 @@ def test_entries_run_over_files_and_a_read_ends_with_its_file(queue):
     assert queue.next_file_offset(5) == 8
 
 
-def test_whoever_appends_never_waits_for_the_disk(tmp_path):
+def test_consume_queue_append_never_flushes(tmp_path):
     disk = FaultyDisk(LocalDisk())
     queue = ConsumeQueue(FileGroup(FilePool(disk)), tmp_path / "T" / "0", FILE_BYTES)
     queue.append(0, entries(0, 5 * QUEUE_FILE_ENTRIES))
@@ -61,7 +61,7 @@ def test_whoever_appends_never_waits_for_the_disk(tmp_path):
     assert not [operation for operation in disk.operations if "flush" in operation.kind]
 
 
-def test_entries_that_are_there_already_are_not_written_again(queue):
+def test_existing_queue_entries_are_not_rewritten(queue):
     queue.append(0, entries(0, 5))
     queue.append(3, entries(100, 4))
     assert physical_offsets(queue, 0, 10) == [0, 1000, 2000, 3000, 4000, 102000, 103000]
@@ -69,7 +69,7 @@ def test_entries_that_are_there_already_are_not_written_again(queue):
     assert queue.max_offset == 7
 
 
-def test_a_gap_is_filled_by_whoever_knows_what_blank_entries_lead_to(queue):
+def test_consume_queue_refuses_a_gap_unless_it_is_skipped(queue):
     queue.append(0, entries(0, 5))
     with pytest.raises(ValueError, match="entries from 7 on leave a gap behind 5"):
         queue.append(7, entries(7, 2))
@@ -78,7 +78,7 @@ def test_a_gap_is_filled_by_whoever_knows_what_blank_entries_lead_to(queue):
     assert queue.entries(5, 3)["physical_offset"].tolist() == [4_096, 4_096, 7_000]
 
 
-def test_a_queue_may_begin_anywhere_with_blanks_before_it(queue, tmp_path):
+def test_consume_queue_may_start_anywhere_after_blanks(queue, tmp_path):
     queue.skip_to(11)
     queue.append(11, entries(11, 2))
     assert (queue.min_offset, queue.max_offset) == (11, 13)
@@ -98,7 +98,7 @@ def test_offsets_that_the_log_has_lost_are_blank_and_keep_their_numbers(queue):
 
 @given(st.integers(0, 30), st.integers(0, 3))
 @settings(max_examples=30)
-def test_a_queue_ends_where_it_ended_when_it_is_opened_again(tmp_path_factory, count, start):
+def test_reopened_consume_queue_ends_at_its_last_entry(tmp_path_factory, count, start):
     directory = tmp_path_factory.mktemp("queue") / "0"
     queue = queue_in(directory)
     if count:
@@ -112,7 +112,7 @@ def test_a_queue_ends_where_it_ended_when_it_is_opened_again(tmp_path_factory, c
 
 
 @pytest.mark.parametrize("kept", range(21))
-def test_a_queue_stands_where_it_stood_and_what_came_behind_is_gone(queue, tmp_path, kept):
+def test_adopted_consume_queue_truncates_later_entries(queue, tmp_path, kept):
     queue.append(0, entries(0, 20))
     again = ConsumeQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "T" / "0", FILE_BYTES)
     assert again.adopt(LocalDisk().list_directories([tmp_path / "T" / "0"])[0]) == []
@@ -155,7 +155,7 @@ def test_the_last_entry_is_the_last_that_is_not_blank(queue):
 
 
 @pytest.mark.parametrize("start", [0, 3, 100])
-def test_a_queue_that_was_cleared_begins_wherever_it_is_told_to(queue, tmp_path, start):
+def test_cleared_consume_queue_starts_at_any_offset(queue, tmp_path, start):
     queue.append(0, entries(0, 20))
     queue.clear()
     assert (queue.min_offset, queue.max_offset) == (0, 0)

@@ -327,7 +327,7 @@ def test_a_disk_that_fails_at_any_operation_loses_nothing_acknowledged(
         shutil.rmtree(root)
 
 
-def test_what_a_failed_flush_has_left_and_a_start_has_found_survives_a_power_loss(tmp_path, dice):
+def test_data_of_a_failed_flush_found_at_start_survives_power_loss(tmp_path, dice):
     """It is in the system's cache, counts as written there, and no later flush would take it."""
     root, faulty = tmp_path / "disk" / "store", FaultyDisk(LocalDisk())
     root.parent.mkdir()
@@ -351,7 +351,7 @@ def test_what_a_failed_flush_has_left_and_a_start_has_found_survives_a_power_los
         last.shutdown()
 
 
-def test_a_disk_that_fills_up_and_is_freed_again(tmp_path, dice):
+def test_full_disk_refuses_sends_and_recovers_without_a_restart(tmp_path, dice):
     """G4: reads go on, sends are refused, and writes resume without a restart."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path / "store", disk, **SYNC)
@@ -531,7 +531,7 @@ def no_fault(_):
     ],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
-def test_a_store_that_is_broken_on_purpose_is_found_out(tmp_path, monkeypatch, fault, check, found):
+def test_sabotaged_store_is_found_by_the_crash_checks(tmp_path, monkeypatch, fault, check, found):
     fault(monkeypatch)
     dice = random.Random(8)
     noticed = False
@@ -545,7 +545,7 @@ def test_a_store_that_is_broken_on_purpose_is_found_out(tmp_path, monkeypatch, f
     assert noticed is found
 
 
-def test_a_store_that_flushes_no_directory_is_found_out(tmp_path):
+def test_store_without_directory_flushes_is_found_by_the_crash_checks(tmp_path):
     with pytest.raises((AssertionError, StoreError)):
         check_power_losses(tmp_path, random.Random(7), 200, WithoutDirectoryFlush)
 

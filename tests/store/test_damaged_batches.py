@@ -95,7 +95,7 @@ def test_a_bit_of_any_entry_takes_no_row_of_a_committed_batch(tmp_path, end):
     assert "refused" in outcomes
 
 
-def test_what_the_error_advises_helps(tmp_path):
+def test_deleting_the_damaged_journal_helps_as_advised(tmp_path):
     """To forget all sinks: their rows stay, and are seen."""
     whole = committed(tmp_path, "stopped", 2)
     journal = tmp_path / "config" / "stagedBatches.journal"
@@ -117,7 +117,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("steps", range(1, 9))
-def test_messages_of_others_that_are_seen_say_nothing_of_a_commit_under_way(tmp_path, steps):
+def test_messages_of_others_do_not_decide_a_commit_under_way_at_recovery(tmp_path, steps):
     """Some come between the place where it began and its first row, and are in their queues."""
     store = open_store(tmp_path, **SYNC)
     sink, others = Sink(store), []
@@ -142,7 +142,7 @@ def test_messages_of_others_that_are_seen_say_nothing_of_a_commit_under_way(tmp_
     store.shutdown()
 
 
-def test_rows_that_were_rolled_back_may_be_so_again(tmp_path):
+def test_rows_already_rolled_back_are_rolled_back_again_after_journal_damage(tmp_path):
     """The entry that says so is damaged, and nobody has lost anything."""
     store = open_store(tmp_path)
     sink = Sink(store)
@@ -226,7 +226,7 @@ def test_an_older_copy_of_the_whole_store_is_one_and_served(tmp_path):
     assert one_more(tmp_path / "copy", 2) == [[*each, *texts_of(2)] for each in whole]
 
 
-def test_what_has_left_no_row_is_not_missed(tmp_path):
+def test_missing_journal_of_a_batch_without_rows_is_not_noticed(tmp_path):
     """A batch without rows, and a sink that was forgotten: nothing tells of them."""
     root = tmp_path / "s"
     whole = committed(root, "stopped", 2, **SYNC)
@@ -267,7 +267,7 @@ def open_newest_mark(root):
     return store._components.batch_table.newest_mark
 
 
-def test_a_row_whose_commit_is_not_noted_any_more_is_not_shown(tmp_path):
+def test_damaged_commit_entry_refuses_the_start_as_an_older_copy(tmp_path):
     """The entry that says that it is under way is damaged, and rows of it are in the log."""
     store = open_store(tmp_path, **SYNC)
     sink, calls = Sink(store), []

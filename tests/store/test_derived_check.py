@@ -50,7 +50,7 @@ ALL = (
 )
 
 
-def test_what_is_right_is_left_as_it_is_and_nothing_is_said(good, caplog):
+def test_consistent_store_is_left_unchanged_and_silent_at_start(good, caplog):
     before = {path: path.stat().st_mtime_ns for path in good.rglob("0*")}
     store = open_store(good, **QUEUE_SETTINGS)
     assert found(store) == ALL
@@ -59,7 +59,7 @@ def test_what_is_right_is_left_as_it_is_and_nothing_is_said(good, caplog):
     assert lines_of(caplog, "rocketpoll.broker.store") == []
 
 
-def test_other_delays_than_at_the_last_start_are_no_damage(tmp_path, caplog):
+def test_changed_delay_levels_are_no_damage(tmp_path, caplog):
     """Entries of delayed messages hold when these are due, by the delays of then."""
     store = open_store(tmp_path, message_delay_level_ms=(3_600_000,), **QUEUE_SETTINGS)
     for number in range(COUNT):
@@ -78,9 +78,7 @@ def test_other_delays_than_at_the_last_start_are_no_damage(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("room", ["consumequeue", "index"])
-def test_whichever_bit_has_changed_all_is_found_and_it_is_said_if_something_was_made_again(
-    good, room, tmp_path, caplog, dice
-):
+def test_flipped_bit_in_queue_or_index_is_repaired_and_logged(good, room, tmp_path, caplog, dice):
     name = next(path.relative_to(good) for path in (good / room).rglob("*") if path.is_file())
     data = (good / name).read_bytes()
     written = [at for at, byte in enumerate(data) if byte]
@@ -99,7 +97,7 @@ def test_whichever_bit_has_changed_all_is_found_and_it_is_said_if_something_was_
     assert said > 5
 
 
-def test_of_a_large_store_entries_that_cannot_be_right_are_an_error_to_whoever_meets_them(good):
+def test_damaged_entries_of_a_large_store_are_an_error_when_read(good):
     large = {**QUEUE_SETTINGS, "check_whole_log_bytes": 0}
     path = good / "consumequeue" / "T" / "0" / ("0" * 20)
     data = bytearray(path.read_bytes())

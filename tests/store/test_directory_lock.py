@@ -62,7 +62,7 @@ def another_process(script, root):
             process.kill()
 
 
-def test_a_second_process_is_kept_out_and_told_what_to_do(tmp_path):
+def test_store_lock_refuses_second_process_with_advice(tmp_path):
     with another_process(HOLDER, tmp_path), pytest.raises(StoreInUse) as caught:
         lock(tmp_path)
     text = str(caught.value)
@@ -70,7 +70,7 @@ def test_a_second_process_is_kept_out_and_told_what_to_do(tmp_path):
     assert f"fuser -v {tmp_path / 'lock'}" in text
 
 
-def test_a_second_process_is_kept_out_where_somebody_has_deleted_the_lock(tmp_path):
+def test_store_lock_holds_after_its_file_was_deleted(tmp_path):
     with another_process(HOLDER, tmp_path):
         (tmp_path / "lock").unlink()
         with pytest.raises(StoreInUse, match=f"another process, which has locked {tmp_path}: stop"):
@@ -79,7 +79,7 @@ def test_a_second_process_is_kept_out_where_somebody_has_deleted_the_lock(tmp_pa
         pass
 
 
-def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path):
+def test_forked_child_does_not_keep_the_store_lock(tmp_path):
     held = lock(tmp_path)
     read_end, write_end = os.pipe()
     is_there, says_so = os.pipe()
@@ -113,7 +113,7 @@ def test_the_lock_of_a_process_that_ends_is_free(tmp_path):
         lock(tmp_path).release()
 
 
-def test_a_broker_in_java_and_this_one_keep_each_other_out(tmp_path):
+def test_store_lock_excludes_rocketmq_in_java_and_vice_versa(tmp_path):
     (tmp_path / "lock").write_bytes(b"lock")
     with another_process(AS_JAVA_LOCKS, tmp_path), pytest.raises(StoreInUse):
         lock(tmp_path)
@@ -129,7 +129,7 @@ def test_a_broker_in_java_and_this_one_keep_each_other_out(tmp_path):
     assert (tmp_path / "lock").read_bytes() == b"lock"
 
 
-def test_the_same_process_is_kept_out_too_and_a_refusal_loses_nothing(tmp_path):
+def test_second_lock_in_one_process_is_refused(tmp_path):
     with locked(tmp_path):
         with pytest.raises(StoreInUse, match="by this process already"):
             lock(tmp_path)
@@ -146,7 +146,7 @@ def test_the_same_process_is_kept_out_too_and_a_refusal_loses_nothing(tmp_path):
         assert "StoreInUse" in refused.stderr
 
 
-def test_a_lock_that_was_released_can_be_taken_again_and_again(tmp_path):
+def test_released_store_lock_can_be_taken_again(tmp_path):
     held = lock(tmp_path)
     held.release()
     with locked(tmp_path):
@@ -163,9 +163,7 @@ def test_two_directories_have_two_locks(tmp_path):
         pass
 
 
-def test_a_directory_that_is_not_there_or_cannot_be_locked_is_no_other_broker(
-    tmp_path, monkeypatch
-):
+def test_missing_or_unlockable_directory_is_not_store_in_use(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError):
         lock(tmp_path / "missing")
 
@@ -192,7 +190,7 @@ def test_a_clean_stop_takes_the_sign_away(tmp_path):
     abort.remove()
 
 
-def test_rocketmq_4_that_has_found_our_sign_is_known_by_what_it_writes_to_the_lock(tmp_path):
+def test_rocketmq_4_is_recognized_by_the_content_of_the_lock_file(tmp_path):
     """It leaves the sign of our crash as it is."""
     with locked(tmp_path):
         AbortFile(LocalDisk(), tmp_path).create()
@@ -207,7 +205,7 @@ def test_rocketmq_4_that_has_found_our_sign_is_known_by_what_it_writes_to_the_lo
         assert b"BlockingIOError" in other.stderr
 
 
-def test_what_rocketmq_4_has_taken_between_our_crash_and_its_own_stays(tmp_path):
+def test_messages_of_rocketmq_4_after_our_crash_are_kept(tmp_path):
     """Its records have no checksum, and it has noted nothing in the checkpoint yet."""
     store = open_store(tmp_path)
     store.put_message(message("ours"))
@@ -247,7 +245,7 @@ def test_the_sign_of_an_earlier_build_is_ours(tmp_path):
 
 
 @pytest.mark.parametrize("theirs", [b"", b"4711"])
-def test_the_sign_tells_whose_crash_it_was(tmp_path, theirs):
+def test_abort_file_distinguishes_our_crash_from_rocketmqs(tmp_path, theirs):
     (tmp_path / "abort").write_bytes(theirs)  # RocketMQ 5 writes its process id
     abort = AbortFile(LocalDisk(), tmp_path)
     assert abort.exists()
@@ -298,7 +296,7 @@ def test_no_power_loss_makes_the_sign_that_of_another_program(tmp_path):
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_disk_that_cannot_keep_the_sign_says_so(tmp_path, number):
+def test_abort_file_that_cannot_be_created_is_an_error(tmp_path, number):
     abort = AbortFile(FaultyDisk(LocalDisk(), [Fault(number)]), tmp_path)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         abort.create()

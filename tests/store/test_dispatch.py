@@ -122,14 +122,14 @@ def test_offsets_that_do_not_follow_each_other_make_two_runs():
     assert [(run.queue_offset, len(run.entries) // 20) for run in runs] == [(0, 2), (3, 2)]
 
 
-def test_where_a_topic_was_deleted_only_moves_on():
+def test_deleted_topic_position_only_moves_forward():
     dispatcher = Dispatcher(DELAYS)
     for place, known in ((500, 500), (300, 500), (700, 700)):
         dispatcher.note_deleted("T", place)
         assert dispatcher.deleted_topics == {"T": known}
 
 
-def test_records_of_a_topic_from_before_it_was_deleted_are_passed_over():
+def test_dispatch_skips_records_from_before_a_topic_deletion():
     records = log_of([message(number) for number in range(3)])
     start = 1000
     table = both_ways(records, start, deleted={"T": start + len(records[0]) + 1, "other": 10**9})
@@ -155,7 +155,7 @@ def test_sizes_are_followed_up_to_a_blank_zeros_or_a_cut(count, tail):
     st.booleans(),
 )
 @example([(0, 17)], 1, 1, False)  # the last that is looked at by itself is cut off
-def test_sizes_are_found_record_by_record_or_many_of_one_size_at_once(
+def test_record_sizes_are_found_for_stretches_of_any_sizes(
     stretches, cut, count_max, ends_with_blank
 ):
     records = [

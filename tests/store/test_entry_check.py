@@ -73,7 +73,7 @@ def test_a_message_of_the_same_queue_that_lies_elsewhere_is_found(run, data):
 
 
 @pytest.mark.parametrize("other", [(80, 7, 500), (81, 8, 500), (80, 7, 501)])
-def test_one_record_is_of_an_entry_if_size_offset_and_place_are(other):
+def test_matches_entry_compares_size_queue_offset_and_position(other):
     is_the_same = other == (80, 7, 500)
     assert matches_entry(b"??" + record(*other), 2, 500, 80, range(7, 8)) is is_the_same
 
@@ -117,7 +117,7 @@ def test_entries_that_cannot_be_right_are_seen_without_their_records(count, piec
 
 
 @given(runs(), st.randoms())
-def test_of_each_run_the_first_and_the_last_record_are_looked_at_in_their_order(given_runs, dice):
+def test_run_ends_match_checks_first_and_last_record_of_each_run(given_runs, dice):
     pieces, places, sizes, queue_offsets = given_runs
     counts = [len(each) for each in pieces]
     cut = next(n for n in range(len(sizes) + 1) if sum(sizes[:n]) == counts[0])

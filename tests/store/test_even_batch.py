@@ -70,9 +70,7 @@ def even_of(template, each, ending, born_timestamp):
 
 
 @given(plain_messages, even_batches(), st.sampled_from(ENDINGS), int64s, st.tuples(*[int64s] * 3))
-def test_records_made_by_columns_are_those_of_each_message_by_itself(
-    common, each, ending, born_timestamp, place
-):
+def test_even_batch_encoding_equals_single_records(common, each, ending, born_timestamp, place):
     assume(have_one_end(each, ending))
     place = tuple(abs(number) >> 1 for number in place)
     template = RecordTemplate(draft_of(common))
@@ -113,7 +111,7 @@ def kept(root):
     "T", [([BatchedMessage(b"x" * 200, "KEYS\x01k\x02", 1)] * 400, b"", True)]
 )  # too many to keep
 @example("T", [([BatchedMessage(b"x", "UNIQ_KEY\x01k\x02", 1)] * 200, b"", True)] * 2)
-def test_a_store_comes_to_the_same_by_columns_as_one_by_one(tmp_path_factory, topic, batches):
+def test_store_with_even_batches_equals_one_with_single_messages(tmp_path_factory, topic, batches):
     assume(all(have_one_end(each, ending) for each, ending, _ in batches))
     roots, stores, listeners = [], [], []
     for _ in range(2):
@@ -145,7 +143,7 @@ def test_a_store_comes_to_the_same_by_columns_as_one_by_one(tmp_path_factory, to
         store.shutdown()
 
 
-def test_a_batch_that_cannot_be_stored_is_refused_as_one_by_one(tmp_path):
+def test_invalid_even_batch_is_refused_like_single_messages(tmp_path):
     store = open_store(tmp_path, max_message_size=1_000)
     template = RecordTemplate(draft_of(message("")))
     long_body = [BatchedMessage(b"x" * 1_001, "", 0)] * 2
@@ -163,7 +161,7 @@ def test_a_batch_that_cannot_be_stored_is_refused_as_one_by_one(tmp_path):
 
 
 @given(even_batches(), st.randoms())
-def test_what_is_a_table_is_what_it_would_be_taken_apart(each, dice):
+def test_even_batch_table_equals_the_split_batch(each, dice):
     data = encode_batch(each)
     entries = fixed_size_entries(memoryview(data))
     apart = split_batch(data)

@@ -76,7 +76,7 @@ ids = st.text("0123456789ABCDEF", min_size=32, max_size=32)
     ],
 )
 @given(st.lists(ids, min_size=1, max_size=5))
-def test_what_producers_send_is_hashed_by_columns(form, keys):
+def test_unique_keys_of_producers_are_hashed_by_columns(form, keys):
     rows = [form.format(key).encode() for key in keys]
     hashes = hash_fixed_size("orders", b"".join(rows), len(rows))
     assert hashes.tolist() == looked_for("orders", rows)
@@ -106,7 +106,7 @@ def test_keys_that_a_batch_has_for_all_of_its_messages_are_looked_for(ending):
     assert hash_runs([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)]) is None
 
 
-def test_the_keys_of_a_batch_are_not_read_from_the_log(tmp_path):
+def test_batch_keys_are_indexed_without_reading_the_log(tmp_path):
     store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20)
     template = RecordTemplate(draft_of(message("")))
     places = {}

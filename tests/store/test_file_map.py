@@ -43,7 +43,7 @@ def forget(path):
     os.close(descriptor)
 
 
-def test_a_part_that_lies_in_memory_is_given(path):
+def test_file_map_gives_a_resident_view_of_parts_in_memory(path):
     found = mapped(path)
     for position, size in ((0, SIZE), (1, SIZE - 1), (4095, 2), (SIZE - 1, 1), (4096, 4096)):
         assert (
@@ -52,7 +52,7 @@ def test_a_part_that_lies_in_memory_is_given(path):
         )
 
 
-def test_a_part_that_has_to_come_from_the_disk_is_not(path):
+def test_file_map_gives_no_resident_view_of_parts_on_disk(path):
     found = mapped(path)
     forget(path)
     if found.resident_view(SIZE // 2, 1) is not None:
@@ -68,7 +68,7 @@ def test_a_part_that_has_to_come_from_the_disk_is_not(path):
     assert found.resident_view(last, 4097) is None
 
 
-def test_a_map_takes_no_descriptor_and_goes_with_its_last_slice(path):
+def test_file_map_uses_no_descriptor_and_is_unmapped_with_its_last_slice(path):
     found = mapped(path)
     assert path not in open_files()
     part = found.resident_view(5, 10)

@@ -88,7 +88,7 @@ def test_a_file_is_opened_when_it_is_used_and_stays_open(disk, tmp_path):
     assert disk.told == [("opened", "a", 0)]
 
 
-def test_a_file_that_is_used_again_and_again_stays_open_while_others_come_and_go(disk, tmp_path):
+def test_file_pool_keeps_a_frequently_used_file_open(disk, tmp_path):
     pool = FilePool(disk, 3)
     often, *others = reopened(FileGroup(pool), tmp_path, "often", *map(str, range(30)))
     for other in others:
@@ -121,7 +121,7 @@ def test_a_file_that_was_written_to_stays_open_until_it_is_flushed(disk, tmp_pat
     assert bytes(dirty.read(0, 2)) == b"xy"
 
 
-def test_if_all_were_written_to_the_oldest_is_flushed_before_it_is_closed(disk, tmp_path):
+def test_full_file_pool_flushes_before_it_closes_a_file(disk, tmp_path):
     group = FileGroup(FilePool(disk, 3))
     for number, name in enumerate("abcdef"):
         group.create(tmp_path / name, SIZE).write(b"x", 0)
@@ -133,7 +133,7 @@ def test_if_all_were_written_to_the_oldest_is_flushed_before_it_is_closed(disk, 
     assert [call[1] for call in disk.told if call[0] == "flush"] == list("abcdef")
 
 
-def test_a_flush_that_fails_early_is_told_to_whoever_writes_or_flushes_next(disk, tmp_path):
+def test_failed_early_flush_is_raised_by_the_next_write_or_flush(disk, tmp_path):
     pool = FilePool(disk, 2)
     group, other = FileGroup(pool), FileGroup(pool)
     a, b = made(group, tmp_path, *"ab")
@@ -151,7 +151,7 @@ def test_a_flush_that_fails_early_is_told_to_whoever_writes_or_flushes_next(disk
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
-def test_if_others_have_taken_the_descriptors_the_pool_makes_do_with_fewer(disk, tmp_path, error):
+def test_file_pool_shrinks_if_descriptors_run_out(disk, tmp_path, error):
     pool = FilePool(disk, 100)
     files = reopened(FileGroup(pool), tmp_path, *"abcdef")
     for file in files[:5]:
@@ -266,7 +266,7 @@ def test_names_are_not_taken_for_flushed_while_another_thread_still_flushes_them
     first.join(10)
 
 
-def test_a_flush_of_names_that_ends_late_vouches_for_none_that_came_behind_the_flush_of_another(
+def test_late_directory_flush_does_not_cover_later_changes(
     tmp_path,
 ):
     group, first, disk = first_flush_of_names(tmp_path)
@@ -315,7 +315,7 @@ def test_threads_that_share_few_descriptors_read_and_write_each_their_own_files(
     assert pool.open_count <= 2
 
 
-def test_a_disk_that_fails_at_any_operation_makes_no_flush_succeed_that_did_not(tmp_path):
+def test_flush_of_the_file_pool_fails_after_any_failed_disk_flush(tmp_path):
     """What a flush has returned for is on the disk; after one that failed, none returns."""
     for number in range(40):
         root = tmp_path / str(number)

@@ -50,7 +50,7 @@ def service(log, failures):
     service.stop()
 
 
-def test_one_flush_serves_all_that_wait(service, log):
+def test_flush_serves_all_waiting_futures(service, log):
     log.written_name = 1
     first = service.flush_future(1)
     assert log.entered.acquire(timeout=SECONDS_MAX)
@@ -65,7 +65,7 @@ def test_one_flush_serves_all_that_wait(service, log):
     assert log.flushes == [1, 10]
 
 
-def test_who_settles_waits_for_a_slow_disk(service, log):
+def test_wait_flushed_waits_for_a_slow_disk(service, log):
     log.written_name = 5
     settling = threading.Thread(target=service.wait_flushed, args=(5,))
     settling.start()
@@ -76,7 +76,7 @@ def test_who_settles_waits_for_a_slow_disk(service, log):
     assert log.flushes == [5]
 
 
-def test_who_settles_does_not_wait_for_what_is_lacking(service, log):
+def test_wait_flushed_does_not_wait_while_the_disk_is_full(service, log):
     """Else a broker could not be stopped while its disk is full."""
     log.error = OSError(errno.ENOSPC, "full")
     log.written_name = 5
@@ -85,7 +85,7 @@ def test_who_settles_does_not_wait_for_what_is_lacking(service, log):
     assert log.flushes == []
 
 
-def test_who_settles_waits_again_when_nothing_is_lacking_any_more(service, log):
+def test_wait_flushed_waits_again_after_disk_space_is_back(service, log):
     log.written_name, log.error = 5, OSError(errno.ENOSPC, "no room")
     first = service.flush_future(5)
     log.gate.release()
@@ -104,7 +104,7 @@ def test_who_settles_waits_again_when_nothing_is_lacking_any_more(service, log):
     assert log.flushes == [5, 9]
 
 
-def test_whoever_waits_when_a_flush_fails_is_told_so_and_the_owner_before(service, log, failures):
+def test_flush_failure_is_reported_to_owner_before_waiting_futures(service, log, failures):
     log.error = StoreFailed("no disk")
     log.written_name = 5
     future = service.flush_future(5)
@@ -117,7 +117,7 @@ def test_whoever_waits_when_a_flush_fails_is_told_so_and_the_owner_before(servic
 
 
 @pytest.mark.parametrize("place", ["flush", "behind it"])
-def test_whatever_goes_wrong_nobody_waits_for_ever(log, failures, place):
+def test_unexpected_flush_error_fails_all_waiters_and_the_owner(log, failures, place):
     """R17: neither those who wait, nor those who come later, and the owner knows."""
     told = (lambda: None) if place == "flush" else (lambda: {}["gone"])
     service = FlushService(log.flush, told, failures.append, None)
@@ -136,7 +136,7 @@ def test_whatever_goes_wrong_nobody_waits_for_ever(log, failures, place):
     service.stop()
 
 
-def test_what_is_on_the_disk_already_needs_no_flush(service, log):
+def test_flush_future_of_flushed_offset_is_done_at_once(service, log):
     log.written_name = 5
     log.gate.release()
     service.flush_future(5).result(SECONDS_MAX)
@@ -145,7 +145,7 @@ def test_what_is_on_the_disk_already_needs_no_flush(service, log):
     assert log.flushes == [5]
 
 
-def test_a_waiter_that_gives_up_does_not_take_the_others_along(service, log):
+def test_cancelled_flush_future_does_not_cancel_others(service, log):
     log.written_name = 5
     given_up, other = service.flush_future(5), service.flush_future(5)
     given_up.cancel()
@@ -154,9 +154,7 @@ def test_a_waiter_that_gives_up_does_not_take_the_others_along(service, log):
 
 
 @pytest.mark.parametrize("broken", ["files", "wake_reput"])
-def test_a_store_whose_flush_fails_in_an_unknown_way_says_so_and_takes_nothing_more(
-    tmp_path, monkeypatch, broken
-):
+def test_unexpected_flush_error_closes_the_store_for_messages(tmp_path, monkeypatch, broken):
     store = open_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     owner, name = (
         (store._log.files._group, "flush") if broken == "files" else (store.flusher, "_on_flushed")
@@ -193,7 +191,7 @@ def test_an_interval_flushes_without_anybody_waiting(log, failures):
     service.stop()
 
 
-def test_finished_flushes_are_told_of(log):
+def test_finished_flush_calls_back(log):
     told = threading.Event()
     service = FlushService(log.flush, told.set, [].append, None)
     service.start()

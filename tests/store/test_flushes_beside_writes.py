@@ -104,7 +104,7 @@ def check_power_losses(tmp_path, dice, states):
             )
 
 
-def test_nothing_is_lost_of_what_was_put_while_something_was_flushed(tmp_path, dice):
+def test_writes_during_a_flush_survive_power_loss(tmp_path, dice):
     check_power_losses(tmp_path, dice, POWER_LOSSES)
 
 

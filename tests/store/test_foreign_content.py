@@ -79,9 +79,7 @@ def test_light_queues_of_rocketmq_stay_as_they_are_and_become_no_topics(
 
 
 @pytest.mark.parametrize("name", LIGHT_QUEUES[:1])
-def test_nothing_is_put_into_a_light_queue_and_deleting_it_leaves_its_files(
-    with_light_queues, name
-):
+def test_light_queue_is_refused_for_writes_and_kept_at_deletion(with_light_queues, name):
     before = light_files(with_light_queues)
     store = open_store(with_light_queues)
     refused = store.put_message(message("x", topic=name))
@@ -230,9 +228,7 @@ class LockedDirectories(LocalDisk):
 
 @pytest.mark.parametrize("directory", DIRECTORIES)
 @pytest.mark.parametrize("name", CONTENTS)
-def test_a_store_with_another_name_in_it_is_served_or_refused_with_that_name(
-    tmp_path, directory, name
-):
+def test_foreign_file_in_a_store_is_ignored_or_refused_by_name(tmp_path, directory, name):
     root = tmp_path / "store"
     store = open_store(root)
     store.put_message(message("first", keys="k"))
@@ -286,7 +282,7 @@ def test_a_store_at_an_odd_path_is_served(tmp_path, path):
 
 
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index", "config", "consumequeue/T"])
-def test_a_directory_of_a_store_may_be_a_link_to_another_disk(tmp_path, name):
+def test_store_directory_may_be_a_symlink_to_another_disk(tmp_path, name):
     root = tmp_path / "store"
     store = open_store(root)
     store.put_message(message("first", keys="k"))

@@ -18,7 +18,7 @@ def found(reput):
     return RecoveredEnds(lambda: reput.carried)
 
 
-def test_any_end_may_be_told_before_a_start_has_looked_and_when_it_is_finished(found, reput):
+def test_lower_bound_is_zero_before_and_after_the_recovery(found, reput):
     assert found.lower_bound("T", 0) == 0
     found.start(100, {("T", 0): 7})
     reput.carried = 100
@@ -27,14 +27,14 @@ def test_any_end_may_be_told_before_a_start_has_looked_and_when_it_is_finished(f
     assert found.lower_bound("T", 0) == 0
 
 
-def test_no_end_may_be_told_while_the_log_is_not_carried_to_the_queues(found, reput):
+def test_lower_bound_is_infinite_until_the_log_is_dispatched(found, reput):
     found.start(100, {})
     for reput.carried in (0, 99):
         assert found.lower_bound("T", 0) > 1 << 62
         assert found.lower_bound("Any", 3) > 1 << 62
 
 
-def test_then_a_queue_may_not_end_before_where_it_was_found_to(found, reput):
+def test_lower_bound_is_the_recovered_end_after_dispatch(found, reput):
     found.start(100, {("T", 1): 7})
     reput.carried = 100
     assert found.lower_bound("T", 1) == 7

@@ -32,21 +32,21 @@ def test_few_among_others_are_read_with_these(batches):
     assert batches.next_contiguous(6_500, 9_999) == ()
 
 
-def test_few_at_the_end_are_taken(batches):
+def test_few_unindexed_rows_at_the_end_are_returned(batches):
     assert batches.next_contiguous(2_000, 3_000) == [rows_at(2_500, 50)]
 
 
-def test_what_is_not_carried_yet_stays(batches):
+def test_unindexed_recent_batches_stay(batches):
     assert batches.next_contiguous(3_500, 6_499) == ()
     assert batches.next_contiguous(3_500, 6_500) == [rows_at(3_500, 300)]
 
 
-def test_what_has_no_keys_to_be_hashed_is_forgotten(batches):
+def test_recent_batches_without_keys_are_forgotten(batches):
     batches.discard(batches.next_contiguous(0, 9_999))
     assert batches.next_contiguous(0, 9_999) == [rows_at(3_500, 300)]
 
 
-def test_a_step_has_not_many_more_than_a_thousand_messages():
+def test_index_step_is_limited_to_about_a_thousand_messages():
     kept = UnindexedRuns()
     kept.add(rows_at(start, 100) for start in range(0, 40_000, 1_000))
     assert len(kept.next_contiguous(0, 40_000)) == 11
@@ -59,7 +59,7 @@ def test_a_stretch_ends_before_what_is_not_carried_yet():
     assert kept.next_contiguous(0, 4_000) == [rows_at(0, 200), rows_at(2_000, 200)]
 
 
-def test_a_batch_of_which_the_index_has_a_part_is_not_given_again():
+def test_partially_indexed_batch_is_not_returned_again():
     kept = UnindexedRuns()
     kept.add([rows_at(0, 200), rows_at(2_000, 200)])
     assert kept.next_contiguous(10, 9_999) == [rows_at(2_000, 200)]

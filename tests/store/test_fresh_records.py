@@ -32,19 +32,19 @@ def test_runs_are_taken_in_the_order_of_the_log(runs):
     assert runs.pop_at(600, 1000) is None
 
 
-def test_what_is_not_confirmed_yet_stays(runs):
+def test_unconfirmed_recent_writes_are_kept(runs):
     assert runs.pop_at(0, 199) is None
     assert runs.pop_at(0, 200) == run_at(0)
     assert runs.pop_at(200, 399) is None
     assert runs.pop_at(200, 1000) == run_at(200)
 
 
-def test_what_was_read_from_the_log_meanwhile_is_forgotten(runs):
+def test_recent_writes_read_from_the_log_are_forgotten(runs):
     assert runs.pop_at(400, 1000) == run_at(400)
     assert runs.pop_at(0, 1000) is None
 
 
-def test_who_is_in_the_middle_of_a_run_or_before_it_reads_the_log(runs):
+def test_position_inside_a_run_reads_the_log(runs):
     assert runs.pop_at(100, 1000) is None
     assert runs.pop_at(200, 1000) == run_at(200)
 

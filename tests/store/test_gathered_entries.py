@@ -34,7 +34,7 @@ def numbers(queue):
     return found
 
 
-def test_what_is_added_is_seen_when_all_is_shown_and_not_before(tmp_path):
+def test_hidden_entries_become_visible_at_once(tmp_path):
     queue, gathered = queue_in(tmp_path), HiddenEntries()
     queue.append(0, entries(0, 3))
     for first in (3, 10, 17):
@@ -48,7 +48,7 @@ def test_what_is_added_is_seen_when_all_is_shown_and_not_before(tmp_path):
     assert gathered.publish() == []
 
 
-def test_what_is_added_once_more_is_there_once(tmp_path):
+def test_hidden_entries_added_twice_appear_once(tmp_path):
     disk = FaultyDisk(LocalDisk())
     queue, gathered = queue_in(tmp_path, disk), HiddenEntries()
     gathered.add(KEY, queue, 0, entries(0, 5), range(5), 0)
@@ -61,7 +61,7 @@ def test_what_is_added_once_more_is_there_once(tmp_path):
     assert numbers(queue) == list(range(22))
 
 
-def test_what_is_dropped_is_written_over(tmp_path):
+def test_discarded_hidden_entries_are_overwritten(tmp_path):
     queue, gathered = queue_in(tmp_path), HiddenEntries()
     gathered.add(KEY, queue, 0, entries(50, 5), range(5), 0)
     gathered.discard()

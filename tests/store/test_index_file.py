@@ -97,7 +97,7 @@ def test_sizes_that_hold_nothing_are_refused(sizes):
         IndexSizes(*sizes)
 
 
-def test_what_was_added_is_found_at_once_newest_first(tmp_path):
+def test_index_file_finds_entries_newest_first(tmp_path):
     file = create(tmp_path)
     append(file, (7, 1000, NOON), (7, 1300, NOON))
     append(file, (4, 1600, NOON), (7, 1900, NOON))
@@ -108,7 +108,7 @@ def test_what_was_added_is_found_at_once_newest_first(tmp_path):
     assert found(file, 1) == []
 
 
-def test_nothing_is_added_by_an_empty_batch_and_found_in_an_empty_file(tmp_path):
+def test_empty_batch_leaves_an_index_file_empty(tmp_path):
     file = create(tmp_path)
     assert append(file) == 0
     assert file.is_empty
@@ -118,7 +118,7 @@ def test_nothing_is_added_by_an_empty_batch_and_found_in_an_empty_file(tmp_path)
     assert not any((tmp_path / "20231114221320500").read_bytes())
 
 
-def test_a_full_file_takes_what_it_has_room_for(tmp_path):
+def test_full_index_file_accepts_what_fits(tmp_path):
     file = create(tmp_path)
     keys = [(hash_, 1000 + hash_, NOON) for hash_ in range(7)]
     assert append(file, *keys) == 5
@@ -161,7 +161,7 @@ def test_times_that_do_not_fit_are_cut(tmp_path):
     assert found(file, 9, (NOON + 1000 * 0x7FFFFFFF,) * 2) == [1600]
 
 
-def test_without_a_time_of_its_own_the_first_entry_gives_none_to_the_others(tmp_path):
+def test_index_entry_without_timestamp_does_not_set_the_base_time(tmp_path):
     file = create(tmp_path)
     append(file, (7, 1000, 0), (7, 1300, NOON))
     assert found(file, 7, (0, 0)) == [1300, 1000]
@@ -180,7 +180,7 @@ steps = st.lists(
     st.integers(0, 9000),
     st.integers(0, 9000),
 )
-def test_it_answers_like_a_list_of_all_that_was_added(script, slot_num, wanted, begin, duration):
+def test_index_file_answers_like_a_list_of_its_entries(script, slot_num, wanted, begin, duration):
     sizes = IndexSizes(slot_num, 41)
     model, physical_offset, timestamp = [], 0, NOON
     with tempfile.TemporaryDirectory() as directory:
@@ -232,7 +232,7 @@ def test_a_slot_that_leads_astray_leads_nowhere(tmp_path, first):
 
 
 @pytest.mark.parametrize("count", [-5, 0, 1, 3, 6, 7, 0x7FFFFFFF, -0x80000000])
-def test_a_count_that_lies_harms_nobody(tmp_path, count):
+def test_index_file_with_wrong_count_is_readable(tmp_path, count):
     file = create(tmp_path)
     append(file, *[(3, 1000 + number, NOON) for number in range(4)])
     file.flush()
@@ -251,7 +251,7 @@ def test_an_entry_before_its_time_ends_the_chain(tmp_path):
 
 
 @given(st.binary(min_size=40 + 4 * 3 + 20 * 6, max_size=40 + 4 * 3 + 20 * 6), st.integers(0, 10))
-def test_whatever_a_file_holds_a_query_ends(content, wanted):
+def test_index_query_ends_for_any_file_content(content, wanted):
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "20231114221320500").write_bytes(content)
         file = open_again(directory)
@@ -262,7 +262,7 @@ def test_whatever_a_file_holds_a_query_ends(content, wanted):
             append(file, (wanted, 1000, NOON))
 
 
-def test_a_query_looks_at_no_more_entries_than_it_may(tmp_path):
+def test_index_query_hops_are_limited(tmp_path):
     sizes = IndexSizes(hash_slot_num=1, index_num=6000)
     file = create(tmp_path, sizes)
     append(file, (5, 999, NOON), *[(7, 1000 + number, NOON) for number in range(5000)])
@@ -294,7 +294,7 @@ def test_only_pages_that_changed_are_written_and_neighbours_at_once(tmp_path):
     assert not disk.operations
 
 
-def test_a_file_is_what_it_was_at_the_last_flush_if_the_process_dies(tmp_path):
+def test_index_file_after_a_kill_equals_its_last_flush(tmp_path):
     file = create(tmp_path)
     append(file, (7, 1000, NOON), (4, 1000, NOON))
     file.flush()

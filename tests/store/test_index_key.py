@@ -18,6 +18,6 @@ def test_no_hash_is_negative_not_even_of_the_smallest_number():
 
 
 @given(texts, st.none() | texts, st.none() | texts)
-def test_one_message_has_the_hashes_that_it_has_among_many(topic, unique_key, keys):
+def test_single_message_hashes_equal_bulk_hashes(topic, unique_key, keys):
     columns = (pa.array([text], pa.string()) for text in (topic, unique_key, keys))
     assert hash_keys(topic, unique_key, keys) == hash_index_keys(*columns)[1].tolist()

@@ -37,9 +37,7 @@ def found(store, key):
     return len(store.query_message("T", key, 100, 0, 1 << 62))
 
 
-def test_what_lies_behind_messages_that_are_yet_to_come_to_the_index_is_not_read_again(
-    tmp_path, monkeypatch
-):
+def test_chunk_after_an_unindexed_message_is_not_read_again(tmp_path, monkeypatch):
     """One message before a chunk had the index read, and decode again, all that came later."""
     store = large_store(tmp_path)
     single = store.put_message(message("a", keys="k1"))
@@ -53,7 +51,7 @@ def test_what_lies_behind_messages_that_are_yet_to_come_to_the_index_is_not_read
     store.shutdown()
 
 
-def test_others_are_let_in_between_steps_of_a_chunk(tmp_path):
+def test_indexing_of_a_chunk_yields_between_steps(tmp_path):
     store = large_store(tmp_path)
     store._wake_reput = lambda: None
     put(store, 3_000, lambda row: f"a{row} b{row}")
@@ -93,7 +91,7 @@ def test_messages_are_carried_though_there_is_no_room_for_the_index(tmp_path):
     store.shutdown()
 
 
-def test_a_queue_that_is_carried_again_comes_to_the_index_once(tmp_path):
+def test_queue_dispatched_twice_is_indexed_once(tmp_path):
     store = large_store(tmp_path)
     put(store, 300)
     second = put(store, 300)
@@ -133,7 +131,7 @@ def test_the_index_is_the_same_whatever_comes_from_memory(tmp_path, monkeypatch,
     store.shutdown()
 
 
-def test_the_index_is_not_ahead_of_the_queues(tmp_path):
+def test_index_is_not_ahead_of_the_queues(tmp_path):
     store = large_store(tmp_path)
     store._wake_reput = lambda: None
     first = put(store, 300, lambda _: "k")

@@ -111,7 +111,7 @@ def test_keys_that_share_a_hash_are_left_to_the_caller(tmp_path):
     assert found(service, "Aa") == found(service, "BB") == [100, 0]
 
 
-def test_what_was_rolled_back_has_no_keys_and_what_is_prepared_has(tmp_path):
+def test_index_skips_rolled_back_messages_and_keeps_prepared_ones(tmp_path):
     service = load(tmp_path)
     flags = MessageSysFlag
     dispatch(
@@ -125,7 +125,7 @@ def test_what_was_rolled_back_has_no_keys_and_what_is_prepared_has(tmp_path):
     assert service.last_indexed_physical_offset == 200
 
 
-def test_nothing_in_nothing_done(tmp_path):
+def test_index_of_messages_without_keys_makes_no_file(tmp_path):
     service = load(tmp_path / "index")
     assert dispatch(service) == 0
     assert dispatch(service, message(0), message(100, None), message(200, "  ")) == 0
@@ -186,7 +186,7 @@ def test_a_query_by_time_finds_what_a_look_at_every_message_finds(seconds, first
         service.close()
 
 
-def test_a_query_looks_at_no_more_entries_than_it_may_in_all_files_together(tmp_path):
+def test_index_query_hops_are_limited_over_all_files(tmp_path):
     service = load(tmp_path, index_num=1001)
     dispatch(service, *[message(n, "k") for n in range(6000)])
     assert len(found(service, "k", max_num=100_000)) == 4096
@@ -204,7 +204,7 @@ def test_a_stop_and_a_start_lose_nothing(tmp_path):
     assert len(names(tmp_path)) == 3
 
 
-def test_what_is_indexed_is_not_indexed_twice(tmp_path):
+def test_index_skips_messages_that_are_already_indexed(tmp_path):
     service = load(tmp_path)
     messages = [message(100 * n, f"a{n} b c", "U") for n in range(10)]
     assert dispatch(service, *messages[:7]) == 28
@@ -213,7 +213,7 @@ def test_what_is_indexed_is_not_indexed_twice(tmp_path):
     assert found(service, "U") == found(service, "c") == [100 * n for n in reversed(range(10))]
 
 
-def test_after_a_shutdown_nothing_is_taken(tmp_path):
+def test_closed_index_refuses_messages(tmp_path):
     service = load(tmp_path)
     service.close()
     with pytest.raises(StoreClosed, match="the index was shut down"):
@@ -240,7 +240,7 @@ def test_after_a_shutdown_nothing_is_taken(tmp_path):
         ("20231114221320000", None, "named by 17 digits"),
     ],
 )
-def test_what_is_not_ours_is_refused_and_nothing_touched(tmp_path, name, content, what):
+def test_foreign_file_in_the_index_directory_is_refused_and_kept(tmp_path, name, content, what):
     (tmp_path / "20200101000000000").touch()
     if content is None:
         (tmp_path / name).mkdir()
@@ -279,7 +279,7 @@ def test_a_torn_file_is_deleted_and_its_messages_come_again(tmp_path):
     assert all(found(again, f"k{number}") == [100 * number] for number in range(10))
 
 
-def test_what_the_log_has_lost_goes_with_its_file(tmp_path):
+def test_truncation_of_the_log_deletes_index_files_past_it(tmp_path):
     service = load(tmp_path)
     dispatch(service, *numbered(20))
     assert service.discard_from(1901) == 0
@@ -323,7 +323,7 @@ def test_files_before_the_log_go_but_never_the_newest(tmp_path):
     assert found(service, "k19") == [1900]
 
 
-def test_all_can_go(tmp_path):
+def test_delete_all_empties_the_index(tmp_path):
     service = load(tmp_path)
     dispatch(service, *numbered(20))
     assert service.delete_all() == 3
@@ -384,7 +384,7 @@ steps = st.lists(messages, max_size=8) | st.sampled_from(["flush", "restart", "k
 
 
 @given(st.lists(steps, max_size=14))
-def test_it_answers_like_a_dictionary_of_all_messages_whatever_is_restarted(script):
+def test_index_answers_like_a_dictionary_over_restarts(script):
     """After a start, all that may be missing is dispatched again; more than that does no harm."""
     log, physical_offset, timestamp = [], 0, NOON
     with tempfile.TemporaryDirectory() as directory:
@@ -420,7 +420,7 @@ def test_it_answers_like_a_dictionary_of_all_messages_whatever_is_restarted(scri
                 assert found(service, each, topic, max_num=1000) == expected
 
 
-def test_after_a_power_loss_the_index_tells_what_it_needs_to_be_whole_again(tmp_path):
+def test_index_after_power_loss_is_completed_by_dispatching_again(tmp_path):
     root, scratch, dice = tmp_path / "store", tmp_path / "scratch", random.Random(3)
     root.mkdir()
     scratch.mkdir()

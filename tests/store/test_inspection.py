@@ -60,9 +60,7 @@ def test_a_healthy_store_is_found_well(root, capsys):
     assert content(root) == before
 
 
-def test_all_but_the_first_page_is_looked_at_where_the_disk_does_not_give_that(
-    root, capsys, monkeypatch
-):
+def test_inspection_skips_an_unreadable_first_page(root, capsys, monkeypatch):
     bad = UnreadableDisk()
     bad.bad.add(("commitlog", 0))
     monkeypatch.setattr("rocketpoll.broker.store.tools.inspection.LocalDisk", lambda: bad)
@@ -132,7 +130,7 @@ def as_rocketmq_leaves_it(root, *topics):
     (root / "config" / "topics.json").write_bytes(orjson.dumps({"topicConfigTable": table}))
 
 
-def test_a_topic_that_rocketmq_deleted_lacks_nothing_and_is_named(tmp_path, capsys):
+def test_verify_accepts_and_names_a_topic_deleted_by_rocketmq(tmp_path, capsys):
     root = tmp_path / "store"
     store = open_store(root)
     for number in range(5):
@@ -154,7 +152,7 @@ def test_a_topic_that_rocketmq_deleted_lacks_nothing_and_is_named(tmp_path, caps
     again.shutdown()
 
 
-def test_a_topic_that_rocketmq_has_still_lacks_its_queue(tmp_path, capsys):
+def test_verify_reports_missing_queue_of_an_existing_topic(tmp_path, capsys):
     root = tmp_path / "store"
     store = open_store(root)
     store.put_message(message("one", "T"))
@@ -171,9 +169,7 @@ def test_a_topic_that_rocketmq_has_still_lacks_its_queue(tmp_path, capsys):
     assert verify.main([str(root)]) == 1, "nothing says that it was deleted"
 
 
-def test_a_topic_that_rocketmq_deleted_and_made_again_lacks_nothing_of_the_old_one(
-    tmp_path, capsys
-):
+def test_verify_accepts_topic_recreated_by_rocketmq(tmp_path, capsys):
     root = tmp_path / "store"
     store = open_store(root)
     for number in range(10):
@@ -191,7 +187,7 @@ def test_a_topic_that_rocketmq_deleted_and_made_again_lacks_nothing_of_the_old_o
     "place",
     ["commitlog/pipe", "consumequeue/pipe", "consumequeue/T/pipe", "consumequeue/T/0/pipe"],
 )
-def test_something_that_is_no_file_is_named_and_not_waited_for(root, tool, place, capsys):
+def test_store_tools_name_a_fifo_and_do_not_block(root, tool, place, capsys):
     os.mkfifo(root / place)
     code = tool.main([str(root)])
     said = capsys.readouterr().err
@@ -202,7 +198,7 @@ def test_something_that_is_no_file_is_named_and_not_waited_for(root, tool, place
         assert said.startswith(f"{root / place} is not a ")
 
 
-def test_nor_are_those_that_have_expired_in_front_of_others(tmp_path, capsys):
+def test_verify_accepts_expired_files(tmp_path, capsys):
     root = tmp_path / "store"
     store = open_store(root)
     for number in range(60):
@@ -223,7 +219,7 @@ def test_a_delayed_message_is_where_it_should_be_whatever_its_level_means(tmp_pa
     assert capsys.readouterr().out == "all is well\n"
 
 
-def test_a_crashed_store_can_be_looked_at(root, capsys):
+def test_dump_reads_a_crashed_store(root, capsys):
     (root / "abort").touch()
     assert dump.main([str(root)]) == 0
     assert "stopped by a crash, or it runs" in capsys.readouterr().out

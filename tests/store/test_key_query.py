@@ -32,19 +32,19 @@ def query(store, topic, key, max_num=10, span=EVER):
     return bodies_of(store._key_query.query_in_steps(topic, key, max_num, *span))
 
 
-def test_those_of_the_topic_with_the_key_are_found(store):
+def test_query_by_key_returns_messages_of_the_topic(store):
     assert sorted(query(store, "T", "k")) == [*"012345"]
     assert sorted(query(store, "T", "other")) == [*"135"]
     assert query(store, "U", "k") == ["of U"]
     assert query(store, "U", "other") == query(store, "T", "nobody's") == []
 
 
-def test_no_more_than_wanted_and_the_newest_first(store):
+def test_key_query_returns_the_newest_first_up_to_the_limit(store):
     assert query(store, "T", "k", 2) == ["5", "4"]
     assert query(store, "T", "k", 0) == []
 
 
-def test_what_lies_before_the_end_of_a_deleted_topic_is_left_out(store):
+def test_query_by_key_omits_messages_of_a_deleted_topic(store):
     store.delete_topic("T")
     assert query(store, "T", "k") == []
     store.put_message(message("new", keys="k", topic="T"))
@@ -58,7 +58,7 @@ def test_a_store_without_an_index_finds_nothing(tmp_path):
     store.shutdown()
 
 
-def test_it_looks_at_no_more_records_than_it_gives(store):
+def test_query_by_key_reads_no_more_records_than_it_returns(store):
     looks = []
 
     def record_at(place):
@@ -70,7 +70,7 @@ def test_it_looks_at_no_more_records_than_it_gives(store):
     assert len(looks) == 3
 
 
-def test_an_index_that_was_not_kept_for_a_while_is_made_again_and_is_no_damage(tmp_path, caplog):
+def test_index_disabled_for_a_while_is_rebuilt_without_a_warning(tmp_path, caplog):
     for kept in (True, False, True):
         store = open_store(tmp_path, message_index_enable=kept)
         store.put_message(message("x", keys="k"))
@@ -86,7 +86,7 @@ def test_a_message_is_found_once_though_its_key_stands_twice(store):
     assert query(store, "T", "double") == ["twice"]
 
 
-def test_others_whose_keys_have_the_same_hash_do_not_count(store):
+def test_query_by_key_ignores_other_keys_of_equal_hash(store):
     for text, key in (("wanted", "Aa"), ("another", "BB"), ("and another", "BB")):
         store.put_message(message(text, keys=key, topic="T"))
     assert query(store, "T", "Aa", 1) == ["wanted"]

@@ -32,7 +32,7 @@ def test_many_are_known_by_the_keys_that_each_has_by_itself(tags):
     assert taken.start_offset == taken.end_offset == 7_000 + len(data)
 
 
-def test_some_are_taken_at_a_time_by_their_keys():
+def test_keyed_messages_are_taken_in_limited_chunks():
     keys = [None, "a", "b c", "d e f", "g", None, None]
     records = [encoded(message(number, keys=each)) for number, each in enumerate(keys)]
     sizes = [len(each) for each in records]
@@ -45,9 +45,7 @@ def test_some_are_taken_at_a_time_by_their_keys():
     assert taken.end_offset == 7_000 + sum(sizes)
 
 
-def test_messages_of_many_keys_are_indexed_without_looking_at_all_of_them_at_each_step(
-    tmp_path, monkeypatch
-):
+def test_indexing_messages_with_many_keys_reads_each_step_once(tmp_path, monkeypatch):
     """One step indexes so many words; it may not look into megabytes again for the next ones."""
     count, words, looked_at = 120, 4_000, []
     store = open_store(

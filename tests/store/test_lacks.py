@@ -34,9 +34,7 @@ def put(store, text, topic="T", queue_id=0, patience_seconds=20):
 
 
 @pytest.mark.parametrize("error", ERRNOS, ids=errno.errorcode.get)
-def test_whenever_something_is_lacking_messages_are_refused_and_taken_again_when_it_is_there(
-    tmp_path, error
-):
+def test_transient_disk_error_refuses_messages_until_recovery(tmp_path, error):
     """A lack that begins at any operation, of sends, checkpoints and reads over
     many small files."""
     for spared in itertools.count(0, 5):
@@ -104,7 +102,7 @@ def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp
 
 
 @pytest.mark.parametrize("error", ERRNOS, ids=errno.errorcode.get)
-def test_a_flush_that_has_failed_is_no_lack_whatever_it_says(tmp_path, monkeypatch, error):
+def test_failed_flush_is_never_transient(tmp_path, monkeypatch, error):
     store = open_store(tmp_path, **SYNC)
     assert put(store, "safe")[0] == "PUT_OK"
 
@@ -135,7 +133,7 @@ def test_flushes_of_names_and_of_small_files_say_that_they_have_failed(
     assert not is_transient(raised.value)
 
 
-def test_a_store_that_lacks_something_when_it_ends_is_recovered_and_nothing_is_lost(tmp_path):
+def test_store_stopped_on_a_full_disk_is_recovered_without_loss(tmp_path):
     disk = LackingDisk()
     store = open_store(tmp_path, disk, **SYNC)
     assert put(store, "a")[0] == "PUT_OK"
@@ -230,7 +228,7 @@ def test_a_start_on_a_full_disk_that_is_killed_has_changed_nothing(tmp_path, kil
 # ---- what is said
 
 
-def test_a_hindrance_is_told_once_when_it_begins_and_once_when_it_is_over(caplog):
+def test_degradation_is_logged_at_start_and_end(caplog):
     hindrance = Degradation("nothing is done")
     hindrance.end()
     for _ in range(2):
@@ -266,5 +264,5 @@ def test_hindrances_of_one_kind_begin_and_end_by_themselves(caplog):
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), StoreFailed("x"), OSError(errno.EIO, "x")])
-def test_other_errors_are_no_lacks(error):
+def test_permanent_errors_are_not_transient(error):
     assert not is_transient(error)

@@ -67,7 +67,7 @@ def parts_of(each):
     st.integers(1, 4),
     int64s,
 )
-def test_what_comes_to_lie_in_the_log_is_what_the_same_batch_at_once_becomes(
+def test_stepwise_large_batch_equals_one_put_at_once(
     tmp_path_factory, common, each, step, born_timestamp
 ):
     template = RecordTemplate(draft_of(common))
@@ -91,7 +91,7 @@ def test_what_comes_to_lie_in_the_log_is_what_the_same_batch_at_once_becomes(
         store.shutdown()
 
 
-def test_a_batch_has_successive_offsets_and_is_read_and_found_as_any_other(store):
+def test_large_batch_has_successive_offsets_and_is_read_like_others(store):
     store.put_message(message("before"))
     result = put(store, range(20))
     store.put_message(message("after"))
@@ -107,7 +107,7 @@ def test_a_batch_lies_in_one_file(store):
     assert {each.physical_offset // LOG_FILE_BYTES for each in read_all(store, "T", 0, 1)} == {1}
 
 
-def test_what_cannot_be_put_is_refused_and_nothing_is_in_the_log(store):
+def test_large_batch_that_cannot_be_stored_is_refused_without_a_trace(store):
     store._appender.message_bytes_max = 600
     refused = {
         "does not fit into one file": (["x" * 100] * 40, None),
@@ -129,7 +129,7 @@ def test_what_cannot_be_put_is_refused_and_nothing_is_in_the_log(store):
     assert store.put_message(message("x")).queue_offset == 0
 
 
-def test_a_batch_for_which_the_disk_has_no_room_takes_no_offsets(tmp_path):
+def test_large_batch_without_disk_space_takes_no_offsets(tmp_path):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, ManualClock())
     store.put_message(message("before"))

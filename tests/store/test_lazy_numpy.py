@@ -18,7 +18,7 @@ def test_numpy_is_loaded_with_the_first_array():
     subprocess.run([sys.executable, "-c", FIRST_USE], check=True)
 
 
-def test_it_is_numpy_and_has_nothing_else():
+def test_lazy_numpy_exposes_numpy_only():
     lazy_numpy.load_numpy()
     assert lazy_numpy.int64 is numpy.int64
     assert not hasattr(lazy_numpy, "no_such_tool")

@@ -41,7 +41,7 @@ def deleted(store, root):
     return there
 
 
-def test_so_many_go_at_a_time_and_all_in_the_end(tmp_path, few):
+def test_files_of_deleted_topics_are_removed_in_steps(tmp_path, few):
     store = open_store(tmp_path)
     with_deleted(store, "T", "U")
     assert deleted(store, tmp_path) == [6, 4, 3, 1, 0]
@@ -66,7 +66,7 @@ def test_the_next_life_goes_on_and_its_start_waits_for_none(tmp_path, few, end):
     store.shutdown()
 
 
-def test_one_that_does_not_go_is_said_and_keeps_no_other(tmp_path, few):
+def test_undeletable_file_of_a_deleted_topic_does_not_block_others(tmp_path, few):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     with_deleted(store, "T", "U", "V", queues=1)

@@ -39,7 +39,7 @@ DONE = {
 @pytest.mark.parametrize(
     "rules", [(), (Rule("short", "write"),)], ids=["a system that does what it can", "short writes"]
 )
-def test_whatever_a_power_loss_takes_it_takes_nothing_of_what_is_done(tmp_path, rules):
+def test_power_loss_after_disk_operations_keeps_them(tmp_path, rules):
     with RecordedProgram(tmp_path, PROGRAM, *rules) as program:
         assert program.ended() == ("", 0)
         model = program.model()
@@ -65,7 +65,7 @@ KINDS = ["a pipe", "a directory", "a socket", "a link to nowhere", "a link to a 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_named_at_once_and_never_taken_for_one_that_is_missing(tmp_path, kind):
+def test_special_file_in_place_of_a_table_is_an_error(tmp_path, kind):
     path = tmp_path / "topics.json"
     something_else(kind, path)
     with pytest.raises(OSError, match=str(path)) as raised:
@@ -77,7 +77,7 @@ def test_what_is_no_file_is_named_at_once_and_never_taken_for_one_that_is_missin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_directory_with_something_else_than_files_is_not_taken_for_one_of_files(tmp_path, kind):
+def test_directory_with_other_things_than_files_is_refused(tmp_path, kind):
     something_else(kind, tmp_path / "0")
     if kind == "a directory":
         assert LocalDisk().list_directories([tmp_path]) == [{"0": None}]
@@ -86,7 +86,7 @@ def test_a_directory_with_something_else_than_files_is_not_taken_for_one_of_file
             LocalDisk().list_directories([tmp_path])
 
 
-def test_queues_take_no_maps_however_many_they_are(tmp_path):
+def test_consume_queues_use_no_memory_maps(tmp_path):
     """A process has 65,530 of them as a rule: one for each queue would not be enough."""
     store = open_store(tmp_path, mapped_file_size_commit_log=1 << 20, max_message_size=1 << 19)
     for queue_id in range(100):

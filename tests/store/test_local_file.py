@@ -19,7 +19,7 @@ def file(disk_path):
 
 
 @pytest.mark.parametrize("size", [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, MIB - 11])
-def test_what_was_written_is_read_little_or_much(file, disk_path, size):
+def test_local_file_reads_small_and_large_ranges(file, disk_path, size):
     assert bytes(file.read(11, size)) == (disk_path / "log").read_bytes()[11:][:size]
 
 
@@ -32,7 +32,7 @@ def test_much_that_lies_in_memory_is_not_copied_and_stays_when_the_file_is_close
     assert bytes(slice_of_a_map) == content
 
 
-def test_what_does_not_lie_in_memory_is_read(file, disk_path):
+def test_local_file_reads_pages_not_in_cache(file, disk_path):
     content = (disk_path / "log").read_bytes()
     file.flush()
     with (disk_path / "log").open("rb") as other:
@@ -52,7 +52,7 @@ def test_a_file_that_was_cut_short_is_an_error_that_names_it_and_no_signal(
     assert refused.value.errno == errno.EIO
 
 
-def test_data_is_looked_for_behind_holes_and_an_error_is_not_taken_for_a_hole(tmp_path):
+def test_next_data_skips_holes_and_raises_errors(tmp_path):
     file = LocalFile(tmp_path / "log", MIB)
     assert file.next_data(0) is None
     file.write(b"x", MIB // 2)
@@ -119,7 +119,7 @@ def test_a_file_is_in_place_as_long_as_its_path_leads_to_it(tmp_path):
     file.check_in_place()
 
 
-def test_nothing_is_changed_by_name_in_what_has_taken_the_place_of_a_locked_directory(tmp_path):
+def test_changes_in_a_replaced_locked_directory_are_refused(tmp_path):
     root, aside, disk = tmp_path / "store", tmp_path / "aside", LocalDisk()
     root.mkdir()
     lock = disk.lock(root / "lock")
@@ -154,9 +154,7 @@ def test_how_full_a_disk_is_is_what_df_says(tmp_path):
     assert usage.used + usage.free <= usage.total
 
 
-def test_what_the_disk_does_not_tell_of_holes_is_an_error_that_names_the_file(
-    tmp_path, monkeypatch
-):
+def test_next_data_error_names_the_file(tmp_path, monkeypatch):
     """A bad block before the data is no hole up to the end."""
     file = LocalFile(tmp_path / "a", 8192)
 

@@ -32,7 +32,7 @@ spans = st.dictionaries(
 
 
 @given(spans)
-def test_what_queues_hold_is_read_as_it_was_written(found):
+def test_manifest_spans_round_trip(found):
     queues = [QueueSpan(*key, *span) for key, span in sorted(found.items())]
     manifest = StoreManifest(
         safe_offset=7, spans=StoreManifest.spans_of(queues), index_files=("1",)
@@ -59,7 +59,7 @@ MANIFEST_OF_ALL = StoreManifest(
 )
 
 
-def test_without_a_checksum_no_queue_is_taken_for_longer_than_the_log_can_have_made_it(tmp_path):
+def test_manifest_without_checksum_is_limited_by_the_log_size(tmp_path):
     long = replace(MANIFEST_OF_ALL, spans={"T": (0, 0, 30, 1, 0, 1 << 60)})
     assert list(long.plausible().queues()) == [("T", 0, 0, 30)]
     store = fill(tmp_path)
@@ -72,7 +72,7 @@ def test_without_a_checksum_no_queue_is_taken_for_longer_than_the_log_can_have_m
 
 
 @pytest.mark.parametrize("spans", [{"T": (0, 0)}, {"T": (0, -5, 30)}, {"../T": (0, 0, 0)}])
-def test_what_no_queues_can_have_held_cannot_be_read(spans):
+def test_invalid_manifest_spans_are_refused(spans):
     with pytest.raises(BodyError, match="three numbers for each queue"):
         StoreManifest(spans=spans)
 
@@ -88,7 +88,7 @@ def fill(root, count=20, **settings):
     return store
 
 
-def test_a_checkpoint_notes_one_moment_in_which_all_of_the_log_before_was_in_its_queues(tmp_path):
+def test_checkpoint_records_one_consistent_moment(tmp_path):
     store = fill(tmp_path)
     store.save_checkpoint()
     found = noted(tmp_path)
@@ -130,7 +130,7 @@ def test_a_start_of_a_large_store_opens_no_file_of_a_queue_that_it_need_not(
 
 
 @pytest.mark.parametrize("missing", ["checkpoint", f"config/{MANIFEST}"])
-def test_without_either_all_is_made_again_from_the_log(tmp_path, missing):
+def test_missing_checkpoint_or_manifest_rebuilds_all_from_the_log(tmp_path, missing):
     fill(tmp_path).shutdown()
     (tmp_path / missing).unlink()
     (tmp_path / f"{missing}.bak").unlink(missing_ok=True)
@@ -166,9 +166,7 @@ def test_a_manifest_that_is_newer_or_older_than_the_checkpoint_is_as_good(tmp_pa
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-def test_an_older_manifest_is_told_from_the_newest_though_no_checkpoint_lies_between(
-    tmp_path, caplog, end
-):
+def test_older_manifest_is_recognized_without_a_checkpoint(tmp_path, caplog, end):
     """Each save of it counts. What an older one says of deletions has come true,
     or is of another topic."""
     kept = tmp_path / "kept"
@@ -224,9 +222,7 @@ def test_an_older_release_that_counts_no_saves_may_have_deleted_topics_meanwhile
     again.shutdown()
 
 
-def test_a_damaged_manifest_stays_known_to_be_behind_a_kill_of_the_start_that_found_it(
-    tmp_path, caplog
-):
+def test_damaged_manifest_stays_known_over_a_kill(tmp_path, caplog):
     store = fill(tmp_path)
     store.save_checkpoint()
     store.delete_topic("T")
@@ -259,9 +255,7 @@ class FullForAll(FaultyDisk):
 
 
 @pytest.mark.parametrize("gone", ["at once", "with the first queue"])
-def test_on_a_full_disk_no_queue_is_written_before_it_is_noted_that_all_are_made_again(
-    tmp_path, gone
-):
+def test_rebuild_on_a_full_disk_is_noted_before_any_queue_is_written(tmp_path, gone):
     """Whatever the start has come to when it is killed:
     no queue stays half made for one that is whole."""
     fill(tmp_path, check_whole_log_bytes=0).shutdown()

@@ -31,7 +31,7 @@ def reopened(files):
     return again
 
 
-def test_nothing_is_made_before_something_is_written(files, tmp_path):
+def test_mapped_files_are_created_at_the_first_write(files, tmp_path):
     files.load()
     assert files.first_offset == files.end_offset == 0
     assert bytes(files.read(0, 9)) == b""
@@ -46,21 +46,21 @@ def test_files_are_named_by_their_first_offset_and_have_their_full_size(files):
     assert (files.first_offset, files.end_offset) == (0, 200)
 
 
-def test_what_is_read_goes_up_to_the_end_of_its_file_and_no_further(files):
+def test_read_of_mapped_files_ends_at_the_end_of_a_file(files):
     files.write(0, b"onemore")
     files.write(100, b"x")
     assert bytes(files.read(1, 6)) == b"nemore"
     assert len(files.read(1, SIZE)) == len(files.read(1, 10 * SIZE)) == SIZE - 1
 
 
-def test_the_first_file_may_begin_anywhere_and_the_next_only_behind_it(files):
+def test_first_mapped_file_may_start_anywhere_and_later_ones_must_follow(files):
     files.write(750, b"x")
     assert names(files) == ["00000000000000000700"]
     with pytest.raises(ValueError, match="no file may be made at 900 behind 800"):
         files.write(900, b"x")
 
 
-def test_what_was_written_is_there_when_opened_again(files):
+def test_written_data_is_found_after_reopening_mapped_files(files):
     files.write(50, b"x" * 50)
     files.write(100, b"y")
     files.flush()
@@ -80,7 +80,7 @@ def test_old_files_go_but_never_the_last(files):
     assert names(files) == ["00000000000000000200"]
 
 
-def test_the_next_data_is_found_behind_holes(tmp_path):
+def test_next_data_finds_data_past_holes(tmp_path):
     files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "files", 1 << 20)
     files.write(0, b"x")
     files.write((1 << 20) + 500_000, b"y")
@@ -152,7 +152,7 @@ def test_the_advice_for_a_file_that_is_missing_works_as_it_stands_whatever_the_p
     ("sizes", "is_advised"),
     [((50,), True), ((100, 50), True), ((50, 60), True), ((50, 50), False)],
 )
-def test_nobody_is_told_to_enlarge_files_that_are_all_of_another_size(tmp_path, sizes, is_advised):
+def test_wrong_file_size_error_advises_truncate_only_for_a_single_file(tmp_path, sizes, is_advised):
     for number, size in enumerate(sizes):
         (tmp_path / f"{100 * number:020d}").write_bytes(bytes(size))
     files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path, 100)
@@ -161,7 +161,7 @@ def test_nobody_is_told_to_enlarge_files_that_are_all_of_another_size(tmp_path, 
     assert ("truncate" in str(told.value)) == is_advised
 
 
-def test_what_a_failed_attempt_has_left_of_a_file_is_in_nobodys_way(files):
+def test_remains_of_a_failed_file_creation_do_not_block_the_next(files):
     """It could be made, but neither sized nor deleted."""
     disk = FaultyDisk(LocalDisk())
     files = MappedFileQueue(FileGroup(FilePool(disk)), files.directory, SIZE)
@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_ours_is_named_and_left_alone(files, name, size, m
     assert path.is_dir() if size is None else path.read_bytes() == b"z" * size
 
 
-def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
+def test_files_created_during_deletions_are_kept(tmp_path):
     """The broker's thread appends while another deletes what is too old:
     at worst between any two steps."""
     switch_interval = sys.getswitchinterval()
@@ -264,9 +264,7 @@ def test_files_that_are_made_while_old_ones_go_are_not_lost(tmp_path):
 
 @pytest.mark.parametrize("prefix", [0, 1], ids=["nothing was done", "it was done all the same"])
 @pytest.mark.parametrize("number", range(8))
-def test_a_deletion_that_fails_leaves_no_gap_and_is_made_up_for_by_the_next(
-    tmp_path, number, prefix
-):
+def test_failed_file_deletion_leaves_no_gap_and_is_repeated(tmp_path, number, prefix):
     disk = FaultyDisk(LocalDisk())
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
     for offset in range(0, 5 * SIZE, SIZE):
@@ -312,7 +310,7 @@ class DiskThatIsOvertaken(LocalDisk):
         return super().open(path)
 
 
-def test_a_file_that_goes_while_it_is_being_opened_has_nothing_to_read(tmp_path):
+def test_file_deleted_while_it_is_opened_reads_as_empty(tmp_path):
     """Retention comes from another thread than reads; a file that is lost in
     another way is an error."""
     disk = DiskThatIsOvertaken()
@@ -329,7 +327,7 @@ def test_a_file_that_goes_while_it_is_being_opened_has_nothing_to_read(tmp_path)
         files.read(2 * SIZE, 3)
 
 
-def test_a_file_that_is_deleted_while_others_are_flushed_is_no_failure(tmp_path):
+def test_file_deleted_during_a_flush_is_no_error(tmp_path):
     """Retention comes from another thread than flushes, and must not close a file under one."""
     disk = GatedDisk()
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)

@@ -165,9 +165,7 @@ def lack_at(root, number, within=""):
     shutil.rmtree(root)
 
 
-def test_whatever_line_lacks_memory_who_puts_is_told_the_truth_and_the_next_one_is_taken(
-    tmp_path, dice
-):
+def test_out_of_memory_at_any_line_of_a_put_is_answered(tmp_path, dice):
     none = lines_of_work(tmp_path / "all")
     assert none.lines > 200
     for number in dice.sample(range(none.lines), min(FAULTS, none.lines)):
@@ -175,7 +173,7 @@ def test_whatever_line_lacks_memory_who_puts_is_told_the_truth_and_the_next_one_
 
 
 @pytest.mark.parametrize("within", ["_write_buffered", "_append_run", "results"])
-def test_so_it_is_for_each_line_that_writes_what_was_put_to_be_written_later(tmp_path, within):
+def test_out_of_memory_at_any_line_of_a_buffered_write_is_answered(tmp_path, within):
     """Once it is written, nothing may fail: chance finds these few lines among hundreds seldom."""
     for number in lines_of_work(tmp_path / "all", within).first_and_last_of_each():
         lack_at(tmp_path / str(number), number, within)

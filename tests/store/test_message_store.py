@@ -47,7 +47,7 @@ def put(store, *texts, **more):
         store.put_message(message(text, **more))
 
 
-def test_what_was_put_is_there_after_a_clean_stop(tmp_path):
+def test_messages_survive_a_clean_stop(tmp_path):
     store = open_store(tmp_path)
     put(store, "one", "two", keys="k")
     store.shutdown()
@@ -61,7 +61,7 @@ def test_what_was_put_is_there_after_a_clean_stop(tmp_path):
 
 
 @pytest.mark.parametrize("end", [MessageStore.shutdown, crash], ids=["stop", "crash"])
-def test_times_do_not_go_back_over_a_start_behind_a_clock_that_was_set_back(tmp_path, end):
+def test_store_times_do_not_go_back_after_restart(tmp_path, end):
     for text, now_ms in (("before", 90_000), ("behind", 20_000), ("later", 100_000)):
         store = open_store(tmp_path, clock=ManualClock(now_ms))
         store.put_message(message(text))
@@ -70,7 +70,7 @@ def test_times_do_not_go_back_over_a_start_behind_a_clock_that_was_set_back(tmp_
     assert times == [90_000, 90_000, 100_000]
 
 
-def test_what_a_start_has_found_behind_a_kill_is_not_taken_by_a_power_loss(tmp_path, dice):
+def test_recovered_messages_survive_a_power_loss(tmp_path, dice):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
@@ -122,9 +122,7 @@ def test_files_of_other_sizes_are_refused_and_left_alone(tmp_path):
     ("size", "queues", "is_damaged"),
     [(79, 1, True), (199, 1, True), (80, 2, True), (320, 2, True), (80, 1, False), (320, 1, False)],
 )
-def test_a_queue_file_of_another_size_than_others_is_damaged_and_made_again(
-    tmp_path, size, queues, is_damaged
-):
+def test_queue_file_of_wrong_size_is_rebuilt(tmp_path, size, queues, is_damaged):
     """Where it alone has any size, and that of a number of entries,
     another size may have been set."""
     store = open_store(tmp_path)
@@ -149,7 +147,7 @@ def test_a_queue_file_of_another_size_than_others_is_damaged_and_made_again(
     again.shutdown()
 
 
-def test_a_store_that_has_been_shut_down_takes_nothing(tmp_path):
+def test_store_after_shutdown_refuses_messages(tmp_path):
     store = open_store(tmp_path)
     store.shutdown()
     assert store.put_message(message("x")).status.name == "SERVICE_NOT_AVAILABLE"
@@ -331,7 +329,7 @@ TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(max_examples=STORIES, stateful_step_count=25, deadline=None)
 
 
-def test_the_topics_that_have_messages_are_known_by_their_queues(tmp_path):
+def test_queue_nums_lists_topics_with_messages(tmp_path):
     store = open_store(tmp_path)
     assert store.queue_nums() == {}
     for topic, queue_id in (("T", 2), ("T", 10), ("T", 9), ("U", 0)):
@@ -343,7 +341,7 @@ def test_the_topics_that_have_messages_are_known_by_their_queues(tmp_path):
 
 
 @pytest.mark.parametrize("flush_disk_type", list(FlushDiskType))
-def test_a_stop_that_cannot_flush_what_was_taken_says_so(tmp_path, flush_disk_type):
+def test_shutdown_that_cannot_flush_reports_it(tmp_path, flush_disk_type):
     disk = FaultyDisk(LocalDisk())
     settings = {"flush_disk_type": flush_disk_type, "flush_interval_commit_log_ms": 3_600_000}
     store = open_store(tmp_path, disk, **settings)
@@ -354,7 +352,7 @@ def test_a_stop_that_cannot_flush_what_was_taken_says_so(tmp_path, flush_disk_ty
     assert f"messages from 0 to {end} of the commit log may not be on the disk" in said
 
 
-def test_a_stop_that_has_no_room_for_its_checkpoint_says_so_and_one_in_order_says_nothing(tmp_path):
+def test_shutdown_without_space_for_its_checkpoint_reports_it(tmp_path):
     disk = LackingDisk()
     store = open_store(tmp_path, disk)
     store.put_message(message("taken"))
@@ -364,9 +362,7 @@ def test_a_stop_that_has_no_room_for_its_checkpoint_says_so_and_one_in_order_say
     assert open_store(tmp_path, disk).shutdown() is None
 
 
-def test_a_checkpoint_that_is_cut_short_by_a_stop_does_not_say_that_nothing_hinders_any_more(
-    tmp_path, caplog
-):
+def test_checkpoint_interrupted_by_shutdown_does_not_report_recovery(tmp_path, caplog):
     disk = LackingDisk()
     store = open_store(tmp_path, disk)
     store.put_message(message("taken"))

@@ -56,7 +56,7 @@ def mixed_up(
 """
 
 
-def test_whoever_takes_one_offset_is_not_given_the_other_nor_a_bare_number(tmp_path):
+def test_queue_and_physical_offsets_are_distinct_types_for_mypy(tmp_path):
     """With the project's own settings, and so with what mypy has remembered of the store."""
     program = tmp_path / "mixed_up.py"
     program.write_text(PROGRAM)

@@ -92,7 +92,9 @@ def is_there(entry):
 
 
 @given(entries, counts, sizes, st.booleans(), st.sets(st.integers(1, 63)))
-def test_one_by_one_all_at_once_or_in_pieces(found, count_max, bytes_max, filtered, cuts):
+def test_entry_selection_is_the_same_singly_in_bulk_and_in_pieces(
+    found, count_max, bytes_max, filtered, cuts
+):
     limits, wanted = GetLimits(count_max, bytes_max, 10**6), CodeFilter() if filtered else None
     whole, _ = many(found, limits, wanted)
     assert same(whole, many(found, limits, wanted, cuts)[0])
@@ -112,7 +114,7 @@ def test_one_by_one_all_at_once_or_in_pieces(found, count_max, bytes_max, filter
 
 
 @given(entries, counts, sizes)
-def test_if_the_first_few_do_not_decide_none_of_them_is_handed_out_yet(found, count_max, bytes_max):
+def test_undecided_first_entries_are_not_returned(found, count_max, bytes_max):
     limits = GetLimits(count_max, bytes_max, 10**6)
     first = select_few(packed(found), limits, LOG_MIN_OFFSET, None, are_all=False)
     more = select_few(packed(found), limits, LOG_MIN_OFFSET, None, are_all=True)
@@ -172,7 +174,7 @@ def test_a_filter_that_takes_long_looks_into_fewer_bytes():
 
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("first", [0, 1, 37])
-def test_what_lies_before_a_message_that_cannot_be_read_is_picked(is_known, first):
+def test_entries_before_an_unreadable_record_are_selected(is_known, first):
     """Whether it is known how much that is, or not."""
     found = [(number, 100, 1) for number in range(first, 60)]
 

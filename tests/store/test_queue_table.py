@@ -34,14 +34,14 @@ def test_queues_are_made_when_they_get_their_first_entry(table, tmp_path):
     assert table.get("T", 0) is table.get_or_create("T", 0)
 
 
-def test_queues_are_found_again(table, tmp_path):
+def test_queue_table_finds_its_queues_after_reopening(table, tmp_path):
     for topic, queue_id in (("B", 1), ("A", 10), ("A", 2), ("%RETRY%g", 0)):
         table.get_or_create(topic, queue_id).append(0, ENTRIES)
     found = [(topic, queue_id) for topic, queue_id, _ in reopened(tmp_path)]
     assert found == [("%RETRY%g", 0), ("A", 2), ("A", 10), ("B", 1)]
 
 
-def test_a_topic_goes_with_its_files(table, tmp_path):
+def test_topic_moved_away_takes_its_queue_files_along(table, tmp_path):
     for topic, queue_id in (("A", 0), ("A", 1), ("B", 0)):
         table.get_or_create(topic, queue_id).append(0, ENTRIES)
     table.move_away("A")

@@ -53,7 +53,7 @@ def outcome(result):
     return result.status, result.next_begin_offset, result.min_offset, result.max_offset
 
 
-def test_a_queue_that_nobody_wrote_to(store):
+def test_get_message_of_an_unknown_queue_finds_no_message_in_queue(store):
     assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
 
@@ -79,7 +79,7 @@ def test_the_statuses_of_offsets_within_and_beyond(store, offset, status, next_o
     assert outcome(store.get_message("T", 0, offset)) == (status, next_offset, 0, 3)
 
 
-def test_an_offset_that_has_expired_leads_to_the_first_that_is_kept(store, clock):
+def test_expired_offset_is_moved_to_the_first_kept_one(store, clock):
     fill(store, 60)
     expire(store, clock)
     low, high = store.queue_offsets("T", 0)
@@ -106,7 +106,7 @@ def test_a_consume_queue_that_cannot_be_read_sends_on_to_its_next_file(store):
     assert outcome(result) == (Status.OFFSET_FOUND_NULL, QUEUE_FILE_ENTRIES, 0, 20)
 
 
-def test_a_message_that_the_log_no_longer_has_is_passed_over(store):
+def test_message_missing_in_the_log_is_skipped(store):
     fill(store, 120)
     first_kept = store._log.files.files[2].from_offset
     store._log.files.delete_before(first_kept)  # the queues have not heard of it yet
@@ -123,7 +123,7 @@ def test_a_message_that_the_log_no_longer_has_is_passed_over(store):
 
 
 @pytest.mark.parametrize("wanted", [None, "tag"])
-def test_a_gap_in_a_queue_is_passed_over_and_hides_nothing_before_it(store, wanted):
+def test_gap_in_a_queue_is_skipped_without_hiding_messages(store, wanted):
     """Offsets are left without a message by a commit that was taken back, and by damage."""
     fill(store, 3)
     queue = store._queues.get("T", 0)
@@ -165,7 +165,7 @@ def test_a_read_ends_at_its_limits_but_always_has_a_first_message(
 
 
 @pytest.mark.parametrize("visible", [0, 2])
-def test_who_comes_for_what_is_yet_to_be_carried_is_not_sent_back(tmp_path, visible):
+def test_get_message_past_the_visible_end_keeps_the_requested_offset(tmp_path, visible):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, mapped_file_size_consume_queue=2 * ENTRY_BYTES)
     put_batch(store, *(message(number) for number in range(2)))
@@ -189,7 +189,7 @@ def test_who_comes_for_what_is_yet_to_be_carried_is_not_sent_back(tmp_path, visi
     store.shutdown()
 
 
-def test_a_filter_that_matches_nothing_goes_on_behind_what_it_has_seen(store):
+def test_get_message_with_filter_advances_past_unmatched_messages(store):
     """R26: it never sends a consumer round in a circle."""
     fill(store, QUEUE_FILE_ENTRIES + 2, tags="A")
     wanted = wants("B")
@@ -243,7 +243,7 @@ def test_scattered_messages_are_gathered_into_one_piece(tmp_path):
     store.shutdown()
 
 
-def test_where_batches_follow_each_other_each_run_of_records_is_read_by_itself(tmp_path):
+def test_get_message_reads_interleaved_batches_in_order(tmp_path):
     store = open_store(
         tmp_path, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=1 << 20
     )
@@ -259,7 +259,7 @@ def test_where_batches_follow_each_other_each_run_of_records_is_read_by_itself(t
     store.shutdown()
 
 
-def test_a_record_is_found_by_its_place_and_by_no_other(store):
+def test_record_at_finds_a_record_by_its_exact_position(store):
     fill(store, 3)
     place = store.get_message("T", 0, 1, count_max=1)
     record = messages_of(place)[0]
@@ -285,7 +285,7 @@ def test_messages_are_found_by_key_within_a_time_span(store, clock):
     assert found("c") == found("a", topic="other") == []
 
 
-def test_keys_that_share_a_hash_are_told_apart_by_their_text(store):
+def test_query_message_distinguishes_keys_of_equal_hash(store):
     store.put_message(message("first", keys="AaAa"))
     store.put_message(message("second", keys="BBBB"))
     assert [
@@ -293,7 +293,7 @@ def test_keys_that_share_a_hash_are_told_apart_by_their_text(store):
     ] == [b"first"]
 
 
-def test_one_message_in_a_thousand_is_found_by_its_properties_within_one_look(store):
+def test_property_filter_scans_a_thousand_messages_at_once(store):
     """RocketMQ's clients ask for 32 at a time: each look must come further than that."""
     for number in range(3 * QUEUE_FILE_ENTRIES):
         store.put_message(message(number, n=str(number)))
@@ -455,7 +455,7 @@ def test_a_record_that_is_damaged_while_the_store_is_open_ends_what_a_filter_loo
     store.shutdown()
 
 
-def test_where_places_do_no_record_is_read_unless_its_entry_was_believed(tmp_path):
+def test_offsets_only_read_skips_records_of_verified_entries(tmp_path):
     store = open_store(tmp_path)
     fill(store, 5)
     queue, asked, read = store._queues.get("T", 0), [], []
@@ -488,7 +488,7 @@ def test_where_places_do_no_record_is_read_unless_its_entry_was_believed(tmp_pat
     store.shutdown()
 
 
-def test_an_entry_of_a_huge_record_that_is_not_there_is_told_as_no_place(tmp_path):
+def test_corrupt_entry_with_huge_size_is_not_returned_as_a_position(tmp_path):
     """Whoever reads it would make room for all of it."""
     store = open_store(tmp_path)
     fill(store, 2)

@@ -174,7 +174,7 @@ def small(root, **others):
     return small_config(root, **settings(**others))
 
 
-def test_a_start_that_is_told_to_end_notes_its_progress_and_the_next_does_only_the_rest(tmp_path):
+def test_interrupted_start_saves_its_progress_for_the_next(tmp_path):
     a_store_without_queues(tmp_path / "store")
     shutil.copytree(tmp_path / "store", tmp_path / "whole")
     whole = finished(tmp_path / "whole")
@@ -191,7 +191,7 @@ def test_a_start_that_is_told_to_end_notes_its_progress_and_the_next_does_only_t
     assert finished(tmp_path / "store") == whole
 
 
-def test_a_start_that_is_told_to_end_as_it_checks_the_log_changes_nothing(tmp_path):
+def test_start_interrupted_during_the_log_check_changes_nothing(tmp_path):
     a_store_without_queues(tmp_path)
     with pytest.raises(StartInterrupted, match="while it checks the commit log"):
         MessageStore(
@@ -206,7 +206,7 @@ def test_a_start_that_is_told_to_end_as_it_checks_the_log_changes_nothing(tmp_pa
     assert finished(tmp_path)
 
 
-def test_a_rebuild_that_was_not_finished_is_begun_again_if_a_file_of_a_queue_is_missing(tmp_path):
+def test_interrupted_rebuild_with_a_missing_queue_file_starts_over(tmp_path):
     a_store_without_queues(tmp_path / "store")
     shutil.copytree(tmp_path / "store", tmp_path / "whole")
     whole = finished(tmp_path / "whole")
@@ -215,7 +215,7 @@ def test_a_rebuild_that_was_not_finished_is_begun_again_if_a_file_of_a_queue_is_
     assert finished(tmp_path / "store") == whole
 
 
-def test_offsets_that_were_given_are_not_given_again_after_a_start_that_was_killed(tmp_path):
+def test_offsets_are_not_reused_after_a_killed_start(tmp_path):
     """A queue's end may be known by the manifest alone, as its last messages are gone."""
     store = open_store(tmp_path, **settings())
     for number in range(200):
@@ -283,9 +283,7 @@ def start_process(root, number, left):
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 0), ("SIGINT", 0), ("SIGKILL", -9)])
-def test_a_broker_process_that_gets_a_signal_as_it_makes_queues_again_goes_on_from_there(
-    tmp_path, number, code
-):
+def test_rebuild_interrupted_by_a_signal_is_resumed(tmp_path, number, code):
     """SIGTERM ends it in order; after a kill, what was noted last is not done again."""
     a_store_without_queues(tmp_path / "store")
     shutil.copytree(tmp_path / "store", tmp_path / "whole")

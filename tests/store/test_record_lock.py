@@ -7,7 +7,7 @@ import pytest
 from rocketpoll.broker.store.files.file_lock import FileLock
 
 
-def test_the_same_process_is_told_that_it_has_the_lock_and_loses_nothing_by_asking(tmp_path):
+def test_second_file_lock_in_one_process_is_refused_and_keeps_the_lock(tmp_path):
     held = FileLock(tmp_path / "lock")
     with pytest.raises(OSError, match=os.strerror(errno.EDEADLK)) as refused:
         FileLock(tmp_path / "lock")
@@ -24,7 +24,7 @@ def test_the_same_process_is_told_that_it_has_the_lock_and_loses_nothing_by_aski
     held.release()
 
 
-def test_a_forked_child_that_would_write_is_told_that_the_directory_is_not_its_own(tmp_path):
+def test_forked_child_is_refused_to_write_to_the_store(tmp_path):
     held = FileLock(tmp_path / "lock")
     held.check_directory()
     child = os.fork()

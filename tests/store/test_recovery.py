@@ -76,7 +76,7 @@ def test_an_empty_log_ends_where_it_begins(tmp_path):
     assert LogRecovery(files, Checkpoint(0, 0)).scan_from(0).end_offset == 0
 
 
-def test_the_end_is_behind_the_last_whole_record(tmp_path):
+def test_recovery_ends_after_the_last_whole_record(tmp_path):
     places = fill(tmp_path, [f"{n}" * 200 for n in range(60)])
     found = recover(tmp_path)
     assert (found.end_offset, found.holes) == (places[-1][1], ())
@@ -133,7 +133,7 @@ def test_a_record_that_a_bad_disk_has_damaged_is_a_hole_and_the_rest_stays(tmp_p
     store.shutdown()
 
 
-def test_what_was_on_the_disk_at_the_checkpoint_is_no_torn_tail(tmp_path):
+def test_bad_record_before_the_checkpoint_is_kept_as_a_hole(tmp_path):
     """A bad last record was acknowledged once: it is kept as a hole, and nothing is wiped."""
     texts = ["one", "two"]
     places = fill(tmp_path, texts)
@@ -147,7 +147,7 @@ def test_what_was_on_the_disk_at_the_checkpoint_is_no_torn_tail(tmp_path):
     store.shutdown()
 
 
-def test_a_page_that_the_disk_does_not_give_is_a_hole_and_messages_are_taken(tmp_path, monkeypatch):
+def test_unreadable_page_becomes_a_hole_and_appends_continue(tmp_path, monkeypatch):
     sizes = {"mapped_file_size_commit_log": 1 << 16, "max_message_size": 1 << 14}
     texts = [f"{number} " + "x" * 900 for number in range(40)]
     fill(tmp_path, texts, **sizes)
@@ -212,7 +212,7 @@ def test_a_record_that_lies_where_it_does_not_belong_ends_the_log(tmp_path):
     store.shutdown()
 
 
-def test_a_torn_tail_in_a_file_behind_the_end_is_wiped_too(tmp_path):
+def test_torn_tail_in_the_next_file_is_truncated(tmp_path):
     places = fill(tmp_path, ["one", "x" * 3700, "y" * 300])
     assert places[2][0] == LOG_FILE_BYTES
     overwrite(tmp_path, LOG_FILE_BYTES, b"\0\0\0\x70 torn")
@@ -301,7 +301,7 @@ def padded(root):
     return places
 
 
-def test_a_start_behind_a_crash_takes_no_room_for_what_lies_behind_blanks(tmp_path):
+def test_recovery_does_not_write_over_sparse_blanks(tmp_path):
     """That has never taken any: a disk that is nearly full would be full then."""
     padded(tmp_path)
     disk = FaultyDisk(LocalDisk())  # which counts what is written from now on
@@ -312,7 +312,7 @@ def test_a_start_behind_a_crash_takes_no_room_for_what_lies_behind_blanks(tmp_pa
     store.shutdown()
 
 
-def test_files_are_as_old_behind_a_start_as_they_were(tmp_path):
+def test_recovery_keeps_file_modification_times(tmp_path):
     """Retention goes by that: else none would go for days."""
     padded(tmp_path)
     store = open_store(tmp_path, **PADDED)
@@ -335,7 +335,7 @@ def test_a_page_that_holds_no_message_stops_no_start(tmp_path, after):
         store.shutdown()
 
 
-def test_a_page_that_may_be_of_a_message_behind_the_end_is_refused_with_advice_that_helps(tmp_path):
+def test_unreadable_page_past_the_end_is_refused_with_useful_advice(tmp_path):
     root = tmp_path / "my data"
     end = fill(root, PADDED_TEXTS, **PADDED)[-1][1]
     page = end + 16_384 - end % 4096
@@ -374,7 +374,7 @@ def without_its_end(root, how):
     return [str(number) for number in range(KEPT)]
 
 
-def test_of_messages_that_a_power_loss_has_taken_no_entry_is_left(tmp_path):
+def test_queue_entries_of_messages_lost_in_a_power_loss_are_removed(tmp_path):
     kept = without_its_end(tmp_path, "ASYNC_FLUSH")
     store = open_store(tmp_path)
     assert bodies(store) == kept
@@ -385,7 +385,7 @@ def test_of_messages_that_a_power_loss_has_taken_no_entry_is_left(tmp_path):
     store.shutdown()
 
 
-def test_an_offset_that_a_consumer_has_seen_is_not_given_again_though_its_message_is_gone(tmp_path):
+def test_offset_seen_by_a_consumer_is_not_reused_after_its_message_is_lost(tmp_path):
     kept = without_its_end(tmp_path, "SYNC_FLUSH")
     store = open_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     assert bodies(store) == kept
@@ -430,9 +430,7 @@ def log_with_a_record_in_a_body(root, count):
 
 @pytest.mark.parametrize("ends", ["stopped", "killed"])
 @pytest.mark.parametrize("behind", [0, 1, 5])
-def test_whichever_bit_of_a_record_has_changed_no_record_in_its_body_is_served_and_all_others_are(
-    tmp_path, ends, behind, dice
-):
+def test_flipped_bit_in_a_record_never_exposes_records_in_its_body(tmp_path, ends, behind, dice):
     sent, places = log_with_a_record_in_a_body(tmp_path / "good", DAMAGED + 1 + behind)
     start, end = places[DAMAGED]
     head = range(start * 8, (start + BODY_AT) * 8)

@@ -70,7 +70,7 @@ def tear_a_batch(store, disk):
 @pytest.mark.parametrize("end", ["stop", "kill", "deletion"])
 @pytest.mark.parametrize("pages", [1, 2])
 @pytest.mark.parametrize("refuse", [put_as_batch, put_chunk, put_together])
-def test_what_met_a_full_disk_is_not_found_by_the_next_start(tmp_path, refuse, pages, end):
+def test_messages_refused_on_a_full_disk_are_not_recovered(tmp_path, refuse, pages, end):
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)
     disk.capacity = disk.used + pages * PAGE
@@ -88,7 +88,7 @@ def test_what_met_a_full_disk_is_not_found_by_the_next_start(tmp_path, refuse, p
 
 
 @pytest.mark.parametrize("what", ["checkpoint", "deletion", "shutdown", "put"])
-def test_what_could_not_be_wiped_at_once_is_wiped_by_whatever_comes_next(tmp_path, what):
+def test_torn_batch_is_wiped_by_the_next_operation(tmp_path, what):
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)
     tear_a_batch(store, disk)

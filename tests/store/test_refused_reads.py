@@ -106,7 +106,7 @@ def test_a_start_loses_nothing_whatever_is_refused_and_for_however_long(sizes, p
 
 
 @given(messages, refusals)
-def test_what_memory_is_lacking_for_is_no_damage(sizes, pages):
+def test_out_of_memory_at_start_is_no_damage(sizes, pages):
     """The start is refused, or all is served when there is memory again; nothing is a hole."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
@@ -138,7 +138,7 @@ def test_what_memory_is_lacking_for_is_no_damage(sizes, pages):
 
 @pytest.mark.parametrize("times", [1, 4, 8, 12, 16, 20, 24, 30, 40, 60, FOR_GOOD])
 @pytest.mark.parametrize("size", [400, 20_000])
-def test_what_is_refused_at_the_end_of_the_log_is_not_taken_for_its_end(tmp_path, size, times):
+def test_refused_read_at_the_log_end_is_not_taken_for_the_end(tmp_path, size, times):
     """The last message may be read a moment later; nothing is written over it before."""
     texts, end = acknowledged(tmp_path, [9_000, 400, size])
     before = log_of(tmp_path)
@@ -190,9 +190,7 @@ def large_store(root):
 
 @pytest.mark.parametrize("lost", ["consumequeue/T", "index", "config"])
 @pytest.mark.parametrize("times", [1, FOR_GOOD])
-def test_what_is_made_again_from_the_log_is_made_again_around_what_is_refused(
-    tmp_path, lost, times
-):
+def test_rebuild_from_the_log_skips_unreadable_page(tmp_path, lost, times):
     texts = large_store(tmp_path)
     shutil.rmtree(tmp_path / lost)
     disk = HesitantDisk(Refusal(LOG, PAGE, times))
@@ -215,9 +213,7 @@ def test_what_is_made_again_from_the_log_is_made_again_around_what_is_refused(
 @pytest.mark.parametrize(
     ("of", "at"), [("checkpoint", 0), ("abort", 0), ("index", 0), ("index", 2 * PAGE)]
 )
-def test_what_can_be_made_again_is_done_without_where_it_is_refused(
-    tmp_path, of, at, times, after, caplog
-):
+def test_unreadable_derived_file_is_rebuilt_or_ignored(tmp_path, of, at, times, after, caplog):
     """The first two pages of an index file are those of header and slots, then come its entries."""
     settings = {**LARGE, "max_hash_slot_num": (2 * PAGE - 40) // 4}
     store = open_store(tmp_path, **settings)

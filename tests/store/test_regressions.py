@@ -40,9 +40,7 @@ def test_r11_the_checkpoint_never_runs_ahead_of_the_queues(tmp_path):
 
 
 @pytest.mark.parametrize("flush_disk_type", FlushDiskType)
-def test_r16_topics_may_be_deleted_and_made_anew_while_others_write_to_them(
-    tmp_path, flush_disk_type
-):
+def test_r16_topics_are_deleted_and_recreated_during_concurrent_writes(tmp_path, flush_disk_type):
     store = open_store(tmp_path, flush_disk_type=flush_disk_type)
     faults = []
 

@@ -21,7 +21,7 @@ def listener():
     return Listener()
 
 
-def test_each_queue_is_told_of_once_with_all_tags_codes_of_the_run(tmp_path, listener):
+def test_arrival_listener_is_called_once_per_queue_with_all_tag_codes(tmp_path, listener):
     store = open_store(tmp_path, listener=listener)
     put_batch(store, *(message(number, tags=tag) for number, tag in enumerate("AAB")))
     assert listener.arrivals == [("T", 0, 3, [tags_code("A"), tags_code("A"), tags_code("B")])]
@@ -30,7 +30,7 @@ def test_each_queue_is_told_of_once_with_all_tags_codes_of_the_run(tmp_path, lis
     store.shutdown()
 
 
-def test_what_is_told_of_can_be_read_already(tmp_path):
+def test_message_is_readable_when_arrival_listener_is_called(tmp_path):
     """Else a waiting pull would be woken, find nothing and wait on."""
     read = []
 
@@ -48,7 +48,7 @@ def test_what_is_told_of_can_be_read_already(tmp_path):
     store.shutdown()
 
 
-def test_who_waits_at_a_queue_is_told_though_there_is_no_room_for_another_one(tmp_path, listener):
+def test_arrival_is_notified_while_another_queue_has_no_disk_space(tmp_path, listener):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk=disk, listener=listener)
     store.put_message(message("a"))
@@ -69,7 +69,7 @@ def test_who_waits_at_a_queue_is_told_though_there_is_no_room_for_another_one(tm
 @pytest.mark.parametrize(
     "error", [RuntimeError("strange"), OSError(errno.ENOSPC, "No space left on device")]
 )
-def test_a_listener_that_fails_for_one_queue_is_told_of_the_others(
+def test_failing_arrival_listener_is_still_called_for_other_queues(
     tmp_path, listener, caplog, error
 ):
     class Fails:
@@ -97,7 +97,7 @@ def test_the_last_message_of_a_quiet_topic_is_visible_at_once(tmp_path, listener
     store.shutdown()
 
 
-def test_in_sync_flush_a_message_is_visible_only_when_it_is_on_the_disk(tmp_path, listener):
+def test_sync_flush_message_is_visible_after_its_flush(tmp_path, listener):
     """R18: a consumer never sees what a crash could take back."""
     woken = []
     store = open_store(tmp_path, listener=listener, flush_disk_type=FlushDiskType.SYNC_FLUSH)
@@ -113,9 +113,7 @@ def test_in_sync_flush_a_message_is_visible_only_when_it_is_on_the_disk(tmp_path
     store.shutdown()
 
 
-def test_what_was_just_written_is_not_read_again_and_shown_all_the_same(
-    tmp_path, listener, monkeypatch
-):
+def test_reput_dispatches_recent_writes_without_reading_the_log(tmp_path, listener, monkeypatch):
     store = open_store(tmp_path, listener=listener)
     with monkeypatch.context() as patch:
         patch.setattr(store._reput, "_next_records", None)
@@ -150,7 +148,7 @@ def test_a_chunk_that_was_just_written_is_not_read_again_either(tmp_path, listen
     store.shutdown()
 
 
-def test_what_is_not_remembered_is_read_from_the_log(tmp_path, listener):
+def test_reput_reads_the_log_for_writes_that_are_no_longer_in_memory(tmp_path, listener):
     """Appends of both kinds in turn, over several files, while nobody reads for a while."""
     store = open_store(tmp_path, listener=listener, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     store._wake_reput = lambda: None
@@ -167,7 +165,7 @@ def test_what_is_not_remembered_is_read_from_the_log(tmp_path, listener):
     store.shutdown()
 
 
-def test_what_a_start_finds_is_no_arrival(tmp_path, listener):
+def test_messages_dispatched_at_start_are_no_arrivals(tmp_path, listener):
     open_and_put(tmp_path, "x")
     (tmp_path / "checkpoint").unlink()  # so that all is dispatched again
     store = open_store(tmp_path, listener=listener)
@@ -177,7 +175,7 @@ def test_what_a_start_finds_is_no_arrival(tmp_path, listener):
     store.shutdown()
 
 
-def test_a_slave_takes_nothing_and_tells_nobody_but_serves_what_it_has(tmp_path, listener):
+def test_slave_store_refuses_writes_and_calls_no_listener(tmp_path, listener):
     open_and_put(tmp_path, "x")
     (tmp_path / "checkpoint").unlink()  # so that all is dispatched again
     store = open_store(tmp_path, listener=listener, broker_role=BrokerRole.SLAVE)
@@ -194,7 +192,7 @@ def open_and_put(root, *texts):
     store.shutdown()
 
 
-def test_a_half_message_is_seen_by_nobody(tmp_path, listener):
+def test_prepared_transaction_message_is_not_dispatched(tmp_path, listener):
     store = open_store(tmp_path, listener=listener)
     half = message("half")
     store.put_message(
@@ -250,7 +248,7 @@ def test_the_index_catches_up_in_steps_between_which_others_are_let_in(tmp_path)
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("behind_start", [84, 1, 90, -12])
-def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_it_are_carried(
+def test_reput_skips_damaged_record_and_dispatches_those_past_it(
     tmp_path, caplog, behind_start, many
 ):
     """The log is so large that a start does not look at all of it,
@@ -279,7 +277,7 @@ def test_a_record_that_has_changed_on_the_disk_is_passed_over_and_those_behind_i
     again.shutdown()
 
 
-def test_when_the_store_is_closed_nothing_is_carried_and_nothing_looks_damaged(tmp_path, caplog):
+def test_closing_store_dispatches_nothing_and_reports_no_damage(tmp_path, caplog):
     """What wakes reput last is the flush of the stop itself."""
     disk = FullForQueues(LocalDisk())
     store = open_store(tmp_path, disk)
@@ -307,7 +305,7 @@ class FullForQueues(FaultyDisk):
 
 
 @pytest.mark.parametrize("when", ["before it is read", "while it is read"])
-def test_what_was_deleted_before_the_index_came_to_it_is_no_damage(
+def test_files_deleted_before_indexing_are_not_logged_as_damage(
     tmp_path, caplog, monkeypatch, when
 ):
     store = open_store(tmp_path)
@@ -348,7 +346,7 @@ def test_what_was_deleted_before_the_index_came_to_it_is_no_damage(
 @pytest.mark.parametrize(
     "error", [ValueError("a mistake"), KeyError("T"), AssertionError(), RecursionError()]
 )
-def test_whatever_keeps_messages_from_their_queues_for_good_ends_the_taking_of_more(
+def test_permanent_dispatch_error_stops_the_store_from_taking_messages(
     tmp_path, monkeypatch, caplog, error
 ):
     """Else they would be acknowledged, and nobody would ever see them."""
@@ -371,7 +369,7 @@ def test_whatever_keeps_messages_from_their_queues_for_good_ends_the_taking_of_m
     again.shutdown()
 
 
-def test_a_lack_of_memory_is_waited_for(tmp_path, monkeypatch):
+def test_dispatch_out_of_memory_is_retried(tmp_path, monkeypatch):
     store = open_store(tmp_path)
 
     def failing(*_):
@@ -390,7 +388,7 @@ def test_a_lack_of_memory_is_waited_for(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("behind_start", [84, 1])
-def test_a_record_that_has_changed_before_it_is_indexed_keeps_no_other_out(tmp_path, behind_start):
+def test_record_damaged_before_indexing_does_not_block_others(tmp_path, behind_start):
     store = open_store(tmp_path)
     placed = [store.put_message(message(f"{n}", keys="k")).physical_offset for n in range(20)]
     assert len(bodies(store)) == 20

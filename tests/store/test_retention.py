@@ -99,7 +99,7 @@ def test_files_past_their_time_go_at_the_hour_that_is_set_but_never_the_last(tmp
     store.shutdown()
 
 
-def test_a_disk_that_fills_up_does_not_wait_for_the_hour(tmp_path, disk, clock):
+def test_retention_of_a_filling_disk_does_not_wait_for_its_hour(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     store_at(store, clock, NOON + 73 * HOUR)
     disk.ratio = 0.75
@@ -140,7 +140,7 @@ def written_at(store, number, now_ms):
     os.utime(store._log.files.files[number].file.path, (now_ms / 1000, now_ms / 1000))
 
 
-def test_a_file_that_was_written_by_such_a_clock_goes_with_those_behind_it(tmp_path, disk, clock):
+def test_file_with_future_time_is_deleted_with_those_past_it(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     count = len(store._log.files.files)
     for number in (0, 2):
@@ -152,9 +152,7 @@ def test_a_file_that_was_written_by_such_a_clock_goes_with_those_behind_it(tmp_p
     store.shutdown()
 
 
-def test_a_file_whose_time_has_passed_is_believed_though_one_behind_it_is_older(
-    tmp_path, disk, clock
-):
+def test_expired_file_is_deleted_though_a_later_one_is_older(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     written_at(store, 1, NOON + 48 * HOUR)
     written_at(store, 2, NOON - TEN_YEARS)
@@ -163,7 +161,7 @@ def test_a_file_whose_time_has_passed_is_believed_though_one_behind_it_is_older(
     store.shutdown()
 
 
-def test_a_clock_that_is_behind_makes_no_file_old_and_need_goes_before_all(tmp_path, disk, clock):
+def test_clock_set_back_expires_no_file_but_disk_pressure_does(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     clock.now_ms = NOON - TEN_YEARS
     assert store.clean() == 0
@@ -194,7 +192,7 @@ def test_above_the_last_ratio_nothing_is_taken_until_there_is_room_again(tmp_pat
     store.shutdown()
 
 
-def test_what_is_being_read_stays_readable(tmp_path, disk, clock):
+def test_message_being_read_stays_readable_after_deletion(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     result = store.get_message("T", 0, 0)
     disk.ratio = 0.85
@@ -204,7 +202,7 @@ def test_what_is_being_read_stays_readable(tmp_path, disk, clock):
     store.shutdown()
 
 
-def test_after_files_have_gone_a_start_finds_all_that_is_left(tmp_path, disk, clock):
+def test_restart_after_retention_finds_all_remaining_messages(tmp_path, disk, clock):
     """R27: the first offset of a queue is one that can be read, before and after a restart."""
     store = store_on(tmp_path, disk, clock)
     disk.ratio = 0.85
@@ -241,7 +239,7 @@ def test_a_power_loss_while_files_go_leaves_a_store_that_opens(tmp_path, clock):
     store.shutdown()
 
 
-def test_whenever_a_broker_dies_while_files_go_no_offset_is_given_twice(tmp_path, clock):
+def test_crash_during_file_deletion_never_reuses_a_queue_offset(tmp_path, clock):
     root = tmp_path / "told"
     root.mkdir()
     disk = RecordingDisk(Disk(LocalDisk()), root)
@@ -264,9 +262,7 @@ def test_whenever_a_broker_dies_while_files_go_no_offset_is_given_twice(tmp_path
     store.shutdown()
 
 
-def test_a_start_behind_a_kill_while_files_go_makes_nothing_again_that_a_checkpoint_had_noted(
-    tmp_path, clock
-):
+def test_start_after_a_kill_during_deletion_rebuilds_nothing_checkpointed(tmp_path, clock):
     root = tmp_path / "told"
     root.mkdir()
     disk = RecordingDisk(Disk(LocalDisk()), root)
@@ -289,7 +285,7 @@ def test_a_start_behind_a_kill_while_files_go_makes_nothing_again_that_a_checkpo
     store.shutdown()
 
 
-def test_whoever_searches_while_files_go_is_answered_by_what_is_left(tmp_path, clock):
+def test_time_search_during_deletion_uses_the_remaining_files(tmp_path, clock):
     """The queues hear of it last: until then, they have entries of messages that are gone."""
     disk = Disk(LocalDisk())
     store = store_on(tmp_path, disk, clock)
@@ -435,7 +431,7 @@ def test_messages_stored_meanwhile_do_not_hide_that_deleted_files_are_free(
     store.shutdown()
 
 
-def test_files_whose_room_never_comes_are_told_of_and_others_go_once_a_minute(
+def test_deletion_that_frees_no_space_is_logged_and_slowed_down(
     tmp_path, holding_disk, clock, caplog
 ):
     store = with_log_files(tmp_path, holding_disk, clock, 9)
@@ -471,7 +467,7 @@ def reports_of(store):
     return reports
 
 
-def test_report_tells_expired_files_from_forced_ones(tmp_path, full_disk, clock):
+def test_deletion_report_separates_expired_and_forced_files(tmp_path, full_disk, clock):
     store = with_log_files(tmp_path, full_disk, clock, 6)
     reports = reports_of(store)
     for number in (0, 1):

@@ -50,7 +50,7 @@ def test_marked_records_are_rolled_back_and_no_others(store):
     again.shutdown()
 
 
-def test_what_lies_before_the_start_is_not_looked_at(store):
+def test_rollback_does_not_touch_rows_before_its_start(store):
     at = put_marked(store, "a")
     start = store.state().written_offset
     put_marked(store, "b")

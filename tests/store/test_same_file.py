@@ -28,7 +28,7 @@ def test_a_path_leads_to_what_it_led_to_by_whatever_name(opened, tmp_path):
     assert is_same_file(tmp_path / "link", descriptor)
 
 
-def test_what_was_replaced_is_another_and_what_is_gone_is_an_error(opened):
+def test_is_same_file_is_false_after_replacement(opened):
     path, descriptor = opened
     path.rename(path.with_name("aside"))
     with pytest.raises(FileNotFoundError):

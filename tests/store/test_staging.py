@@ -58,7 +58,7 @@ def names(tmp_path):
     return sorted(path.name for path in (tmp_path / "staging").rglob("*") if path.is_file())
 
 
-def test_what_is_staged_is_read_back_also_by_the_next_start(tmp_path, time):
+def test_staged_chunk_is_read_back_after_restart(tmp_path, time):
     opened(tmp_path, time).put(A, 2, b"records")
     staging = opened(tmp_path, time)
     assert staging.read(A) == b"records"
@@ -67,7 +67,7 @@ def test_what_is_staged_is_read_back_also_by_the_next_start(tmp_path, time):
     assert staging.check_attempts("s", 3, [attempt]) == [A]
 
 
-def test_a_chunk_that_is_staged_again_takes_the_place_of_the_first(tmp_path, time):
+def test_restaged_chunk_replaces_the_first(tmp_path, time):
     staging = opened(tmp_path, time, 30)
     staging.put(A, 2, b"records")
     staging.put(A, 1, b"other")
@@ -78,9 +78,7 @@ def test_a_chunk_that_is_staged_again_takes_the_place_of_the_first(tmp_path, tim
     staging.put(A._replace(number=1), 1, b"more")
 
 
-def test_while_there_is_no_room_that_is_told_once_and_over_when_all_that_were_refused_have_some(
-    tmp_path, time, caplog
-):
+def test_full_staging_area_is_logged_once_until_all_refused_chunks_fit(tmp_path, time, caplog):
     """Others may find room for less, and go on: it is not over for that."""
     staging = opened(tmp_path, time, 100)
     staging.put(A, 1, b"a" * 44)
@@ -102,7 +100,7 @@ def test_while_there_is_no_room_that_is_told_once_and_over_when_all_that_were_re
 
 
 @pytest.mark.parametrize("kind", ["create", "write"])
-def test_what_the_disk_has_refused_takes_no_room(tmp_path, time, kind):
+def test_failed_staging_write_takes_no_space(tmp_path, time, kind):
     """Attempts have names of their own, so that nobody would take it back."""
     disk = FaultyDisk(LocalDisk())
     staging = StagingArea(disk, tmp_path / "staging", 100, time)
@@ -116,7 +114,7 @@ def test_what_the_disk_has_refused_takes_no_room(tmp_path, time, kind):
     staging.put(A, 2, b"records" * 10)
 
 
-def test_what_cannot_be_deleted_either_takes_room_until_its_batch_goes(tmp_path, time):
+def test_failed_staging_write_that_cannot_be_deleted_counts_until_its_batch_ends(tmp_path, time):
     disk = FaultyDisk(LocalDisk())
     staging = StagingArea(disk, tmp_path / "staging", 100, time)
     disk.plan = [Fault(persistent=True, kinds=frozenset({"write", "delete"}))]
@@ -129,7 +127,7 @@ def test_what_cannot_be_deleted_either_takes_room_until_its_batch_goes(tmp_path,
     assert names(tmp_path) == []
 
 
-def test_what_somebody_has_removed_takes_no_room_for_ever(tmp_path, time):
+def test_staged_file_removed_by_hand_frees_its_space(tmp_path, time):
     staging = opened(tmp_path, time)
     staging.put(A, 1, b"r")
     (tmp_path / "staging" / "s" / "3-0-a").unlink()
@@ -137,7 +135,7 @@ def test_what_somebody_has_removed_takes_no_room_for_ever(tmp_path, time):
     assert staging.size == 0
 
 
-def test_a_directory_that_somebody_has_removed_is_made_again_for_the_next_chunk(tmp_path, time):
+def test_removed_staging_directory_is_created_again(tmp_path, time):
     staging = opened(tmp_path, time)
     staging.put(A, 1, b"r")
     shutil.rmtree(tmp_path / "staging" / "s")
@@ -148,7 +146,7 @@ def test_a_directory_that_somebody_has_removed_is_made_again_for_the_next_chunk(
     assert staging.read(second) == b"r"
 
 
-def test_batches_are_forgotten_up_to_one_and_no_others(tmp_path, time):
+def test_staged_batches_are_forgotten_up_to_a_number(tmp_path, time):
     staging = opened(tmp_path, time)
     for batch_id in (1, 2, 3):
         staging.put(A._replace(batch_id=batch_id), 1, b"r")
@@ -159,7 +157,7 @@ def test_batches_are_forgotten_up_to_one_and_no_others(tmp_path, time):
     assert names(tmp_path) == ["3-0-a"]
 
 
-def test_what_dead_runs_have_staged_goes_after_a_day(tmp_path, time):
+def test_staged_chunks_of_dead_runs_are_deleted_after_retention(tmp_path, time):
     staging = opened(tmp_path, time)
     staging.put(A, 1, b"r")
     staged_at = (tmp_path / "staging" / "s" / "3-0-a").stat().st_mtime
@@ -190,7 +188,7 @@ class Interrupted(str):
 
 
 @pytest.mark.parametrize("look", [StagingArea.forget, StagingArea.has_any])
-def test_what_is_staged_while_others_are_looked_for_is_known(tmp_path, time, look):
+def test_chunk_staged_during_a_scan_is_kept(tmp_path, time, look):
     staging = opened(tmp_path, time)
     staging.put(A, 1, b"r")
     later = A._replace(number=1)
@@ -215,7 +213,7 @@ def test_a_commit_reads_no_rows_before_it_copies_them(tmp_path, time):
     assert {each.kind for each in disk.operations} == {"make_directory", "create", "write"}
 
 
-def test_a_file_that_was_cut_is_told_before_anything_is_copied(tmp_path, time):
+def test_truncated_staged_file_is_refused_at_the_attempt_check(tmp_path, time):
     staging = opened(tmp_path, time)
     staging.put(A, 2, b"records")
     path = tmp_path / "staging" / "s" / "3-0-a"
@@ -241,7 +239,7 @@ def test_numbers_and_attempts_have_such_names_too(wrong):
         A._replace(**wrong).check()
 
 
-def test_other_files_are_left_alone(tmp_path, time):
+def test_unknown_files_in_the_staging_directory_are_left_alone(tmp_path, time):
     directory = tmp_path / "staging" / "s"
     directory.mkdir(parents=True)
     (directory / "notes.txt").write_text("mine")

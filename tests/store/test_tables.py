@@ -83,7 +83,7 @@ def test_a_table_that_was_never_saved_is_the_default(root):
     assert content(root) == {}
 
 
-def test_what_was_saved_is_loaded_and_the_one_before_is_the_backup(root):
+def test_json_table_saves_and_keeps_previous_version_as_backup(root):
     table = table_in(root)
     for number in (1, 2, 3):
         table.save(offsets(number))
@@ -106,12 +106,12 @@ TABLES = [
 
 
 @pytest.mark.parametrize("value", TABLES, ids=lambda value: type(value).__name__)
-def test_any_body_can_be_a_table(root, value):
+def test_json_table_stores_every_body_type(root, value):
     JsonTable(LocalDisk(), root / "table.json", type(value)).save(value)
     assert JsonTable(LocalDisk(), root / "table.json", type(value)).load(type(value)()) == value
 
 
-def test_what_java_has_written_is_loaded(root):
+def test_json_table_loads_files_written_by_java(root):
     (root / NAME).write_text('{\n\t"offsetTable":{"T@G":{0:12,1:13\n\t\t}\n\t}\n}')
     assert load_from(root).offset_table == {"T@G": {0: 12, 1: 13}}
     (root / "delayOffset.json").write_text('{\n\t"offsetTable":{1:10,2:0}\n}')
@@ -122,7 +122,7 @@ def test_what_java_has_written_is_loaded(root):
 @pytest.mark.parametrize(
     "value", [*TABLES, offsets(3), DEFAULT], ids=lambda value: type(value).__name__
 )
-def test_whichever_bit_has_changed_the_table_is_not_another(root, value):
+def test_flipped_bit_never_loads_as_another_table(root, value):
     data = saved(value)
     told = 0
     bits = some(range(8 * len(data)), "ROCKETPOLL_FLIPPED_BITS", 400)
@@ -139,7 +139,7 @@ def test_whichever_bit_has_changed_the_table_is_not_another(root, value):
     assert told > len(bits) // 2
 
 
-def test_a_table_without_a_checksum_is_believed_and_one_with_that_of_another_is_not(root):
+def test_table_without_checksum_is_accepted_and_wrong_checksum_refused(root):
     table = table_in(root)
     (root / NAME).write_bytes(encode_body(offsets(1)))
     assert (table.load(DEFAULT), table.has_checksum) == (offsets(1), False)
@@ -165,7 +165,7 @@ def test_members_that_this_release_does_not_know_are_named_once(root, caplog, na
     assert len(caplog.records) == 1
 
 
-def test_of_very_many_such_members_the_first_are_named(root, caplog):
+def test_unknown_members_are_logged_up_to_a_limit(root, caplog):
     many = {f"name{number:03d}": number for number in range(900)}
     (root / NAME).write_text(json.dumps({"offsetTable": {}, **many}))
     assert table_in(root).load(DEFAULT) == DEFAULT
@@ -173,7 +173,7 @@ def test_of_very_many_such_members_the_first_are_named(root, caplog):
     assert "'name007' and 892 more. The next save drops them" in caplog.text
 
 
-def test_what_was_not_confirmed_is_never_read(root):
+def test_unconfirmed_temporary_file_is_never_loaded(root):
     (root / f"{NAME}.tmp").write_bytes(saved(offsets(1)))
     assert load_from(root) == DEFAULT
 
@@ -221,7 +221,7 @@ damages = pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 
 
 @damages
-def test_a_damaged_file_is_put_aside_and_its_backup_used(root, damage):
+def test_damaged_table_is_quarantined_and_backup_loaded(root, damage):
     table_in(root).save(offsets(1))
     table_in(root).save(offsets(2))
     (root / NAME).write_bytes(damage)
@@ -240,7 +240,7 @@ def test_a_damaged_file_is_put_aside_and_its_backup_used(root, damage):
 
 @damages
 @pytest.mark.parametrize("missing", ["", ".bak", "neither"])
-def test_when_nothing_can_be_read_the_table_is_refused_and_nothing_changed(root, damage, missing):
+def test_unreadable_table_and_backup_are_refused_unchanged(root, damage, missing):
     for suffix in ("", ".bak"):
         if suffix != missing:
             (root / f"{NAME}{suffix}").write_bytes(damage)
@@ -258,7 +258,7 @@ def test_when_nothing_can_be_read_the_table_is_refused_and_nothing_changed(root,
     assert content(root) == before
 
 
-def test_a_table_that_was_mended_is_loaded_by_whom_it_was_refused(root):
+def test_repaired_table_is_loaded_after_refusal(root):
     (root / NAME).write_bytes(b"")
     table = table_in(root)
     with pytest.raises(DamagedTable):
@@ -267,7 +267,7 @@ def test_a_table_that_was_mended_is_loaded_by_whom_it_was_refused(root):
     assert table.load(DEFAULT) == offsets(1)
 
 
-def test_a_save_without_a_load_does_not_make_a_damaged_file_the_backup(root):
+def test_save_without_load_keeps_the_sound_backup(root):
     table_in(root).save(offsets(1))
     table_in(root).save(offsets(2))
     (root / NAME).write_bytes(b"")
@@ -277,7 +277,7 @@ def test_a_save_without_a_load_does_not_make_a_damaged_file_the_backup(root):
     assert table.quarantined.path.read_bytes() == b""
 
 
-def test_nothing_that_was_put_aside_is_lost_when_it_happens_again(root):
+def test_quarantine_keeps_earlier_quarantined_files(root):
     for number, damage in enumerate((b"first", b"second", b"third"), 1):
         table_in(root).save(offsets(number))
         table_in(root).save(offsets(number))
@@ -291,7 +291,7 @@ def test_nothing_that_was_put_aside_is_lost_when_it_happens_again(root):
     ]
 
 
-def test_a_file_that_the_disk_has_lost_is_damaged_and_one_without_permission_is_not(root):
+def test_lost_file_counts_as_damaged_and_missing_permission_does_not(root):
     table_in(root).save(offsets(1))
     table_in(root).save(offsets(2))
 
@@ -315,7 +315,7 @@ def test_a_file_that_the_disk_has_lost_is_damaged_and_one_without_permission_is_
 
 @given(data=st.binary(max_size=200) | st.text('{}[]:,"0afl$ \\.-@', max_size=60).map(str.encode))
 @settings(max_examples=300, deadline=None)
-def test_whatever_is_in_the_files_a_load_returns_a_table_or_refuses(tmp_path_factory, data):
+def test_load_of_random_bytes_returns_table_or_raises(tmp_path_factory, data):
     root = tmp_path_factory.mktemp("config")
     (root / NAME).write_bytes(data)
     try:
@@ -344,9 +344,7 @@ def test_a_save_is_four_operations(root):
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("number", range(len(SAVE)))
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_after_an_error_at_any_operation_the_table_is_the_old_or_the_new_one(
-    root, error, number, persistent, prefix
-):
+def test_disk_error_during_a_save_leaves_old_or_new_table(root, error, number, persistent, prefix):
     disk = FaultyDisk(LocalDisk())
     table = table_in(root, disk)
     table.save(offsets(1))
@@ -362,7 +360,7 @@ def test_after_an_error_at_any_operation_the_table_is_the_old_or_the_new_one(
     assert table.load(DEFAULT) == load_from(root) == offsets(5)
 
 
-def test_a_full_disk_refuses_a_save_and_takes_it_when_there_is_room(root):
+def test_save_on_a_full_disk_is_refused_until_there_is_space(root):
     disk = FaultyDisk(LocalDisk(), capacity=1 << 20)
     table = table_in(root, disk)
     table.save(offsets(1))
@@ -376,7 +374,7 @@ def test_a_full_disk_refuses_a_save_and_takes_it_when_there_is_room(root):
     assert load_from(root) == offsets(6)
 
 
-def test_a_load_that_cannot_put_aside_or_flush_says_so_and_loses_nothing(root):
+def test_load_that_cannot_quarantine_or_flush_raises_and_loses_nothing(root):
     table_in(root).save(offsets(1))
     table_in(root).save(offsets(2))
     (root / NAME).write_bytes(b"")
@@ -414,7 +412,7 @@ def assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states
             assert load_from(root) == offsets(99)
 
 
-def test_after_a_power_loss_at_any_operation_the_table_is_the_old_or_the_new_one(tmp_path):
+def test_power_loss_during_a_save_leaves_old_or_new_table(tmp_path):
     recorded = tmp_path / "recorded"
     (recorded / "config").mkdir(parents=True)
     disk = RecordingDisk(LocalDisk(), recorded)
@@ -427,7 +425,7 @@ def test_after_a_power_loss_at_any_operation_the_table_is_the_old_or_the_new_one
 
 
 @pytest.mark.parametrize("number", range(3, 15))
-def test_after_an_error_and_then_a_power_loss_it_is_so_too(tmp_path, number):
+def test_disk_error_followed_by_power_loss_leaves_old_or_new_table(tmp_path, number):
     recorded = tmp_path / "recorded"
     (recorded / "config").mkdir(parents=True)
     disk = RecordingDisk(
@@ -462,7 +460,7 @@ def test_a_power_loss_while_a_damaged_file_is_replaced_leaves_the_backup_or_the_
     assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(1))
 
 
-def test_what_was_loaded_is_not_taken_back_by_a_power_loss(tmp_path):
+def test_loaded_backup_survives_power_loss(tmp_path):
     recorded = tmp_path / "recorded"
     (recorded / "config").mkdir(parents=True)
     disk = RecordingDisk(LocalDisk(), recorded)

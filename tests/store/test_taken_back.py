@@ -23,7 +23,7 @@ def gap_of(store):
     return set(range(store.queue_offsets(*KEY).next)) - there
 
 
-def test_a_gap_that_a_batch_has_left_says_so(tmp_path):
+def test_gap_of_a_rolled_back_batch_is_marked(tmp_path):
     store = open_store(tmp_path)
     roll_back_between(store)
     gap = gap_of(store)
@@ -38,7 +38,7 @@ def test_a_gap_that_a_batch_has_left_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [0, -1])
-def test_so_it_does_when_the_queue_is_made_again_and_what_is_lost_says_nothing(tmp_path, lost):
+def test_rebuilt_queue_keeps_gap_of_rolled_back_rows(tmp_path, lost):
     store = open_store(tmp_path)
     roll_back_between(store)
     gap, messages = gap_of(store), read_all(store, *KEY)
@@ -55,7 +55,7 @@ def test_so_it_does_when_the_queue_is_made_again_and_what_is_lost_says_nothing(t
     store.shutdown()
 
 
-def test_who_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path):
+def test_reader_at_the_start_of_a_rolled_back_queue_has_lost_nothing(tmp_path):
     store = open_store(tmp_path)
     sent = roll_back_between(store, before=0)
     assert min(gap_of(store)) == 0
@@ -70,7 +70,7 @@ def test_who_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path):
         store.shutdown()
 
 
-def test_a_gap_says_so_wherever_a_checkpoint_and_a_kill_come_before_it(tmp_path, monkeypatch):
+def test_rolled_back_gap_is_marked_over_checkpoints_and_kills(tmp_path, monkeypatch):
     """Between the rows that were rolled back and the next message of their queue, too."""
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 1)
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 1)
@@ -113,7 +113,7 @@ def put(store, *texts):
         assert store.put_message(message(text, *KEY)).status is PutMessageStatus.PUT_OK
 
 
-def test_offsets_that_were_given_again_count_as_lost_if_their_messages_are(tmp_path):
+def test_reused_rolled_back_offsets_count_as_lost_if_their_messages_are(tmp_path):
     store = open_store(tmp_path)
     roll_back(store)
     put(store, "1", "2", "3", "4")
@@ -127,7 +127,7 @@ def test_offsets_that_were_given_again_count_as_lost_if_their_messages_are(tmp_p
 
 
 @pytest.mark.parametrize("lost", [slice(1, 2), slice(1, 4)])
-def test_where_it_cannot_be_known_whether_they_were_given_again_they_count_as_lost(tmp_path, lost):
+def test_rolled_back_offsets_that_may_be_reused_count_as_lost(tmp_path, lost):
     store = open_store(tmp_path)
     roll_back(store)
     put(store, "1", "2", "3", "4")
@@ -140,9 +140,7 @@ def test_where_it_cannot_be_known_whether_they_were_given_again_they_count_as_lo
 
 
 @pytest.mark.parametrize("is_said", [True, False])
-def test_rows_of_a_topic_that_was_deleted_say_nothing_of_the_one_that_was_made_again(
-    tmp_path, is_said
-):
+def test_rolled_back_rows_of_a_deleted_topic_say_nothing_of_the_recreated_one(tmp_path, is_said):
     store = open_store(tmp_path)
     roll_back(store)
     store.save_checkpoint()
@@ -161,7 +159,7 @@ def test_rows_of_a_topic_that_was_deleted_say_nothing_of_the_one_that_was_made_a
     store.shutdown()
 
 
-def test_a_start_that_looks_at_all_of_the_log_notes_nothing_that_queues_have_passed(tmp_path):
+def test_full_log_check_at_start_forgets_rolled_back_rows_that_queues_have_passed(tmp_path):
     store = open_store(tmp_path)
     roll_back_between(store)
     store.shutdown()
@@ -197,7 +195,7 @@ def test_rows_are_forgotten_with_the_next_message_of_their_queue():
     assert taken_back.to_manifest(999) == noted
 
 
-def test_rows_whose_offsets_are_given_again_are_forgotten_with_the_first_that_is():
+def test_reused_rolled_back_offsets_are_forgotten():
     taken_back = RolledBackOffsets()
     taken_back.add(KEY, rows(5, 8, 100, 110))
     taken_back.discard(KEY, 6, 200)  # 6 and 7 come next: if they are not there, they are lost
@@ -205,7 +203,7 @@ def test_rows_whose_offsets_are_given_again_are_forgotten_with_the_first_that_is
     assert taken_back.to_manifest(999) == {}
 
 
-def test_rows_count_unless_a_hole_behind_them_has_room_for_others_with_their_offsets():
+def test_rolled_back_rows_before_a_large_hole_do_not_count():
     taken_back = RolledBackOffsets()
     taken_back.add(KEY, rows(5, 8, 1_000, 1_200))
     room = RECORD_BYTES_MIN * 4  # for 5 to 8, behind which 9 comes
@@ -216,7 +214,7 @@ def test_rows_count_unless_a_hole_behind_them_has_room_for_others_with_their_off
         assert taken_back.gaps_before(KEY, 9, 9_000, [(100, 900)])
 
 
-def test_blank_entries_of_a_gap_are_as_many_as_it_has_offsets():
+def test_blank_entries_cover_each_offset_of_a_gap():
     lost, rolled_back = (
         blank_entries(range(1), 4_096),
         blank_entries(range(1), 4_096, [range(1)]),

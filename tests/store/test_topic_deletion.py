@@ -40,7 +40,7 @@ class Telling(FaultyDisk):
         return super()._run(call)
 
 
-def test_nobody_waits_for_a_deletion_but_while_its_directory_is_renamed(tmp_path):
+def test_topic_deletion_blocks_appends_only_for_the_directory_rename(tmp_path):
     disk = Telling()
     store = open_store(tmp_path, disk)
     for queue_id in range(20):
@@ -60,7 +60,7 @@ def test_nobody_waits_for_a_deletion_but_while_its_directory_is_renamed(tmp_path
 
 
 @pytest.mark.parametrize("can_move", [True, False])
-def test_what_is_put_while_a_topic_goes_belongs_to_the_next_of_its_name(tmp_path, can_move):
+def test_message_put_during_topic_deletion_belongs_to_the_recreated_topic(tmp_path, can_move):
     stays = FaultIn(0, persistent=True, kinds={"rename"}, directory="consumequeue")
     disk = Telling()
     store = open_store(tmp_path, disk)
@@ -101,7 +101,7 @@ class CountingDisk(FaultyDisk):
         return super()._run(call)
 
 
-def test_a_deletion_costs_no_more_for_those_before_it(tmp_path):
+def test_topic_deletion_cost_does_not_grow_with_earlier_deletions(tmp_path):
     """Between two saves of the manifest, of which there is one for hundreds of deletions."""
     disk = CountingDisk()
     store = open_store(tmp_path, disk)
@@ -124,7 +124,7 @@ def test_a_deletion_costs_no_more_for_those_before_it(tmp_path):
     again.shutdown()
 
 
-def test_deletions_since_a_checkpoint_are_known_after_a_kill_and_their_topics_begin_again(tmp_path):
+def test_deletions_since_the_checkpoint_are_known_after_a_kill(tmp_path):
     store = open_store(tmp_path)
     for name in ("T", "U", "V"):
         put(store, "old", topic=name)
@@ -146,7 +146,7 @@ def test_deletions_since_a_checkpoint_are_known_after_a_kill_and_their_topics_be
     assert open_store(tmp_path).half_deleted_topics == ()
 
 
-def test_a_damaged_table_of_deletions_is_set_aside_with_a_warning(tmp_path, caplog):
+def test_damaged_deletion_table_is_quarantined_with_a_warning(tmp_path, caplog):
     store = open_store(tmp_path)
     for topic in ("first", "second"):
         put(store, "x", topic=topic)
@@ -160,7 +160,7 @@ def test_a_damaged_table_of_deletions_is_set_aside_with_a_warning(tmp_path, capl
     store.shutdown()
 
 
-def test_so_many_topics_may_be_deleted_until_their_messages_expire(tmp_path, monkeypatch):
+def test_number_of_deleted_topics_is_limited_until_messages_expire(tmp_path, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.store.maintenance.checkpointer.DELETED_TOPICS_MAX", 2)
     store = open_store(tmp_path)
     for name in ("T", "U", "V"):
@@ -180,7 +180,7 @@ def test_so_many_topics_may_be_deleted_until_their_messages_expire(tmp_path, mon
     store.shutdown()
 
 
-def test_a_topic_without_messages_goes_too(tmp_path):
+def test_topic_without_messages_can_be_deleted(tmp_path):
     store = open_store(tmp_path)
     store.delete_topic("Never")
     put(store, "a", topic="Never")
@@ -189,7 +189,7 @@ def test_a_topic_without_messages_goes_too(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["write_whole", "rename"])
-def test_a_deletion_that_fails_is_said_to_and_can_be_done_again(tmp_path, kind):
+def test_failed_topic_deletion_is_reported_and_can_be_repeated(tmp_path, kind):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, **SYNC)
     put(store, "old")
@@ -209,7 +209,7 @@ def test_a_deletion_that_fails_is_said_to_and_can_be_done_again(tmp_path, kind):
     again.shutdown()
 
 
-def test_when_nobody_knows_whether_a_topic_was_deleted_nothing_more_is_taken(tmp_path):
+def test_unknown_outcome_of_topic_deletion_stops_the_store(tmp_path):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, **SYNC)
     put(store, "old")
@@ -227,7 +227,7 @@ def test_when_nobody_knows_whether_a_topic_was_deleted_nothing_more_is_taken(tmp
 @pytest.mark.parametrize("prefix", [0, 1000])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("killed", [False, True])
-def test_whatever_fails_of_a_deletion_it_has_happened_or_not_now_and_after_a_restart(
+def test_topic_deletion_with_any_disk_error_is_atomic_after_restart(
     tmp_path, persistent, prefix, killed
 ):
     """What was put before it and is acknowledged behind it goes with the topic or stays with it."""
@@ -328,9 +328,7 @@ def deleted_behind_a_checkpoint(root):
     return store, disk
 
 
-def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_comes_behind_it(
-    tmp_path, dice
-):
+def test_power_loss_before_topic_deletion_hides_no_later_message(tmp_path, dice):
     """The log is shorter then than it was when the topic went."""
     store, disk = deleted_behind_a_checkpoint(tmp_path / "told")
     for state in power_loss_states(disk.log(), dice, 5, tmp_path):
@@ -350,7 +348,7 @@ def test_a_power_loss_that_takes_what_was_before_a_deletion_hides_nothing_that_c
     store.shutdown()
 
 
-def test_nor_does_a_second_crash_that_comes_before_the_next_checkpoint(tmp_path, dice):
+def test_second_crash_before_the_checkpoint_hides_no_message_after_deletion(tmp_path, dice):
     """Where the deletion counts from was found by the start behind the first:
     it is noted at once."""
     store, disk = deleted_behind_a_checkpoint(tmp_path / "told")
@@ -365,7 +363,7 @@ def test_nor_does_a_second_crash_that_comes_before_the_next_checkpoint(tmp_path,
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["at once", "after a restart"])
-def test_messages_of_a_topic_that_went_are_not_found_by_their_keys(tmp_path, restart):
+def test_messages_of_a_deleted_topic_are_not_found_by_key(tmp_path, restart):
     store = open_store(tmp_path)
     store.put_message(message("old", "T", KEYS="k"))
     store.put_message(message("another's", "U", KEYS="k"))
@@ -418,7 +416,7 @@ def test_files_of_a_deletion_that_a_crash_has_left_half_done_are_out_of_the_way_
     again.shutdown()
 
 
-def test_where_they_cannot_be_moved_such_a_start_deletes_them(tmp_path):
+def test_start_deletes_queues_of_deleted_topics_that_cannot_be_moved(tmp_path):
     store = open_store(tmp_path)
     put(store, "old")
     put(store, "kept", topic="U")

@@ -88,7 +88,7 @@ def test_each_of_three_has_its_own_messages_over_restarts(tmp_path, disk, end, m
             shutil.rmtree(tmp_path / "consumequeue")
 
 
-def test_one_is_deleted_and_the_others_stay(tmp_path, disk):
+def test_deleting_one_topic_keeps_those_that_differ_in_case(tmp_path, disk):
     store = open_store(tmp_path, disk)
     put_in_turn(store, "ab")
     store.delete_topic("orders")
@@ -123,7 +123,7 @@ def test_a_store_that_moves_to_a_disk_of_the_other_kind_has_all(tmp_path):
     store.shutdown()
 
 
-def test_which_letters_are_capitals_is_told_by_the_directory_above(tmp_path):
+def test_directory_above_encodes_capital_letters(tmp_path):
     directories = TopicDirectories(DiskWithoutCapitals(tmp_path), tmp_path)
     assert [directories.path_of(topic).relative_to(tmp_path).as_posix() for topic in TOPICS] == [
         "Orders",

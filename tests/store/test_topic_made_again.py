@@ -69,9 +69,7 @@ def assert_next_start_is_quiet(root, caplog, found):
 
 @pytest.mark.usefixtures("_dispatch")
 @pytest.mark.parametrize("new_count", [1, 5, 10, 15])
-def test_all_of_the_new_topic_is_served_and_of_the_old_one_what_is_in_nobodys_way(
-    tmp_path, new_count, caplog
-):
+def test_recreated_topic_is_served_after_the_manifest_was_lost(tmp_path, new_count, caplog):
     store = open_store(tmp_path)
     put(store, *named("old", 10))
     put(store, *named("kept", 3), topic="U")
@@ -94,7 +92,7 @@ def test_all_of_the_new_topic_is_served_and_of_the_old_one_what_is_in_nobodys_wa
 
 
 @pytest.mark.usefixtures("_dispatch")
-def test_a_queue_of_the_new_topic_that_had_no_message_before_keeps_all_of_its_own(tmp_path, caplog):
+def test_new_queue_of_a_recreated_topic_keeps_its_messages(tmp_path, caplog):
     """They lie before the first message that tells that the topic is a new one."""
     store = open_store(tmp_path)
     put(store, *named("old", 10))
@@ -139,7 +137,7 @@ def test_the_new_topic_is_served_though_its_first_messages_are_damaged(
     last.shutdown()
 
 
-def test_messages_that_come_once_more_are_those_of_the_topic_that_is_there(tmp_path, caplog):
+def test_repeated_dispatch_of_an_existing_topic_is_no_recreation(tmp_path, caplog):
     store = open_store(tmp_path)
     put(store, *named("kept", 10), topic="U")
     with store._reput.paused():
@@ -176,9 +174,7 @@ def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, 
 
 
 @pytest.mark.parametrize("new_count", [3, 40])
-def test_an_older_manifest_of_a_large_store_tells_nothing_of_the_queues_of_the_new_topic(
-    tmp_path, new_count
-):
+def test_older_manifest_says_nothing_of_a_recreated_topic(tmp_path, new_count):
     """No start compares all of it with the log: that the manifest is older has to be enough."""
     store = open_store(tmp_path, check_whole_log_bytes=0)
     put(store, *named("old", 20))
@@ -196,7 +192,7 @@ def test_an_older_manifest_of_a_large_store_tells_nothing_of_the_queues_of_the_n
 
 
 @pytest.mark.parametrize("lost", ["missing", "damaged"])
-def test_a_topic_that_was_made_again_is_not_taken_for_half_deleted(tmp_path, lost):
+def test_recreated_topic_is_not_taken_for_half_deleted(tmp_path, lost):
     """The backup may be the note of a deletion that has been brought to its end."""
     store = open_store(tmp_path)
     put(store, *named("old", 5))
@@ -221,7 +217,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_half_deleted(tmp_path, los
     second.shutdown()
 
 
-def test_offsets_of_a_queue_whose_messages_have_all_expired_go_on_though_no_manifest_tells_them(
+def test_queue_offsets_continue_after_expiration_without_a_manifest(
     tmp_path,
 ):
     """The queue's file does, as it does behind another program that knows no manifest."""
@@ -287,9 +283,7 @@ class History:
 
 
 @pytest.mark.usefixtures("_dispatch")
-def test_whatever_came_before_all_of_the_living_topics_is_served_and_the_next_start_is_quiet(
-    tmp_path, dice, caplog
-):
+def test_restart_after_random_history_serves_all_topics(tmp_path, dice, caplog):
     for number in range(STORIES):
         root = tmp_path / str(number)
         history = History(root, dice)
@@ -320,9 +314,7 @@ class QueueOfAnother:
 
 
 @pytest.mark.parametrize("queue_id", [0, 1])
-def test_only_the_record_of_the_last_entry_itself_tells_where_the_old_topic_ends(
-    tmp_path, queue_id
-):
+def test_end_of_a_deleted_topic_is_found_by_the_last_entrys_record(tmp_path, queue_id):
     store = open_store(tmp_path)
     put(store, *named("x", 5), queue_id=1)
     place = store.state().written_offset

@@ -165,7 +165,7 @@ def test_a_search_by_time_gives_up_where_page_after_page_is_bad(timed):
     assert disk.refused < 200
 
 
-def test_the_time_of_the_first_message_is_told_though_others_cannot_be_read(timed):
+def test_earliest_timestamp_is_read_beside_unreadable_pages(timed):
     store, disk, times, _ = timed
     disk.bad.add(("commitlog", BAD))
     assert store.earliest_timestamp("T", 0) == times[0]

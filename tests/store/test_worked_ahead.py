@@ -79,7 +79,7 @@ def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
     store.shutdown()
 
 
-def test_what_others_send_between_rows_is_all_that_is_read(tmp_path, monkeypatch):
+def test_precomputed_dispatch_reads_only_foreign_records(tmp_path, monkeypatch):
     store, _ = open_with_room(tmp_path, mapped_file_size_commit_log=1 << 20)
     monkeypatch.setattr(recent_writes, "_RUNS_MAX", 0)
     read = reads_of(store, monkeypatch)

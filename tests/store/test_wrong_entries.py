@@ -37,7 +37,7 @@ def write(queue, queue_offset, place, size):
     queue._write(queue_offset, ENTRY_STRUCT.pack(place, size, 0))
 
 
-def test_of_two_that_overlap_the_first_is_wrong_if_its_record_says_so(queue, wrong_entries):
+def test_wrong_one_of_overlapping_entries_is_found_by_its_record(queue, wrong_entries):
     overlap = WrongEntry(0, overlapped=2)
     assert wrong_entries.limits_before(overlap, queue, 0, LIMITS).scan_max == 2
     place, size, _ = ENTRY_STRUCT.unpack(queue.read(1, 1))

@@ -83,7 +83,7 @@ def left(program):
 # ---- what is recorded
 
 
-def test_what_is_recorded_is_what_is_on_the_disk(run):
+def test_recorded_system_calls_match_the_disk(run):
     program = run(EVERYTHING)
     assert program.code == 0
     assert contents(program.model().seen()) == contents(tree_in(program.disk))
@@ -97,7 +97,7 @@ def test_a_call_is_recorded_before_it_returns(tmp_path):
         assert program.kinds() == ["open", "write"]
 
 
-def test_a_flush_is_recorded_where_it_begins_and_where_it_ends(run):
+def test_recorder_logs_begin_and_end_of_a_flush(run):
     program = run(
         """
     import time
@@ -144,7 +144,7 @@ def test_a_call_that_failed_is_not_recorded(run):
         "os.unlink('log', dir_fd=os.open(disk, os.O_RDONLY))",
     ],
 )
-def test_what_goes_past_the_recorder_spoils_the_recording(run, past):
+def test_unrecorded_system_call_spoils_the_recording(run, past):
     program = run(
         f"""
     file = os.open(disk / "log", os.O_RDWR | os.O_CREAT)
@@ -167,7 +167,7 @@ def test_a_short_write_says_how_much_it_has_written(run):
     assert (program.disk / "log").read_bytes() == data
 
 
-def test_a_short_write_can_be_given_out_for_a_whole_one(run):
+def test_lie_rule_reports_a_short_write_as_whole(run):
     program = run(WRITE, Rule("lie", "write"))
     _, (_, _, _, data) = program.calls()
     assert 0 < len(data) < 100
@@ -177,7 +177,7 @@ def test_a_short_write_can_be_given_out_for_a_whole_one(run):
 @pytest.mark.parametrize(
     "kind", ["open", "truncate", "write", "rename", "delete", "make_directory"]
 )
-def test_a_call_can_be_made_to_fail(run, kind):
+def test_fail_rule_makes_a_call_fail(run, kind):
     program = run(EVERYTHING, Rule("fail", kind, error=errno.ENOSPC))
     assert program.code == 1
     assert kind not in program.kinds()
@@ -201,12 +201,12 @@ def test_a_flush_that_is_forgotten_makes_nothing_durable(run):
     assert left(program) == b""
 
 
-def test_the_flush_of_a_directory_is_told_by_a_slash(run):
+def test_rule_with_a_slash_matches_directory_flushes(run):
     program = run(FLUSH, Rule("forget", "flush", "*/"))
     assert contents(next(states(program.model(), random.Random(1), 1))) == {}
 
 
-def test_a_flush_can_come_too_late(run):
+def test_late_rule_delays_a_flush(run):
     program = run(FLUSH, Rule("late", "flush", "log", until="/"))
     assert program.code == -signal.SIGKILL
     assert program.kinds()[-2:] == ["begin_flush", "end_flush"]
@@ -218,7 +218,7 @@ def test_a_flush_can_come_too_late(run):
     ("what", "kind", "recorded"),
     [("die", "write", 0), ("die behind", "write", 1), ("die behind", "flush", 1)],
 )
-def test_a_process_can_die_at_a_call_or_behind_it(run, what, kind, recorded, number):
+def test_kill_rule_ends_the_process_before_or_after_a_call(run, what, kind, recorded, number):
     program = run(FLUSH, Rule(what, kind, number=number))
     assert program.code == -signal.SIGKILL
     name = {"flush": "end_flush"}.get(kind, kind)
@@ -226,7 +226,7 @@ def test_a_process_can_die_at_a_call_or_behind_it(run, what, kind, recorded, num
     assert contents(program.model().seen()) == contents(tree_in(program.disk))
 
 
-def test_a_disk_can_be_said_to_be_full(run):
+def test_full_rule_reports_a_full_disk(run):
     look = """
     for path in (disk, disk.parent):
         found = os.statvfs(path)

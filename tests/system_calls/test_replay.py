@@ -79,6 +79,6 @@ def test_directories_are_made_and_removed(model, take):
     assert seen == {"d": None, "d/a": bytes(3)}
 
 
-def test_what_the_recorder_has_not_seen_spoils_all(take):
+def test_unseen_system_call_spoils_the_replay(take):
     with pytest.raises(Unseen, match="past the recorder"):
         take(("unseen", "os.link", "a", "b"))

@@ -7,7 +7,7 @@ from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 
 
 @given(st.text())
-def test_what_says_that_a_message_was_taken_back_is_the_code_of_no_tag(tags):
+def test_rolled_back_code_is_the_hash_of_no_tag(tags):
     assert tags_code(tags) not in (ROLLED_BACK, -ROLLED_BACK)
 
 

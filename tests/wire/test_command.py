@@ -81,7 +81,7 @@ def test_javas_frames_are_written_with_the_same_bytes(vector, request):
     assert read_one(data).encode() == ours_of
 
 
-def test_flags_tell_requests_answers_and_one_way_requests_apart():
+def test_command_flags_distinguish_requests_responses_and_oneway():
     request = RemotingCommand(RequestCode.HEART_BEAT)
     assert not request.is_response
     assert not request.is_one_way
@@ -135,7 +135,7 @@ def test_a_head_stands_before_a_body_that_is_sent_from_elsewhere():
         ({"ext_fields": {"k" * 9999: 5}}, r"kkk\.\.\.: needed text"),
     ],
 )
-def test_what_no_reader_would_take_is_not_written(serialize_type, change, message):
+def test_unencodable_command_is_refused(serialize_type, change, message):
     command = RemotingCommand(11, serialize_type=serialize_type)._replace(**change)
     with pytest.raises(HeaderError, match=message) as caught:
         command.encode()

@@ -20,7 +20,7 @@ BY_NAME = {"ZLIB": TYPES[0], "LZ4": TYPES[1], "ZSTD": TYPES[2]}
 
 
 @java_vectors.each("compressed")
-def test_what_java_compressed_is_inflated(vector):
+def test_bodies_compressed_by_java_are_inflated(vector):
     body = bytes.fromhex(vector["compressed"])
     plain = uncompress_body(body, COMPRESSED | BY_NAME[vector["type"]])
     assert plain.hex() == vector["plain"]
@@ -36,7 +36,7 @@ def test_zlib_is_written_with_the_same_bytes_as_java_writes(vector):
 
 
 @given(st.binary(max_size=300), st.sampled_from(TYPES), st.integers(1, 9))
-def test_a_body_is_inflated_to_what_it_was(body, compression, level):
+def test_compressed_body_round_trip(body, compression, level):
     assert (
         uncompress_body(compress_body(body, compression, level), COMPRESSED | compression) == body
     )
@@ -47,7 +47,7 @@ def test_lz4_blocks_stand_alone_as_java_needs_them():
     assert flags & 0x20, "the bit of independent blocks"
 
 
-def test_a_body_that_is_not_compressed_stays_as_it_is():
+def test_uncompressed_body_is_returned_unchanged():
     assert uncompress_body(b"plain", MessageSysFlag.COMPRESSION_LZ4) == b"plain"
 
 
@@ -56,7 +56,7 @@ def test_flags_without_a_type_mean_zlib_as_before_there_were_types():
 
 
 @pytest.mark.parametrize("compression", TYPES)
-def test_a_bomb_is_stopped_before_it_has_grown(compression):
+def test_decompression_bomb_is_stopped_at_the_size_limit(compression):
     bomb = compress_body(bytes(50_000_000), compression)
     tracemalloc.start()
     try:

@@ -63,7 +63,7 @@ def test_trailing_bytes_wait_for_the_rest_of_their_frame():
     assert read_all(reader, A_FRAME[9:]) == [AS_READ]
 
 
-def test_the_header_of_a_frame_that_has_begun_is_there_as_soon_as_all_of_it_has_come():
+def test_header_of_an_incomplete_frame_is_available_early():
     reader = FrameReader()
     for count, byte in enumerate(A_FRAME[:-1], 1):
         reader.feed(bytes([byte]))
@@ -95,7 +95,7 @@ def test_pieces_fed_without_reading_in_between_are_kept():
     ),
     st.lists(st.integers(1, 30), max_size=20),
 )
-def test_the_cuts_of_a_stream_do_not_matter(contents, cuts):
+def test_frame_reader_accepts_any_cuts_of_the_stream(contents, cuts):
     stream = b"".join(frame_of(header, body, kind) for header, body, kind in contents)
     pieces, start = [], 0
     for cut in cuts:
@@ -142,7 +142,7 @@ def test_a_header_longer_than_the_limit_is_refused_before_it_arrives():
         reader.next_frame()
 
 
-def test_after_an_error_the_reader_is_as_new():
+def test_frame_reader_starts_afresh_after_an_error():
     reader = FrameReader()
     reader.feed(A_FRAME + struct.pack(">iI", -5, 0) + b"more")
     assert reader.next_frame() is not None  # what came before the bad frame is not lost
@@ -153,7 +153,7 @@ def test_after_an_error_the_reader_is_as_new():
     assert read_all(reader, A_FRAME) == [AS_READ]
 
 
-def test_an_error_in_a_frame_of_several_pieces_leaves_nothing_behind():
+def test_bad_frame_in_pieces_empties_the_reader():
     reader = FrameReader()
     reader.feed(struct.pack(">i", -5))
     assert reader.next_frame() is None
@@ -212,7 +212,7 @@ def test_pieces_fed_without_reading_in_between_cost_time_and_memory_by_their_len
     assert reader.buffered_bytes == 0
 
 
-def test_frames_may_be_taken_more_slowly_than_they_come():
+def test_frame_reader_keeps_frames_until_taken():
     reader = FrameReader()
     for number in range(5):
         reader.feed(A_FRAME[:9])
@@ -252,7 +252,7 @@ def read_through_room(
 
 
 @given(st.lists(st.integers(1, 200_000), min_size=1, max_size=5))
-def test_the_rest_of_a_large_frame_may_be_written_to_where_it_belongs(sizes):
+def test_rest_of_a_large_frame_can_be_received_into_its_own_buffer(sizes):
     large = frame_of(b"{}", bytes(range(256)) * 1_000)
     reader = FrameReader(allocate=lambda size: memoryview(bytearray(b"\xaa" * size)))
     expected = read_all(FrameReader(), A_FRAME, large, large, A_FRAME)
@@ -260,7 +260,7 @@ def test_the_rest_of_a_large_frame_may_be_written_to_where_it_belongs(sizes):
     assert reader.buffered_bytes == 0
 
 
-def test_there_is_room_for_large_frames_only_that_have_begun_and_for_no_byte_more():
+def test_frame_buffer_is_for_one_large_frame_only():
     large = frame_of(b"{}", bytes(DIRECT_BUFFER_BYTES_MIN))
     reader = FrameReader()
     assert reader.get_buffer() is None
@@ -299,7 +299,7 @@ frame_sizes = st.lists(st.integers(0, 200), min_size=1, max_size=12)
 
 
 @given(frame_sizes, st.lists(st.integers(0, 3_000), max_size=8), st.randoms())
-def test_frames_may_be_taken_out_of_the_piece_that_they_lie_in(sizes, cuts, dice):
+def test_frame_reader_takes_frames_from_contiguous_data(sizes, cuts, dice):
     frames = [frame_of(b"{}", bytes([number]) * size) for number, size in enumerate(sizes)]
     data = b"".join(frames)
     places = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
@@ -326,7 +326,7 @@ def test_frames_may_be_taken_out_of_the_piece_that_they_lie_in(sizes, cuts, dice
     assert reader.buffered_bytes == 0
 
 
-def test_a_frame_that_is_not_whole_or_large_is_not_joined_with_what_comes_behind():
+def test_partial_or_large_frame_is_not_joined_with_the_next():
     reader = FrameReader()
     for piece in (A_FRAME[:5], A_FRAME[5:-1]):
         reader.feed(piece)

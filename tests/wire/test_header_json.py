@@ -12,7 +12,7 @@ from rmq_spark.wire.header import EXT_FIELDS_MAX, Header
 from rmq_spark.wire.header_json import JsonResponseTemplate, decode_header, encode_header
 
 
-def test_it_is_written_as_java_writes_it():
+def test_json_header_is_written_like_java():
     header = Header(11, LanguageCode.JAVA, 409, 7, 0, "why", {"topic": "T"})
     assert encode_header(header) == (
         b'{"code":11,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,'
@@ -20,7 +20,7 @@ def test_it_is_written_as_java_writes_it():
     )
 
 
-def test_what_is_absent_has_javas_defaults():
+def test_absent_json_header_fields_have_javas_defaults():
     assert decode_header(b'{"code":1}') == Header(1, LanguageCode.JAVA, 0, 0, 0, None, {})
 
 
@@ -30,7 +30,7 @@ def test_nulls_are_as_good_as_absent():
     assert decode_header(nulls) == decode_header(b'{"code":1}')
 
 
-def test_keys_that_nobody_knows_are_passed_over():
+def test_unknown_json_header_keys_are_ignored():
     assert decode_header(b'{"code":1,"later":[{"a":1}]}').code == 1
 
 
@@ -74,7 +74,7 @@ def test_scalars_become_text_and_nulls_vanish_as_in_java():
         (b'{"code":1,"extFields":{"a":[1]}}', "extFields.a: needed text"),
     ],
 )
-def test_bad_headers_say_where_and_what(data, message):
+def test_bad_header_json_error_names_place_and_fault(data, message):
     with pytest.raises(HeaderError, match=message):
         decode_header(data)
 
@@ -86,7 +86,7 @@ def test_thousands_of_fields_are_refused():
 
 
 @pytest.mark.parametrize("value", ["\ud800", 5, None, b"x"])
-def test_a_field_that_is_no_text_is_named(value):
+def test_header_field_that_is_no_text_is_named_when_encoded(value):
     header = Header(1, LanguageCode.PYTHON, 409, 0, 0, None, {"topic": "T", "bad": value})
     with pytest.raises(HeaderError, match="header at bad: needed text"):
         encode_header(header)
@@ -100,7 +100,7 @@ def test_the_name_of_a_field_in_an_error_is_cut_short():
 
 
 @given(opaque=int32, offset=int64, place=st.integers(0, (1 << 63) - 1))
-def test_an_answer_by_pattern_is_the_same_as_by_the_codec(opaque, offset, place):
+def test_answer_by_template_equals_the_codec_encoding(opaque, offset, place):
     same = Header(
         0, LanguageCode.PYTHON, 409, 0, 1, None, {"TRACE_ON": "true", "MSG_REGION": "100%"}
     )

@@ -10,7 +10,7 @@ HEADER = Header(11, LanguageCode.PYTHON, 409, 7, 0, "为何", {"topic": "T"})
 FIELDS = [11, 3, 409, 7, 0, "为何", {"topic": "T"}]
 
 
-def test_it_is_one_array_of_seven():
+def test_msgpack_header_is_an_array_of_seven():
     assert msgpack.unpackb(encode_header(HEADER)) == FIELDS
     assert decode_header(msgpack.packb(FIELDS)) == HEADER
 
@@ -32,7 +32,7 @@ def test_an_unknown_language_is_other():
         b"\x91" * 5000,
     ],
 )
-def test_what_is_no_array_of_seven_is_refused(data):
+def test_msgpack_header_that_is_no_array_of_seven_is_refused(data):
     with pytest.raises(HeaderError, match="MessagePack header at byte 0: needed an array of seven"):
         decode_header(data)
 
@@ -90,7 +90,7 @@ def test_a_field_that_cannot_be_written_is_named(value):
         (msgpack.packb(FIELDS[:6]), r"needed an array of seven, found \[11, 3"),
     ],
 )
-def test_an_error_says_what_was_wrong_where_it_can_be_told(data, message):
+def test_msgpack_header_error_gives_position_and_reason(data, message):
     with pytest.raises(HeaderError, match=f"MessagePack header at .*{message}"):
         decode_header(data)
 

@@ -52,7 +52,7 @@ def test_lengths_that_do_not_fit_are_refused(at, word):
         decode_header(data)
 
 
-def test_bytes_behind_the_last_field_are_refused():
+def test_bytes_past_the_last_header_field_are_refused():
     with pytest.raises(HeaderError, match="at byte 17: needed ext length 14, found 12"):
         decode_header(EXAMPLE + b"xx")
 
@@ -92,6 +92,6 @@ def test_thousands_of_fields_are_refused():
         ({"ext_fields": {"a" * 32_768: "v"}}, "keys to 32767 bytes"),
     ],
 )
-def test_what_has_no_room_in_the_header_is_named(change, message):
+def test_oversized_header_field_is_named(change, message):
     with pytest.raises(HeaderError, match=message):
         encode_header(HEADER._replace(**change))

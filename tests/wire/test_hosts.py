@@ -7,7 +7,7 @@ from rmq_spark.wire.hosts import Host, decode_host, host_of, parse_host
 
 
 @given(hosts)
-def test_a_host_is_read_as_it_was_written(host):
+def test_host_encode_decode_round_trip(host):
     assert decode_host(host.encode()) == host
     assert parse_host(str(host)) == host
 
@@ -37,7 +37,7 @@ def test_hosts_as_people_write_them(text, host):
         "10.0.0.1: 1",
     ],
 )
-def test_what_is_no_address_and_port_is_refused(text):
+def test_invalid_host_text_is_refused(text):
     with pytest.raises(RecordError, match="host at text: needed address:port"):
         parse_host(text)
 
@@ -49,7 +49,7 @@ def test_only_two_widths_are_hosts(data):
 
 
 @pytest.mark.parametrize("host", [Host(b"", 1), Host(bytes(4), -1), Host(bytes(4), 1 << 31)])
-def test_what_has_no_room_is_refused(host):
+def test_host_without_encoding_is_refused(host):
     with pytest.raises(RecordError, match="host at address"):
         host.encode()
 
@@ -63,12 +63,12 @@ def test_what_has_no_room_is_refused(host):
         (("fe80::1%eth0", 1, 0, 2), "[fe80::1]:1"),
     ],
 )
-def test_the_name_of_a_socket_is_an_ipv4_host_where_there_is_one(name, host):
+def test_host_of_a_socket_name_prefers_ipv4(name, host):
     assert host_of(name) == parse_host(host)
 
 
 @pytest.mark.parametrize("name", [("a/socket",), ("", 0), ("nowhere", 1)])
-def test_the_name_of_another_socket_is_no_host(name):
+def test_host_of_a_socket_that_is_not_ip_is_refused(name):
     with pytest.raises(ValueError, match="IP"):
         host_of(name)
 

@@ -20,7 +20,7 @@ def test_64_bits(number):
     [("+5", 5), ("-0", 0), ("007", 7), ("\u0663", 3)],
     ids=["plus", "minus", "zeros", "arabic"],
 )
-def test_what_java_takes_too(text, number):
+def test_java_numbers_are_parsed(text, number):
     assert parse_int32(text) == parse_int64(text) == number
 
 
@@ -44,7 +44,7 @@ def test_what_java_takes_too(text, number):
     ],
 )
 @pytest.mark.parametrize("parse", [parse_int32, parse_int64])
-def test_what_java_does_not_take(parse, text):
+def test_texts_that_java_refuses_are_no_numbers(parse, text):
     with pytest.raises(ValueError, match=r"^$"):
         parse(text)
 

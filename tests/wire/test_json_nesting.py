@@ -66,7 +66,7 @@ def test_a_text_is_refused_if_it_has_more_levels_than_any_body(value, around, is
         (b"[" * 1_024, False),
     ],
 )
-def test_what_is_no_json_is_left_to_the_parser_unless_it_is_deep(text, is_deep):
+def test_invalid_json_is_left_to_the_parser_unless_too_deep(text, is_deep):
     assert is_refused(text) is is_deep
 
 

@@ -71,6 +71,6 @@ def test_lengths_that_do_not_fit_say_where_and_what(at, word, message):
         (BatchedMessage(b"x", "", 1 << 31), "message 1: needed a 32-bit flag"),
     ],
 )
-def test_what_has_no_room_in_a_batch_is_named(bad, message):
+def test_oversized_field_of_a_batch_message_is_named(bad, message):
     with pytest.raises(BodyError, match=message):
         encode_batch([MESSAGES[0], bad])

@@ -38,7 +38,7 @@ def test_javas_unique_ids(vector):
 
 
 @java_vectors.each("ids", where=lambda vector: vector["kind"] == "unique" and vector["pid"] > 0)
-def test_javas_unique_ids_are_told_from_those_of_brokers(vector):
+def test_java_unique_ids_are_recognized(vector):
     assert is_unique_id(vector["id"])
 
 
@@ -48,7 +48,7 @@ def test_no_brokers_id_is_taken_for_a_producers(address, port, offset):
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "FF" * 15])
-def test_what_is_no_id_is_no_producers(text):
+def test_invalid_text_is_no_unique_id(text):
     assert not is_unique_id(text)
 
 
@@ -78,7 +78,7 @@ def test_numbers_wider_than_their_fields_are_cut_as_in_java():
 
 @pytest.mark.parametrize("text", ["", "0A", "G" * 32, "0A" * 15, "0A" * 17, "0A " * 16, "é" * 32])
 @pytest.mark.parametrize("decode", [decode_offset_message_id, decode_unique_id])
-def test_what_is_no_id_is_refused(decode, text):
+def test_invalid_message_id_is_refused(decode, text):
     with pytest.raises(RecordError, match="message id at text: needed 32 or 56 hexadecimal digits"):
         decode(text)
 

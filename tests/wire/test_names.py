@@ -20,7 +20,7 @@ from rmq_spark.wire.names import (
 
 
 @pytest.mark.parametrize("name", ["T", "%RETRY%g", "a|b_c-D9", "T" * 127, "%RETRY%" + "g" * 248])
-def test_a_name_that_rocketmq_takes_is_taken(name):
+def test_valid_rocketmq_topic_name_is_accepted(name):
     assert topic_fault(name) is None
 
 
@@ -58,7 +58,7 @@ def test_each_group_that_may_be_has_a_retry_topic_and_a_dead_letter_queue(group)
         assert len(group) > GROUP_CHARACTERS_MAX
 
 
-def test_what_rocketmq_keeps_for_itself():
+def test_system_topics_and_groups_are_rocketmqs():
     assert NOT_ALLOWED_SEND_TOPICS < SYSTEM_TOPICS
     assert all(map(is_system_topic, [*SYSTEM_TOPICS, "rmq_sys_wheel_timer"]))
     assert is_system_topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
@@ -93,12 +93,12 @@ def test_a_name_within_a_namespace(name, whole):
     st.from_regex(r"[|a-z_-]{1,9}", fullmatch=True),
     st.from_regex(r"[|a-z0-9_-]{1,20}", fullmatch=True),
 )
-def test_a_name_that_went_into_a_namespace_comes_out_as_it_was(namespace, name):
+def test_namespace_wrapping_round_trips(namespace, name):
     for each in (name, retry_topic(name), dlq_topic(name)):
         assert without_namespace(namespace, wrap_namespace(namespace, each)) == each
 
 
-def test_a_dead_letter_topic_may_be_as_long_as_the_group_that_it_is_of():
+def test_dead_letter_topic_may_be_as_long_as_its_group():
     longest = "g" * GROUP_CHARACTERS_MAX
     for topic in (retry_topic(longest), dlq_topic(longest)):
         assert topic_fault(topic) is None

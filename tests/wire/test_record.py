@@ -50,7 +50,7 @@ def test_the_worked_example():
     assert decode_record(RECORD) == dataclasses.replace(MESSAGE, body_crc=907_060_870)
 
 
-def test_what_a_message_says_of_itself():
+def test_message_exposes_tags_keys_and_ids():
     message = dataclasses.replace(MESSAGE, properties_text="TAGS\x01A\x02KEYS\x01k1 k2\x02")
     assert message.tags == "A"
     assert message.keys == "k1 k2"
@@ -59,7 +59,7 @@ def test_what_a_message_says_of_itself():
 
 
 @given(stored_messages())
-def test_a_message_is_read_as_it_was_written(message):
+def test_stored_message_encode_decode_round_trip(message):
     data = encode_record(message)
     read = decode_record(data)
     assert read == dataclasses.replace(message, body_crc=body_crc_of(message.body))
@@ -151,7 +151,7 @@ def test_cut_short_anywhere_it_is_refused(end):
         (95, struct.pack(">h", 5), "at byte 10: needed totalSize 102, found 103"),
     ],
 )
-def test_lengths_that_do_not_fit_say_where_and_what(at, replacement, message):
+def test_record_with_wrong_lengths_names_place_and_fault(at, replacement, message):
     data = RECORD[:at] + replacement + RECORD[at + len(replacement) :]
     with pytest.raises(RecordError, match=message):
         decode_record(bytes(10) + data, 10)
@@ -192,7 +192,7 @@ def test_lengths_that_do_not_fit_say_where_and_what(at, replacement, message):
         ({"body_crc": 1 << 31}, "body_crc: needed an integer of 32 bits"),
     ],
 )
-def test_what_has_no_room_in_a_record_is_named(change, message):
+def test_oversized_field_of_a_record_is_named(change, message):
     with pytest.raises(RecordError, match=message):
         encode_record(dataclasses.replace(MESSAGE, **change))
 
@@ -209,7 +209,7 @@ def test_a_message_that_cannot_be_written_is_not_written_into_the_error():
 
 
 @pytest.mark.parametrize("flags", [0x10, 0x20, 0x30])
-def test_a_record_too_short_for_its_hosts_says_where_it_starts(flags):
+def test_record_too_short_for_its_hosts_names_its_start(flags):
     hosts = {"born_host": Host(bytes(16), 1)} if flags & 0x10 else {}
     hosts |= {"store_host": Host(bytes(16), 1)} if flags & 0x20 else {}
     record = encode_record(StoredMessage("", b"", sys_flag=flags, **hosts))

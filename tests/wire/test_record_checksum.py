@@ -44,11 +44,11 @@ def test_a_checksum_is_eight_digits_each_a_piece_of_its_own():
 
 
 @pytest.mark.parametrize("crc", CRCS)
-def test_the_digits_are_those_of_the_number(crc):
+def test_encoded_checksum_has_hexadecimal_digits(crc):
     assert bytes(encode_checksum(crc)[::2]) == b"%08x" % crc
 
 
-def test_the_checksum_is_that_of_all_before_it():
+def test_record_checksum_covers_all_before_it():
     record = b"hello" + encode_checksum(crc32(b"hello"))
     assert has_valid_checksum(record)
     assert not has_valid_checksum(b"hello" + EMPTY_CHECKSUM)
@@ -65,12 +65,12 @@ def test_the_checksum_is_that_of_all_before_it():
         ("__CRC32#\x010987654321\x02", "__CRC32#\x010987654321\x02"),
     ],
 )
-def test_room_for_a_checksum_is_made_behind_the_last_separator(text, ready):
+def test_empty_checksum_is_appended_after_the_last_separator(text, ready):
     assert with_empty_checksum(text) == ready + EMPTY_CHECKSUM.decode()
 
 
 @given(odd_properties | ragged_properties, st.sampled_from(CRCS))
-def test_a_checksum_takes_nothing_from_the_properties_before_it_and_adds_none(text, crc):
+def test_checksum_leaves_properties_unchanged(text, crc):
     roomy_text = with_empty_checksum(text).encode()
     written = roomy_text[:-CHECKSUM_BYTES] + encode_checksum(crc)
     assert without_checksum(written).decode() in (text, text + "\x02")
@@ -95,7 +95,7 @@ def test_properties_without_a_checksum_stay_as_they_are(properties):
 
 
 @pytest.mark.parametrize("before", [b"", b"a\x011\x02", PIECES, b"\x02"])
-def test_one_checksum_is_left_out_and_no_more(before):
+def test_without_checksum_removes_one_checksum_only(before):
     assert without_checksum(before + PIECES) == before
 
 
@@ -115,7 +115,7 @@ def test_a_sealed_record_is_read_as_any_other(message):
 
 
 @given(odd_properties)
-def test_what_clients_say_in_their_properties_is_read_as_they_said_it(text):
+def test_client_properties_survive_the_checksum(text):
     read = decode_record(sealed(dataclasses.replace(MESSAGE, properties_text=text)))
     assert read.properties_text in (text, text + "\x02")
     assert read.properties == decode_properties(text)
@@ -138,7 +138,7 @@ def test_every_single_bit_of_a_record_is_watched():
 
 
 @given(odd_properties)
-def test_a_record_without_a_checksum_is_not_taken_for_intact(text):
+def test_record_without_checksum_is_not_intact(text):
     assert not has_valid_checksum(encode_record(dataclasses.replace(MESSAGE, properties_text=text)))
 
 

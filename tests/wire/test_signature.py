@@ -65,7 +65,7 @@ def test_a_client_can_leave_out_what_its_broker_leaves_out():
     ("fields", "secret_key", "place"),
     [({"topic": "\ud800"}, "12345678", "topic"), (FIELDS, "12345678\ud800", "the secret key")],
 )
-def test_what_utf_8_does_not_hold_cannot_be_signed_and_is_not_shown(fields, secret_key, place):
+def test_text_outside_utf8_cannot_be_signed_and_is_not_shown(fields, secret_key, place):
     with pytest.raises(
         HeaderError, match=f"signature at {place}: needed text that UTF-8 holds"
     ) as caught:

@@ -84,7 +84,7 @@ def test_any_record_is_read_alike_or_left(message, before, behind):
     assert found is None or found == as_record_reads(data, len(before))
 
 
-def test_of_a_damaged_record_nothing_is_read_that_those_who_read_all_refuse():
+def test_damaged_plain_record_is_never_read_differently():
     chance, read = random.Random(20), 0
     whole = encode_record(MESSAGE)
     for _ in range(count("ROCKETPOLL_USUAL_RECORDS", 20_000, wide=1_000_000)):
@@ -99,7 +99,7 @@ def test_of_a_damaged_record_nothing_is_read_that_those_who_read_all_refuse():
     assert read > 0
 
 
-def test_of_a_cut_record_nothing_is_read():
+def test_truncated_plain_record_is_not_read():
     record = encode_record(MESSAGE)
     assert [decode_plain_record(record[:size], 0) for size in range(len(record))] == [None] * len(
         record

@@ -14,7 +14,7 @@ for name in ("lz4", "lz4.frame", "backports", "backports.zstd", "compression", "
 """
 
 
-def test_what_needs_none_of_them_can_be_read_and_what_does_says_which(tmp_path):
+def test_missing_codec_packages_are_named_only_when_needed(tmp_path):
     program = f"""{WITHOUT}
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.compression import compress_body, uncompress_body

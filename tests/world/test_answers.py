@@ -59,14 +59,14 @@ class Room:
         return self.client.opaques
 
 
-def test_as_long_as_nothing_is_the_matter_all_comes_once_and_in_its_order(room):
+def test_undisturbed_answers_arrive_once_in_order(room):
     assert room.says([each.respond(0) for each in ASKED]) == list(range(100))
     room.broker.finish()
     room.kernel.run(1)
     assert room.client.has_ended
 
 
-def test_some_come_twice_for_a_while_and_not_too_many_of_them(room):
+def test_duplicated_answers_are_a_limited_share(room):
     room.answers.twice(HOST, 5.0)
     first = list(room.says([each.respond(0) for each in ASKED]))
     assert set(first) == set(range(100))
@@ -74,20 +74,20 @@ def test_some_come_twice_for_a_while_and_not_too_many_of_them(room):
     assert room.says([each.respond(0) for each in ASKED])[len(first) :] == list(range(100))
 
 
-def test_some_come_late_behind_younger_ones(room):
+def test_overdue_answers_arrive_after_later_ones(room):
     room.answers.overdue(HOST, 5.0)
     found = room.says([each.respond(0) for each in ASKED])
     assert sorted(found) == list(range(100))
     assert found != sorted(found)
 
 
-def test_what_a_broker_asks_of_its_client_comes_once(room):
+def test_requests_of_the_broker_are_never_duplicated_or_delayed(room):
     room.answers.twice(HOST, 5.0)
     room.answers.overdue(HOST, 5.0)
     assert room.says(ASKED) == list(range(100))
 
 
-def test_what_is_late_beyond_the_end_is_lost_with_the_connection(room):
+def test_overdue_answers_are_lost_with_the_connection(room):
     room.answers.overdue(HOST, 5.0)
     data = b"".join(each.respond(0).encode() for each in ASKED)
     room.broker.send(data)

@@ -58,12 +58,12 @@ def test_each_test_says_what_became_of_it(apart):
     assert apart.nodeids == []
 
 
-def test_one_of_which_nothing_is_heard_in_time_fails_and_none_behind_it_runs(apart):
+def test_missing_result_in_time_fails_and_stops_the_process(apart):
     assert apart.result_of("test_some.py::test_passes", 0)[0] == "failed"
     assert apart.nodeids == []
 
 
-def test_each_file_that_tells_whole_worlds_does_so_in_a_process_of_its_own():
+def test_world_tests_are_listed_to_run_in_their_own_process():
     tellers = {
         path.name
         for path in Path(__file__).parent.glob("test_*.py")

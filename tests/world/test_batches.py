@@ -69,7 +69,7 @@ def test_the_truth_is_no_lie(scene):
     assert scene.batches.current(SINK).batch_id == 1
 
 
-def test_a_row_that_is_seen_before_anybody_has_committed_it(scene):
+def test_watch_reports_row_visible_before_its_commit(scene):
     with pytest.raises(Broken, match="never committed"):
         scene.see(0)
 
@@ -81,7 +81,7 @@ def test_a_row_that_is_seen_though_its_batch_was_aborted(scene):
         scene.see(0)
 
 
-def test_a_batch_of_which_only_a_part_is_seen(scene):
+def test_watch_reports_partially_visible_batch(scene):
     scene.commit()
     scene.batches.unanswered(scene.batch)
     scene.see(0)
@@ -97,7 +97,7 @@ def test_a_pull_that_shows_a_part_of_what_was_seen(scene):
         scene.look(scene.stored(scene.batch.rows[0], 0))
 
 
-def test_a_row_that_is_there_twice(scene):
+def test_watch_reports_duplicate_row(scene):
     scene.commit()
     scene.tell_last()
     with pytest.raises(Broken, match="is at 5, and at 0"):
@@ -119,7 +119,7 @@ def test_a_broker_that_forgets_what_a_sink_has_committed(scene):
         scene.batches.told_last(SINK, None, 0, (), asked_in_life=0)
 
 
-def test_a_broker_that_has_committed_what_nobody_asked_for(scene):
+def test_watch_reports_commit_that_was_never_requested(scene):
     with pytest.raises(Broken, match="was not to be committed"):
         scene.tell_last()
     with pytest.raises(Broken, match="was not to be committed"):
@@ -134,13 +134,13 @@ def test_a_broker_that_has_committed_what_nobody_asked_for(scene):
         ({"counts": (2, 0)}, "have not all its rows"),
     ],
 )
-def test_a_commit_that_says_other_rows(scene, told, complaint):
+def test_watch_reports_commit_answer_with_other_rows(scene, told, complaint):
     scene.commit()
     with pytest.raises(Broken, match=complaint):
         scene.tell_last(**told)
 
 
-def test_gaps_are_there_for_rows_of_commits_that_failed_and_for_no_more(scene):
+def test_watch_accepts_gaps_of_failed_commits_only(scene):
     scene.commit()
     scene.batches.unanswered(scene.batch)
     scene.put(2)

@@ -56,7 +56,7 @@ def body(offset):
     return f"m{offset}".encode()
 
 
-def test_what_was_finished_may_be_committed_and_all_is_well():
+def test_ledger_accepts_commit_of_finished_messages():
     scene = Scene(is_orderly=True)
     scene.consumes(0)
     scene.consumes(1, 2)
@@ -65,7 +65,7 @@ def test_what_was_finished_may_be_committed_and_all_is_well():
     assert scene.ledger.outstanding() == []
 
 
-def test_an_offset_past_what_nobody_has_finished_is_found_out():
+def test_ledger_reports_offset_committed_past_unfinished_message():
     scene = Scene()
     scene.consumes(0, 1)
     scene.commits(3)
@@ -74,7 +74,7 @@ def test_an_offset_past_what_nobody_has_finished_is_found_out():
         scene.ledger.check()
 
 
-def test_what_a_listener_has_failed_at_was_given_back_and_may_be_committed():
+def test_ledger_accepts_commit_past_message_given_back_for_retry():
     scene = Scene()
     scene.consumes(0, 1, done=1)
     scene.commits(2)
@@ -105,7 +105,7 @@ def test_a_message_once_more_is_found_out_unless_something_has_happened():
 RETRIED = ("%RETRY%G", "broker-a", 0)
 
 
-def test_what_is_finished_and_comes_by_the_retry_topic_is_found_out_unless_it_had_failed():
+def test_ledger_reports_redelivery_by_retry_topic_of_finished_message():
     scene = Scene()
     scene.consumes(0, 1, done=1)
     message = SimpleNamespace(queue_offset=0, body=body(1))
@@ -120,7 +120,7 @@ def test_what_is_finished_and_comes_by_the_retry_topic_is_found_out_unless_it_ha
     scene.ledger.begins(scene.reader, scene.processes[0], RETRIED, [message])
 
 
-def test_what_came_is_counted_and_so_is_what_came_once_more():
+def test_ledger_counts_deliveries_and_repeats():
     scene = Scene()
     scene.consumes(0, 1)
     scene.ledger.disturbed(10.0, "G")
@@ -154,7 +154,7 @@ def test_an_orderly_listener_that_gets_the_second_before_the_first_is_done_is_fo
         scene.ledger.check()
 
 
-def test_what_was_tried_often_enough_keeps_nothing_behind_it_back():
+def test_ledger_lets_orderly_queue_advance_after_max_tries():
     scene = Scene(is_orderly=True)
     scene.consumes(0, done=0)
     scene.consumes(0, done=0)
@@ -162,7 +162,7 @@ def test_what_was_tried_often_enough_keeps_nothing_behind_it_back():
     scene.ledger.check()
 
 
-def test_what_somebody_has_skipped_need_not_come():
+def test_ledger_does_not_require_skipped_messages():
     scene = Scene(is_orderly=True)
     scene.ledger.skips("G", QUEUE, 2)
     scene.commits(2)
@@ -171,7 +171,7 @@ def test_what_somebody_has_skipped_need_not_come():
     assert scene.ledger.outstanding() == []
 
 
-def test_what_was_acknowledged_and_is_not_there_is_found_out():
+def test_ledger_reports_acknowledged_message_that_is_lost():
     scene = Scene()
     scene.ledger.sends(b"lost", "T0")
     scene.ledger.is_acknowledged(b"lost", (*QUEUE, 7))
@@ -180,13 +180,13 @@ def test_what_was_acknowledged_and_is_not_there_is_found_out():
     assert "G: lost of T0" in scene.ledger.outstanding()
 
 
-def test_what_nobody_has_sent_is_found_out():
+def test_ledger_reports_message_that_was_never_sent():
     scene = Scene()
     with pytest.raises(Broken, match="nobody has sent"):
         scene.begins(9)
 
 
-def test_who_is_moved_back_has_to_get_all_behind_that_once_more():
+def test_ledger_requires_redelivery_after_offset_reset_backwards():
     scene = Scene()
     scene.consumes(0, 1, 2)
     scene.ledger.disturbed(1_000)
@@ -199,7 +199,7 @@ def test_who_is_moved_back_has_to_get_all_behind_that_once_more():
     scene.ledger.check()
 
 
-def test_what_lies_before_where_a_group_was_moved_must_not_come_any_more():
+def test_ledger_reports_delivery_before_the_reset_offset():
     scene = Scene()
     scene.moves_to(2)
     scene.consumes(2)
@@ -210,7 +210,7 @@ def test_what_lies_before_where_a_group_was_moved_must_not_come_any_more():
         scene.ledger.check()
 
 
-def test_of_a_move_beside_another_or_beside_a_broker_that_dies_nothing_is_promised():
+def test_ledger_requires_nothing_of_reset_during_another_reset_or_broker_kill():
     for happens in (
         lambda scene: scene.ledger.moves.disturb("G", QUEUE),
         lambda scene: scene.ledger.moves.troubled(1.0, QUEUE[1]),
@@ -223,7 +223,7 @@ def test_of_a_move_beside_another_or_beside_a_broker_that_dies_nothing_is_promis
         assert scene.ledger.outstanding() == []
 
 
-def test_an_offset_that_a_broker_was_not_told_is_found_out():
+def test_ledger_reports_committed_offset_that_was_never_stored():
     scene = Scene()
     scene.commits(1)
     scene.ledger.check_committed("G", QUEUE, 1, scene.kernel.now)
@@ -232,7 +232,7 @@ def test_an_offset_that_a_broker_was_not_told_is_found_out():
             scene.ledger.check_committed("G", QUEUE, offset, since)
 
 
-def test_what_was_finished_before_a_shutdown_must_not_come_once_more():
+def test_ledger_reports_redelivery_of_message_finished_before_shutdown():
     scene = Scene()
     scene.consumes(0)
     scene.begins(1)
@@ -246,7 +246,7 @@ def test_what_was_finished_before_a_shutdown_must_not_come_once_more():
         scene.begins(0)
 
 
-def test_what_a_member_does_not_want_need_not_come_and_soon_must_not():
+def test_ledger_does_not_require_filtered_messages_and_soon_forbids_them():
     scene = Scene()
     scene.reader.filters.set(0, "T0", "red", scene.kernel.now)
     scene.begins(0)
@@ -258,7 +258,7 @@ def test_what_a_member_does_not_want_need_not_come_and_soon_must_not():
     scene.begins(0, process=1)
 
 
-def test_who_may_begin_anywhere_has_to_say_where_and_gets_all_behind_that():
+def test_ledger_requires_all_past_the_first_commit_of_member_without_start_offset():
     scene = Scene()
     scene.reader.begins_anywhere = True
     assert f"G: an offset of {QUEUE}" in scene.ledger.outstanding()
@@ -269,7 +269,7 @@ def test_who_may_begin_anywhere_has_to_say_where_and_gets_all_behind_that():
     scene.ledger.check()
 
 
-def test_of_a_topic_that_is_made_again_only_what_is_sent_behind_that_counts():
+def test_ledger_counts_only_messages_sent_after_topic_was_recreated():
     scene = Scene()
     scene.ledger.recreated_topics["T0"] = scene.kernel.now + 1
     scene.ledger.is_acknowledged(body(0), (*QUEUE, 0))

@@ -35,7 +35,7 @@ def test_a_story_of_clients_that_once_failed_ends_well(path):
 
 
 @pytest.mark.wide
-def test_the_same_seed_tells_the_same_story_of_clients_byte_for_byte_in_any_process():
+def test_client_world_is_identical_for_a_seed_in_any_process():
     assert_told_alike_in_any_process((1, 6, 13, 34), draw, ClientWorld)
 
 

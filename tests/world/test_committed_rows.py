@@ -54,7 +54,7 @@ def test_all_spans_have_their_rows_in_order(scene):
 
 
 @pytest.mark.parametrize("offsets", [[], [0, 1], [1, 5], [5], [0, 5], [0, 1, 5, 6]])
-def test_nothing_is_left_out_of_what_nothing_has_happened_to(scene, offsets):
+def test_undisturbed_spans_are_read_completely(scene, offsets):
     assert not scene.see([[(0, 2), (5, 1)]], offsets)
 
 

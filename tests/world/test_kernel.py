@@ -17,7 +17,7 @@ def kernel():
     kernel.close()
 
 
-def test_time_goes_on_only_when_all_wait(kernel):
+def test_simulated_time_advances_when_all_actors_wait(kernel):
     told = []
 
     def work():
@@ -31,7 +31,7 @@ def test_time_goes_on_only_when_all_wait(kernel):
     assert kernel.now == 10_000
 
 
-def test_what_happens_at_the_same_time_happens_in_an_order_of_the_dice_and_always_in_the_same():
+def test_simultaneous_events_run_in_an_order_given_by_the_seed():
     def order(seed):
         kernel, told = Kernel(random.Random(seed)), []
         for name in "abcdef":
@@ -97,7 +97,7 @@ def test_all_actors_of_a_process_that_is_killed_unwind_before_anything_else_happ
     assert told[4:] == ["stranger", "stranger unwinds at 10"]
 
 
-def test_who_unwinds_can_wait_no_more(kernel):
+def test_killed_actor_cannot_wait_while_it_unwinds(kernel):
     process, told = object(), []
 
     def work():
@@ -114,7 +114,7 @@ def test_who_unwinds_can_wait_no_more(kernel):
     assert told == [3]
 
 
-def test_an_actor_that_has_not_begun_never_does_when_its_process_is_killed(kernel):
+def test_actor_of_a_killed_process_never_starts(kernel):
     process, told = object(), []
     kernel.start(Actor("a", process), lambda: told.append("begun"))
     kernel.kill(process)
@@ -122,7 +122,7 @@ def test_an_actor_that_has_not_begun_never_does_when_its_process_is_killed(kerne
     assert told == []
 
 
-def test_what_an_actor_raises_is_raised_by_main(kernel):
+def test_error_of_an_actor_is_raised_by_run(kernel):
     def work():
         kernel.sleep(1)
         raise ValueError("wrong")
@@ -132,7 +132,7 @@ def test_what_an_actor_raises_is_raised_by_main(kernel):
         kernel.run(10)
 
 
-def test_what_an_event_raises_is_raised_by_main_whoever_was_about_to_wait(kernel):
+def test_error_of_an_event_is_raised_by_run(kernel):
     kernel.start(Actor("a"), lambda: [kernel.sleep(0.1) for _ in range(100)])
     kernel.at(5, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -148,7 +148,7 @@ def test_a_wait_that_nothing_will_end_is_a_deadlock_that_says_who_waits(kernel):
         kernel.suspend()
 
 
-def test_whoever_joins_is_woken_at_the_end_or_when_he_has_waited_enough(kernel):
+def test_join_ends_with_the_actor_or_by_timeout(kernel):
     worker, told = Actor("worker"), []
     kernel.start(worker, lambda: kernel.sleep(5))
     kernel.start(Actor("patient"), lambda: told.append((kernel.join(worker), kernel.now)))
@@ -157,7 +157,7 @@ def test_whoever_joins_is_woken_at_the_end_or_when_he_has_waited_enough(kernel):
     assert told == [(False, 2), (True, 5)]
 
 
-def test_tasks_that_are_ended_do_nothing_more_and_leave_nothing_open(kernel):
+def test_ended_tasks_run_no_further_and_are_closed(kernel):
     happened, tasks = [], Tasks(kernel)
 
     async def story(name):

@@ -92,7 +92,7 @@ def test_the_truth_is_no_lie(scene):
         (lambda s, m: s.stored(m, 0, topic="%RETRY%G0"), "nobody asked for"),
     ],
 )
-def test_a_message_that_is_not_what_was_sent_or_not_where(scene, lie, complaint):
+def test_ledger_finds_a_message_with_wrong_content_or_place(scene, lie, complaint):
     sent = scene.put(0)
     with pytest.raises(Broken, match=complaint):
         scene.ledger.saw(lie(scene, sent))
@@ -126,7 +126,7 @@ def test_an_acknowledged_message_that_is_lost(scene, kind):
 
 
 @pytest.mark.parametrize("kind", ["stop", "kill", "power"])
-def test_a_message_that_was_seen_and_is_lost(scene, kind):
+def test_ledger_finds_a_message_lost_after_it_was_seen(scene, kind):
     scene.ledger.saw(scene.stored(scene.send(), 0))
     scene.ledger.life_ended(kind)
     with pytest.raises(Broken, match="lost"):
@@ -136,7 +136,7 @@ def test_a_message_that_was_seen_and_is_lost(scene, kind):
 @pytest.mark.parametrize(
     ("kind", "may_be_lost"), [("stop", False), ("kill", False), ("power", True)]
 )
-def test_a_message_that_was_not_to_wait_for_the_disk(scene, kind, may_be_lost):
+def test_ledger_lets_an_unflushed_message_be_lost_only_where_allowed(scene, kind, may_be_lost):
     scene.put(0, waits=False)
     scene.ledger.life_ended(kind)
     if may_be_lost:
@@ -151,7 +151,7 @@ def test_a_message_that_was_not_to_wait_for_the_disk(scene, kind, may_be_lost):
     ("kind", "is_seen", "may_be_lost"),
     [("stop", False, False), ("kill", True, False), ("kill", False, True)],
 )
-def test_one_that_was_not_to_wait_is_in_memory_alone_behind_a_kill_until_it_is_seen(
+def test_unflushed_message_may_be_lost_after_a_kill_until_it_was_seen(
     scene, kind, is_seen, may_be_lost
 ):
     sent = scene.put(0, waits=False)
@@ -184,7 +184,7 @@ def test_a_gap_between_messages(scene):
         scene.audited(0, 2, high=3)
 
 
-def test_a_gap_behind_what_was_certain_may_come_of_a_power_loss_and_stays(scene):
+def test_gap_after_a_power_loss_is_accepted_once(scene):
     scene.put(0)
     scene.ledger.life_ended("power")
     scene.ledger.saw(scene.stored(scene.send(), 2))
@@ -207,14 +207,14 @@ def test_a_pull_that_passes_over_a_message(scene):
         scene.pulled(scene.stored(first, 0), scene.stored(third, 2), next_offset=3)
 
 
-def test_a_queue_that_is_said_to_begin_behind_a_message(scene):
+def test_ledger_reports_queue_start_past_a_message(scene):
     scene.put(0)
     scene.told_first(0)
     with pytest.raises(Broken, match="said to begin at 1: message 1 to T0/0 is at 0"):
         scene.told_first(1)
 
 
-def test_where_messages_expire_a_queue_begins_behind_those_alone_that_the_log_has_no_more(scene):
+def test_ledger_accepts_queue_start_past_expired_messages_only(scene):
     scene.watch.may_expire = True
     for queue_offset, place in enumerate((100, 200, None, 300)):
         scene.put(queue_offset).physical_offset = place
@@ -225,13 +225,13 @@ def test_where_messages_expire_a_queue_begins_behind_those_alone_that_the_log_ha
 
 
 @pytest.mark.parametrize("places", [(1, 0), (0, 0), (0, 7)])
-def test_a_pull_with_messages_out_of_order_or_behind_where_it_goes_on(scene, places):
+def test_ledger_reports_pull_out_of_order_or_past_next_offset(scene, places):
     sents = scene.put(0), scene.put(1)
     with pytest.raises(Broken, match="goes on at"):
         scene.pulled(*(scene.stored(sents[at > 0], at) for at in places), next_offset=2)
 
 
-def test_a_message_of_a_topic_that_was_deleted(scene):
+def test_ledger_finds_a_message_served_after_its_topic_was_deleted(scene):
     sent = scene.put(0)
     scene.ledger.deleting("T0")
     scene.ledger.deleted("T0")
@@ -239,7 +239,7 @@ def test_a_message_of_a_topic_that_was_deleted(scene):
         scene.ledger.saw(scene.stored(sent, 0))
 
 
-def test_what_was_sent_while_a_topic_was_deleted_may_be_there_or_not(scene):
+def test_message_sent_during_topic_deletion_may_exist_or_not(scene):
     early = scene.send()
     scene.ledger.deleting("T0")
     late = scene.send()
@@ -267,7 +267,7 @@ def test_a_delayed_message_that_comes_early_twice_or_never(scene):
     scene.ledger.saw(scene.stored(sent, 1))
 
 
-def test_tries_that_nobody_asked_for_or_too_early_or_too_many_or_none(scene):
+def test_ledger_reports_wrong_early_surplus_or_missing_retries(scene):
     sent = scene.put(0)
     given = scene.ledger.returns.send_back("G0", sent, 0, delay_seconds=3.0, is_last=False)
     scene.ledger.returns.answered(given, is_done=True)

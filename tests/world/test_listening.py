@@ -98,7 +98,7 @@ def test_clients_get_in(room_of, kind):
 
 @both_kinds
 @pytest.mark.parametrize("lack", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_who_comes_while_nobody_can_be_let_in_waits_and_gets_in(room_of, kind, lack):
+def test_simulated_connection_waits_while_descriptors_are_exhausted(room_of, kind, lack):
     room = room_of(kind)
     room.network.accept_errno = lack
     early = room.connect(3)
@@ -117,7 +117,7 @@ def test_who_comes_while_nobody_can_be_let_in_waits_and_gets_in(room_of, kind, l
 
 
 @both_kinds
-def test_who_waits_for_a_process_that_goes_is_told(room_of, kind):
+def test_simulated_waiting_connection_breaks_with_its_process(room_of, kind):
     room = room_of(kind)
     room.network.accept_errno = errno.EMFILE
     clients = room.connect(3)

@@ -57,7 +57,7 @@ def test_bytes_arrive_in_their_order_whatever_the_pieces():
         assert len(room.server.pieces) != 50 or seed
 
 
-def test_who_does_not_read_is_sent_no_more_than_a_window():
+def test_simulated_network_stops_sending_at_a_full_window():
     room = Room()
     room.server.accepts = False
     room.client.send(bytes(10 * WINDOW_BYTES))
@@ -69,7 +69,7 @@ def test_who_does_not_read_is_sent_no_more_than_a_window():
     assert (len(room.server.data), room.client.waiting_bytes) == (10 * WINDOW_BYTES, 0)
 
 
-def test_nobody_listens():
+def test_simulated_connect_without_listener_is_refused():
     room = Room()
     stranger = Peer()
     room.network.connect(stranger, ("127.0.0.1", 81))
@@ -77,7 +77,7 @@ def test_nobody_listens():
     assert stranger.events == ["broken"]
 
 
-def test_a_reset_is_told_and_takes_what_was_under_way():
+def test_simulated_reset_drops_bytes_under_way():
     room = Room()
     room.client.send(b"lost")
     room.client.reset()
@@ -92,7 +92,7 @@ def test_a_reset_is_told_and_takes_what_was_under_way():
     assert room.client.data == b""
 
 
-def test_silence_is_told_to_nobody():
+def test_simulated_silence_is_not_reported_to_either_end():
     room = Room()
     room.server.fall_silent()
     for end in (room.client, room.server):
@@ -128,7 +128,7 @@ def test_a_silent_host_is_not_heard_of_until_it_is_given_back_and_then_only_on_n
     assert (late.events, room.server.data) == (["connected"], b"")
 
 
-def test_what_is_held_up_arrives_late_and_in_order():
+def test_simulated_delay_keeps_order():
     room = Room()
     room.network.hold_up("127.0.0.1", 10)
     for data in (b"a", b"b"):
@@ -148,7 +148,7 @@ def test_only_the_connections_of_one_host_are_cut():
     assert (room.server.events, room.client.events) == (["broken"], ["connected", "broken"])
 
 
-def test_who_waits_for_a_listener_that_goes_is_told_and_does_not_reach_the_next():
+def test_simulated_connect_fails_when_its_listener_closes():
     room, where = Room(), ("127.0.0.1", 81)
     waiting, late = Peer(), Peer()
     room.network.listen(where, lambda _: 1.0)
@@ -161,7 +161,7 @@ def test_who_waits_for_a_listener_that_goes_is_told_and_does_not_reach_the_next(
     assert (waiting.events, late.events) == (["broken"], ["connected"])
 
 
-def test_who_cannot_accept_is_asked_again():
+def test_simulated_connect_is_retried_by_a_busy_listener():
     room, where, answers = Room(), ("127.0.0.1", 81), [1.0, 1.0]
     waiting = Peer()
     room.network.listen(where, lambda connect: answers.pop() if answers else connect(Peer()))

@@ -61,7 +61,7 @@ def test_a_connection_that_comes_too_late_is_broken_off_again():
     assert in_a_world(work, latency_seconds=1.0) == [True]
 
 
-def test_nothing_is_left_open_of_a_process_that_dies_while_it_connects():
+def test_process_killed_while_connecting_leaves_no_socket_open():
     def work(kernel, listener):
         process = in_a_process(kernel, lambda: socket.create_connection(PEER, 100))
         kernel.run(0.5)

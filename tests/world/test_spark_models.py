@@ -68,7 +68,7 @@ class Scene:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_rows_come_again_of_a_queue_that_is_read_again_wherever_they_are_in_a_batch(is_first):
+def test_repeated_rows_of_a_reread_queue_are_accepted(is_first):
     scene = Scene()
     again, once = scene.sent(1, ONE, 0), scene.sent(2, OTHER, 0)
     scene.runs(0, again)
@@ -86,7 +86,7 @@ def test_rows_come_once_of_a_queue_beside_one_that_is_read_again(is_first):
         scene.runs(1, *((again, once) if is_first else (once, again)))
 
 
-def test_a_run_up_to_now_goes_without_a_broker_that_is_gone_and_has_all_of_the_others():
+def test_available_now_run_skips_a_gone_broker_only():
     scene = Scene(startingOffsets="earliest")
     scene.sent(1, OF_ANOTHER, 0)
     scene.kernel.now += 10
@@ -98,7 +98,7 @@ def test_a_run_up_to_now_goes_without_a_broker_that_is_gone_and_has_all_of_the_o
         scene.model.came_to_its_end()
 
 
-def test_a_broker_that_is_gone_is_known_by_the_name_that_it_had_first():
+def test_gone_broker_is_known_by_its_first_name():
     scene = Scene(startingOffsets="earliest")
     scene.sent(1, OF_ANOTHER, 0)
     scene.ledger.renames("broker-b", "broker-b-renamed")
@@ -123,7 +123,7 @@ def none_there(topic):
     return OptionError("startingOffsets", problem + "set failOnDataLoss to false")
 
 
-def test_a_first_start_may_be_told_that_its_place_is_gone_and_a_later_one_may_not():
+def test_missing_start_position_may_end_a_first_start_only():
     scene = Scene(startingOffsets=json.dumps({"T0": {"*": {"*": 0}}}))
     scene.calm_since = scene.kernel.now - 10
     scene.model.began()

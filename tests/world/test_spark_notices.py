@@ -69,7 +69,7 @@ def test_assigned_queues_have_all_their_rows(monkeypatch):
     assert said_of(has_option("assign", kind="stream")) != "nothing"
 
 
-def test_brokers_that_nobody_knows_just_then_end_no_start(monkeypatch):
+def test_refused_unknown_broker_is_found_by_some_spark_world(monkeypatch):
     """As it was: what no route names is refused at once."""
     known = discovery.QueueDiscovery._missing_assigned
 

@@ -23,7 +23,7 @@ KEPT = sorted((Path(__file__).parent / "spark_stories").glob("*.json"))
 
 
 @pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
-def test_every_row_is_there_once_or_its_loss_is_told(first):
+def test_spark_world_reads_every_row_once_or_reports_data_loss(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, SparkWorld, "world.spark")
 
 
@@ -49,7 +49,7 @@ def test_a_story_of_spark_that_once_failed_ends_well(path):
 
 
 @pytest.mark.wide
-def test_the_same_seed_tells_the_same_story_of_spark_byte_for_byte_in_any_process():
+def test_spark_world_is_identical_for_a_seed_in_any_process():
     assert_told_alike_in_any_process((2, 5, 7, 1245), draw, SparkWorld)
 
 
@@ -105,7 +105,7 @@ def test_the_stories_of_spark_have_everything_in_them():
     assert ways == {(None, None), ("exactly_once", None), ("exactly_once", "all")}
 
 
-def test_losses_that_nobody_is_told_of_are_found_out(monkeypatch):
+def test_spark_world_finds_unreported_losses(monkeypatch):
     """The proof proves itself; `make seeded` has more."""
     for module in (
         "plan.latest_offsets", "plan.micro_batch_planner", "plan.partition_planner",

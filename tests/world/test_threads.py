@@ -130,7 +130,7 @@ def test_an_exception_in_a_thread_is_raised_by_main():
         in_a_world(work)
 
 
-def test_behind_a_world_all_is_as_it_was():
+def test_simulated_world_restores_patched_modules():
     before = threading.Lock, threading.Thread, time.monotonic, queue.SimpleQueue, random.getstate()
     in_a_world(lambda kernel, threads: random.random())
     assert (

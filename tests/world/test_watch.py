@@ -56,7 +56,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("what", spread(6, LEFT))
-def test_something_that_is_left_of_clients(monkeypatch, what):
+def test_watch_reports_each_table_with_remains_of_clients(monkeypatch, what):
     look = Watch.check_nothing_is_left
 
     def leave_and_look(watch, controller, disk):
@@ -95,7 +95,7 @@ def test_a_delayed_message_that_comes_late(waiting):
         world.watch.check_lateness(sent, 1_008.1 + slack, "T")
 
 
-def test_a_delayed_message_that_comes_more_than_its_delay_behind_a_start(waiting):
+def test_watch_reports_late_delayed_message_after_start(waiting):
     world, sent = waiting
     sent.sent_at = sent.stored_at = 1.0
     slack = world.watch.slack_seconds
@@ -119,7 +119,7 @@ def test_a_delayed_message_that_comes_late_by_a_clock_that_was_moved_meanwhile(w
         world.watch.check_lateness(sent, 1_000.0 + late + ahead, "T")
 
 
-def test_what_a_stop_has_flushed_and_what_was_written_behind_it():
+def test_watch_knows_what_a_stop_has_flushed():
     """The next life is killed before it has flushed: a power loss takes what it wrote."""
     world = World(replace(draw(1), troubles=()))
     world.life = SimpleNamespace(served_since=1.0)

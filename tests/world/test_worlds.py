@@ -57,7 +57,7 @@ def test_a_story_is_written_down_and_read_again():
 
 
 @pytest.mark.deep
-def test_the_same_seed_tells_the_same_story_byte_for_byte_in_any_process():
+def test_simulated_world_is_identical_for_a_seed_in_any_process():
     assert_told_alike_in_any_process((3, 8, 21, 34), draw, World)
 
 
@@ -68,7 +68,7 @@ def test_no_statement_that_runs_once_a_process_is_interrupted():
     assert all(re.search(PREEMPTED, module.__file__) for module in (housekeeping, message_store))
 
 
-def test_the_stories_have_everything_in_them():
+def test_random_worlds_cover_all_acts_and_faults():
     """What no seed draws is not tested, however many there are."""
     stories = [draw(seed) for seed in range(300)]
     acts = {step.kind for story in stories for client in story.clients for step in client.steps}
@@ -85,7 +85,7 @@ def test_the_stories_have_everything_in_them():
 
 
 @pytest.mark.wide
-def test_a_broker_that_loses_what_it_has_acknowledged_is_found_out(monkeypatch):
+def test_world_finds_loss_of_acknowledged_messages(monkeypatch):
     """The proof proves itself; `make seeded` has many more."""
     monkeypatch.setattr(
         "rocketpoll.broker.processor.sends.acknowledger.Acknowledger.when_stored",
@@ -123,11 +123,11 @@ def full_when_it_ends(seed):
 
 
 @pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
-def test_what_is_refused_as_the_disk_is_full_stays_away_when_the_life_ends_soon(first):
+def test_messages_refused_on_a_full_disk_stay_away_after_restart(first):
     assert_all_end_well(range(first, first + FEW_AT_A_TIME), full_when_it_ends, World, "world")
 
 
-def test_a_broker_that_leaves_what_it_has_refused_in_its_log_is_found_out(monkeypatch):
+def test_world_finds_refused_messages_left_in_the_log(monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.store.log.commit_log.CommitLog.wipe", lambda _: None)
     failures = (failure_of(full_when_it_ends(seed), World) for seed in range(40))
     assert any("was refused" in str(failure.error) for failure in failures if failure is not None)
@@ -162,12 +162,12 @@ def full_in_a_commit(seed):
 
 
 @pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
-def test_a_batch_for_which_there_is_no_room_is_seen_as_a_whole_or_not_at_all(first):
+def test_world_batch_on_a_full_disk_is_visible_whole_or_not_at_all(first):
     assert_all_end_well(range(first, first + FEW_AT_A_TIME), full_in_a_commit, World, "world")
 
 
 @pytest.mark.wide
-def test_a_broker_that_shows_what_was_copied_of_a_batch_is_found_out(monkeypatch):
+def test_world_finds_visible_rows_of_a_failed_batch(monkeypatch):
     monkeypatch.setattr(
         "rocketpoll.broker.store.batch_commit.coordinator.rollback_rows", lambda *_: None
     )
@@ -205,11 +205,11 @@ def expired_and_killed(seed):
     )
 
 
-def test_when_old_messages_have_gone_all_others_are_found():
+def test_world_finds_all_messages_after_expiration_and_kill():
     assert_all_end_well(range(FIRST, FIRST + SEEDS // 33), expired_and_killed, World, "world")
 
 
-def test_a_broker_that_hides_a_message_with_those_that_have_gone_is_found_out(monkeypatch):
+def test_world_finds_a_message_hidden_with_expired_ones(monkeypatch):
     find = ConsumeQueue._first_at_or_after
 
     def one_more(queue, physical_offset):

@@ -33,12 +33,12 @@ def test_json_is_laid_out_with_its_own_digits_and_names():
 
 
 @given(st.lists(DOCUMENTS) | st.dictionaries(st.text(), DOCUMENTS))
-def test_what_is_shown_of_json_is_the_same_json(document):
+def test_json_body_is_shown_as_the_same_json(document):
     body = json.dumps(document).encode()
     assert json.loads(text_of(body)) == document
 
 
-def test_text_is_shown_as_it_is_and_other_bytes_in_hex():
+def test_text_body_is_shown_as_text_and_others_in_hex():
     assert text_of(b"two\nlines <b>") == "two\nlines <b>"
     assert render_body(b"[1, 2").kind == "text"
     assert render_body(b"\xff\xfe").kind == "bytes"
@@ -55,7 +55,7 @@ def test_a_large_body_is_cut_and_says_so():
     assert render_body(b"short").shown_bytes is None
 
 
-def test_json_as_deep_as_it_can_be_is_shown_as_something():
+def test_deeply_nested_json_body_is_shown():
     assert render_body(b"[" * 100_000 + b"]" * 100_000).kind in ("JSON", "text")
 
 

@@ -105,7 +105,7 @@ TOUCHING = """() => {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_nothing_that_is_pressed_touches_another(open_page, cluster, look):
+def test_controls_of_console_pages_do_not_overlap(open_page, cluster, look):
     page = open_page(**LOOKS[look])
     for path in paths(staged(cluster)):
         page.goto(path)
@@ -123,7 +123,7 @@ def test_on_a_phone_what_a_dry_run_would_do_is_seen_without_scrolling(open_page,
     assert box["x"] + box["width"] <= 360
 
 
-def test_a_theme_is_chosen_and_kept(page):
+def test_console_theme_is_kept(page):
     page.goto("/")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.click("#theme")
@@ -167,7 +167,7 @@ def test_a_first_key_right_after_the_page_is_only_the_first_of_two(page):
     page.wait_for_url("**/topics")
 
 
-def test_a_page_loads_its_figures_again_and_says_when_it_cannot(open_page, tmp_path):
+def test_console_page_refreshes_and_shows_stale_state(open_page, tmp_path):
     with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
         broker.send("orders", "one")
         with served(broker.address) as browser:
@@ -247,7 +247,7 @@ def test_two_clicks_change_once_and_show_what_was_done(page, cluster):
     assert cluster.stored_offset(stage.group, stage.topic) == 5
 
 
-def test_of_two_browsers_the_second_is_shown_what_has_changed(open_page, cluster):
+def test_second_browser_is_warned_of_a_changed_group(open_page, cluster):
     stage = staged(cluster)
     first, second = open_page(), open_page()
     for page in (first, second):
@@ -279,7 +279,7 @@ def test_a_group_is_rewound_to_a_time(page, cluster):
     walker.record_arrival()
 
 
-def test_the_topic_that_fills_the_disk_is_found(page, cluster):
+def test_largest_topic_is_found_in_the_console(page, cluster):
     small, great = cluster.topic(queues=1), cluster.topic(queues=1)
     cluster.send(small, "x", queue_id=0)
     cluster.send(great, *("y" * 20_000 for _ in range(20)), queue_id=0)
@@ -296,7 +296,7 @@ def test_the_topic_that_fills_the_disk_is_found(page, cluster):
     walker.record_arrival()
 
 
-def test_a_broker_was_killed_and_nothing_is_lost(open_page, tmp_path):
+def test_killed_broker_is_diagnosed_in_the_console(open_page, tmp_path):
     with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
         broker.send("orders", *map(str, range(50)))
         with Admin(broker.address) as admin, served(broker.address) as browser:
@@ -335,7 +335,7 @@ def test_dead_letters_are_ticked_and_sent_once_more(page, cluster, run):
     assert sorted(run("consume", topic, "-f", "%s\\n").lines) == sorted(["bad 1", "bad 2"] * 2)
 
 
-def test_names_and_bodies_of_others_do_nothing(page, cluster):
+def test_hostile_names_and_bodies_execute_nothing(page, cluster):
     topic = cluster.topic(queues=1)
     hostile = {"KEYS": SCRIPT, "TAGS": '"><img src=x onerror=alert(1)>', SCRIPT: "\u202e' onclick="}
     cluster.send(topic, SCRIPT, queue_id=0, **hostile)
@@ -353,7 +353,7 @@ def half_a_gigabyte():
     return b"".join([*(made.compress(piece) for _ in range(512)), made.flush()])
 
 
-def test_bodies_that_are_huge_or_no_text_cost_no_more_than_a_page(open_page):
+def test_huge_and_binary_bodies_are_shown_in_part(open_page):
     bodies = (
         (half_a_gigabyte(), MessageSysFlag.COMPRESSED, "bytes"),
         (b"\xff\xfe broken \xc3(", 0, "ff fe 20 62"),
@@ -374,7 +374,7 @@ def test_bodies_that_are_huge_or_no_text_cost_no_more_than_a_page(open_page):
             assert len(page.content()) < MOST_OF_A_PAGE
 
 
-def test_a_write_to_a_broker_that_is_away_says_so_and_changes_nothing(open_page, tmp_path):
+def test_write_to_an_unreachable_broker_changes_nothing(open_page, tmp_path):
     with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
         broker.send("orders", "one", "two")
         with Admin(broker.address) as admin, served(broker.address) as browser:
@@ -410,7 +410,7 @@ def test_ten_thousand_topics_are_pages_of_fifty(open_page, tmp_path):
         assert page.locator("tbody tr").count() == 1
 
 
-def test_a_chart_tells_the_figure_below_the_pointer(page, console, cluster):
+def test_chart_shows_the_figure_under_the_pointer(page, console, cluster):
     stage = staged(cluster)
     page.goto(f"/groups/{stage.group}")
     console.site._history.sample_watches()

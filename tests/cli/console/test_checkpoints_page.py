@@ -48,7 +48,7 @@ def test_a_topic_that_is_gone_is_said_to_be(addresses, checkpoint, stage, run):
         assert f"{stage.broker}:0 5 deleted" in browser.read("/checkpoints/0").text
 
 
-def test_what_is_no_checkpoint_is_said_to_be_none(addresses, tmp_path):
+def test_unreadable_checkpoint_page_says_so(addresses, tmp_path):
     with served(addresses[0], checkpoints=(str(tmp_path / "nothing"),)) as browser:
         assert "This checkpoint cannot be read" in browser.read("/checkpoints/0").text
         assert browser.get("/checkpoints").status == 200

@@ -43,7 +43,7 @@ def get(url):
         return answer.read().decode()
 
 
-def test_it_serves_until_it_is_told_to_stop_and_only_reads():
+def test_console_serves_read_only_until_sigterm():
     with EmbeddedBroker() as broker, running("--namesrv", broker.address) as (console, said):
         line = said.readline()
         assert line.endswith("(read-only)\n")
@@ -66,7 +66,7 @@ def test_with_writes_it_prints_a_token_and_without_a_broker_it_serves_as_well():
         assert console.wait(20) == 0
 
 
-def test_beyond_this_machine_the_token_is_needed_to_read():
+def test_console_on_a_public_address_requires_the_token():
     with running("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0") as (_, said):  # noqa: S104  # that is the point
         port = re.findall(r":(\d+)/", said.readline())[0]
         assert said.readline().startswith("token ")

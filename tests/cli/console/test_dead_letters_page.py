@@ -53,7 +53,7 @@ def test_a_message_that_is_a_dead_letter_says_so_and_the_other_way_round(console
     assert f"Dead letter of {group}" in letter.text
 
 
-def test_what_cannot_be_sent_is_said(console, letters):
+def test_dead_letter_resend_errors_are_shown(console, letters):
     group, _ = letters
     at = f"/dead-letters/{group}/resend"
     assert "No dead letters are selected." in console.get(at).text
@@ -64,9 +64,7 @@ def test_what_cannot_be_sent_is_said(console, letters):
     assert "nobody has no dead letters" in console.read("/dead-letters/nobody").text
 
 
-def test_nothing_is_sent_without_a_session_or_by_a_console_that_only_reads(
-    console, addresses, run, letters
-):
+def test_dead_letter_resend_needs_session_and_writable_console(console, addresses, run, letters):
     group, topic = letters
     at = f"/dead-letters/{group}/resend"
     place = console.read(f"/dead-letters/{group}").form("at")[0]

@@ -35,7 +35,7 @@ def test_groups_are_listed_with_their_lag(console, stage):
     assert "TOOLS_CONSUMER" not in console.read("/groups").text
 
 
-def test_a_group_says_that_nobody_consumes(console, stage):
+def test_group_page_of_an_offline_group_shows_lag(console, stage):
     page = console.read(f"/groups/{stage.group}")
     assert "No consumer is online." in page.text
     assert f"{stage.topic} {stage.broker}:0 2 6 4" in page.text
@@ -94,7 +94,7 @@ def test_the_lag_of_a_group_is_drawn_over_time(console, cluster, stage):
     wait_until("a line for the group and one for each queue", lambda: len(lines()) == 3)
 
 
-def test_one_message_is_skipped_and_only_one(console, cluster, stage):
+def test_group_seek_page_skips_one_message_once(console, cluster, stage):
     seek = f"/groups/{stage.group}/seek"
     [skip] = [each for each in console.read(f"/groups/{stage.group}").links if "to=%2B1" in each]
     dry = console.sign_in().read(skip)
@@ -137,7 +137,7 @@ def test_a_seek_that_means_nothing_is_said_to(console, stage, query, said):
     assert said in answer.text
 
 
-def test_nothing_is_changed_without_token_post_and_the_form_of_the_session(console, cluster, stage):
+def test_group_seek_page_needs_session_csrf_token_and_post(console, cluster, stage):
     seek = f"/groups/{stage.group}/seek"
     before = offsets(cluster, stage)
     wish = {"to": "start"}

@@ -47,14 +47,14 @@ def signed_in(guard):
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:5559", "localhost", "LOCALHOST:1", "[::1]:5559", "cockpit.lan", "10.0.0.7"]
 )
-def test_this_machine_by_its_names_and_addresses_is_answered(guard, host):
+def test_local_host_names_are_allowed(guard, host):
     guard.check_host(request(host=host))
 
 
 @pytest.mark.parametrize(
     "host", ["evil.com:5559", "localhost.evil.com", "", "[", "127.0.0.1.nip.io"]
 )
-def test_a_name_of_others_that_leads_here_gets_nothing(guard, host):
+def test_foreign_host_name_is_refused_with_advice(guard, host):
     with pytest.raises(PageError, match="does not serve the host") as refused:
         guard.check_host(request(host=host))
     assert "--allow-host" in refused.value.remedy
@@ -69,7 +69,7 @@ def test_a_session_begins_with_the_token_and_ends_in_time(guard, clock):
     assert guard.session_of(request(cookie=cookie)) is None
 
 
-def test_a_session_that_is_signed_out_is_over(guard):
+def test_signed_out_session_ends(guard):
     session, cookie = signed_in(guard)
     assert "Max-Age=0" in guard.sign_out(request(), session)[1]
     assert guard.session_of(request(cookie=cookie)) is None
@@ -82,7 +82,7 @@ def test_a_console_without_a_token_begins_no_session():
         Guard(token=None, has_public_reads=True, is_writable=False).sign_in(request(), "")
 
 
-def test_another_console_on_this_machine_has_another_cookie(guard):
+def test_session_cookie_name_contains_the_port(guard):
     assert guard.sign_in(request(), "sesame")[1].startswith("rocketpoll-console-5559=")
     other = guard.sign_in(request(host="127.0.0.1:5560"), "sesame")[1]
     assert other.startswith("rocketpoll-console-5560=")
@@ -130,7 +130,7 @@ def test_a_form_is_carried_out_once(guard):
     guard.check_not_resubmitted(request(form_fields(session)))
 
 
-def test_there_are_only_so_many_sessions_and_the_oldest_go(guard):
+def test_console_sessions_are_limited_and_oldest_end(guard):
     first = signed_in(guard)[1]
     cookies = [signed_in(guard)[1] for _ in range(SESSIONS_MAX)]
     assert guard.session_of(request(cookie=first)) is None

@@ -32,7 +32,7 @@ def history(clock):
     return History(now=clock)
 
 
-def test_what_is_watched_is_looked_at_and_shown(history, clock):
+def test_history_samples_watched_figures(history, clock):
     figures = iter([{"in": 2.0}, {"in": 3.0, "out": 1.0}])
     probe = lambda: next(figures)  # noqa: E731  # as the pages have it
     assert history.watch(("b",), probe, {"in": 1.0}) == {"in": [(1_000, 1)]}
@@ -44,7 +44,7 @@ def test_what_is_watched_is_looked_at_and_shown(history, clock):
     assert history.watch(("b",), probe, {"in": 9.0})["in"][-1] == (1_012, 9)
 
 
-def test_what_nobody_asks_for_is_looked_at_no_more(history, clock):
+def test_history_stops_sampling_expired_watches(history, clock):
     looks = []
 
     def probe():
@@ -59,7 +59,7 @@ def test_what_nobody_asks_for_is_looked_at_no_more(history, clock):
     assert len(looks) == 1
 
 
-def test_what_cannot_be_asked_leaves_a_gap_and_keeps_nobody_else_from_a_look(history, clock):
+def test_history_of_unreachable_broker_has_a_gap_and_others_go_on(history, clock):
     def away():
         raise RequestTimeout("127.0.0.1:1", 1, 5)
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_asked_leaves_a_gap_and_keeps_nobody_else_from_a_look(his
     assert len(history.watch(("away",), away, {})["in"]) == 1
 
 
-def test_there_are_only_so_many_watches_and_points(history, clock):
+def test_history_limits_watches_and_points(history, clock):
     asked = []
 
     def probe_of(name):
@@ -87,7 +87,7 @@ def test_there_are_only_so_many_watches_and_points(history, clock):
     assert len(history.watch(("1",), probe_of(1), {"x": 1.0})["x"]) == POINTS_MAX
 
 
-def test_it_looks_by_itself_until_it_is_stopped():
+def test_history_thread_samples_until_stopped():
     history = History(interval_seconds=0.001)
     seen = []
     history.watch(("b",), lambda: seen.append(1) or {}, {})

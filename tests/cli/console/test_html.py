@@ -38,7 +38,7 @@ def test_an_element_has_its_classes_its_attributes_and_its_children():
 
 
 @given(st.text())
-def test_whatever_a_text_holds_it_makes_no_element_and_no_attribute(text):
+def test_any_text_is_escaped_in_html(text):
     read = Read(el("p", text, title=text).markup)
     assert read.tags == ["p"]
     assert [name for name, _ in read.attributes] == ["title"]
@@ -53,7 +53,7 @@ def test_whatever_a_text_holds_it_makes_no_element_and_no_attribute(text):
         ("two\nlines\tand \N{GRINNING FACE}", "two\nlines\tand \N{GRINNING FACE}"),
     ],
 )
-def test_what_would_steer_the_layout_is_shown_as_an_escape(text, shown):
+def test_control_characters_are_shown_as_escapes(text, shown):
     assert Read(markup_of(text)).text == shown
     markup_of(text).encode()
 

@@ -70,7 +70,7 @@ def test_every_response_keeps_other_sites_out(port, method, path):
     assert "Python" not in headers["Server"]
 
 
-def test_a_failure_of_a_page_tells_nothing_of_it(port):
+def test_page_error_is_answered_without_details(port):
     status, headers, said = ask(port, "GET", "/fails")
     assert (status, said) == (500, "the console failed to answer this request. See its log\n")
     assert headers["Content-Type"] == "text/plain; charset=utf-8"
@@ -97,7 +97,7 @@ def test_a_redirect_stays_on_the_site(location):
         (None, {**FORM, "Content-Length": "-1"}, 411),
     ],
 )
-def test_what_is_no_small_form_is_refused(port, body, headers, status):
+def test_invalid_form_is_refused(port, body, headers, status):
     assert ask(port, "POST", "/x", body, headers)[0] == status
 
 
@@ -109,7 +109,7 @@ def test_what_is_no_small_form_is_refused(port, body, headers, status):
         b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
     ],
 )
-def test_what_is_no_request_gets_a_line(port, sent):
+def test_malformed_http_request_is_answered(port, sent):
     with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
         peer.sendall(sent)
         assert b"Traceback" not in peer.recv(1 << 16)

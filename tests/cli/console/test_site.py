@@ -34,7 +34,7 @@ def test_every_page_is_there_with_its_frame(console, cluster):
         assert "/charts" in page.links
 
 
-def test_a_page_has_no_script_and_no_style_in_it(console, cluster):
+def test_console_pages_contain_no_inline_script_or_style(console, cluster):
     for path in paths(staged(cluster)):
         for tag, given in console.read(path).elements:
             assert "style" not in given
@@ -43,7 +43,7 @@ def test_a_page_has_no_script_and_no_style_in_it(console, cluster):
             assert tag != "script" or given["src"].startswith("/static/")
 
 
-def test_what_the_pages_load_is_there_and_may_be_kept(console):
+def test_static_files_of_pages_exist_and_are_cacheable(console):
     page = console.read("/")
     paths = [given["src"] for tag, given in page.elements if tag == "script"]
     paths += [given["href"] for tag, given in page.elements if tag == "link"]
@@ -64,7 +64,7 @@ def test_the_overview_shows_brokers_and_that_all_is_well(console, cluster):
     assert cluster.broker_name in page.text
 
 
-def test_a_host_of_others_that_leads_here_gets_nothing(console):
+def test_foreign_host_header_is_refused(console):
     for path in READS:
         answer = console.get(path, Host="evil.com")
         assert answer.status == 403
@@ -100,7 +100,7 @@ def test_signing_in_leads_back_to_the_page_that_was_read(console, path):
     assert answer.headers["Location"] == path
 
 
-def test_beyond_this_machine_pages_need_the_token(addresses):
+def test_remote_pages_require_the_token(addresses):
     with served(addresses[0], writes=False, reads_are_open=False) as browser:
         for path in READS:
             answer = browser.get(path)
@@ -113,14 +113,14 @@ def test_beyond_this_machine_pages_need_the_token(addresses):
         assert "read-only" in refused.text
 
 
-def test_a_page_that_is_not_there_is_said_not_to_be(console):
+def test_unknown_page_is_answered_404(console):
     for path in ("/nothing", "/topics/a/b", "/groups/a/b/c", "/checkpoints/0", "/checkpoints/x"):
         answer = console.get(path)
         assert (answer.status, "Not found" in answer.text) == (404, True), path
     assert console.post("/topics", {}).status == 404
 
 
-def test_no_broker_is_one_panel_that_says_what_to_do():
+def test_unreachable_cluster_is_one_panel_with_advice():
     with served("127.0.0.1:1") as browser:
         for path in READS:
             answer = browser.get(path)
@@ -130,7 +130,7 @@ def test_no_broker_is_one_panel_that_says_what_to_do():
             assert "rocketpoll broker" in answer.text
 
 
-def test_a_port_of_another_program_is_one_panel():
+def test_port_of_another_program_is_one_panel():
     def speak_http(peer):
         peer.socket.recv(1 << 16)
         peer.send("HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -173,7 +173,7 @@ def test_a_broker_that_dies_and_comes_back_needs_no_new_console(tmp_path):
             assert "orders" in browser.read("/topics").text
 
 
-def test_the_search_leads_to_what_is_called_so(console, cluster):
+def test_search_redirects_to_topic_group_or_message(console, cluster):
     stage = staged(cluster)
 
     def leads(wanted):
@@ -213,7 +213,7 @@ def test_half_a_cluster_away_is_said_by_its_name():
             second.restart()
 
 
-def test_a_topic_that_may_not_be_read_says_so_and_shows_the_rest(console, cluster, run):
+def test_unreadable_topic_page_shows_its_settings(console, cluster, run):
     topic = cluster.topic()
     run("topic", "alter", topic, "--perm", "w")
     wait_until(
@@ -224,7 +224,7 @@ def test_a_topic_that_may_not_be_read_says_so_and_shows_the_rest(console, cluste
 
 
 @pytest.mark.parametrize("path", ["/topics/orders", "/topics/orders?tab=settings"])
-def test_a_topic_that_is_not_there_is_said_with_the_nearest(console, cluster, path):
+def test_unknown_topic_page_suggests_the_nearest(console, cluster, path):
     cluster.topic(name="orderz")
     answer = console.get(path)
     assert answer.status == 404
@@ -328,7 +328,7 @@ def test_every_command_that_a_page_shows_acts_on_the_cluster_of_the_page(
         assert rest.startswith(shlex.join(access.options)), rest
 
 
-def test_a_command_without_the_credentials_of_the_console_says_so(cluster, stage):
+def test_command_shown_without_credentials_says_so(cluster, stage):
     access = connection.ClusterAccess(
         {"namesrv": cluster.name_server}, ("--namesrv", cluster.name_server), needs_credentials=True
     )

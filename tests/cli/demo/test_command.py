@@ -21,7 +21,7 @@ def test_arguments_that_cannot_be_meant_are_refused(given, capsys):
     assert "See rocketpoll demo --help" in capsys.readouterr().err
 
 
-def test_without_java_it_says_how_to_get_it(monkeypatch, tmp_path, capfd):
+def test_demo_without_java_tells_how_to_install_it(monkeypatch, tmp_path, capfd):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["demo"]) == 1
@@ -30,12 +30,12 @@ def test_without_java_it_says_how_to_get_it(monkeypatch, tmp_path, capfd):
     )
 
 
-def test_without_pyspark_it_says_how_to_get_it(pyspark_that_is_missing, capfd):
+def test_demo_without_pyspark_tells_how_to_install_it(pyspark_that_is_missing, capfd):
     assert main(["demo"]) == 1
     assert f"{sys.executable} -m pip install '{pyspark_that_is_missing}'" in capfd.readouterr().err
 
 
-def test_without_spark_it_is_there_at_once_and_reads_all_that_it_sends(tmp_path, capfd):
+def test_demo_without_spark_reads_all_it_sends(tmp_path, capfd):
     picture = tmp_path / "demo.svg"
     given = ["--no-spark", "--seconds", "1", "--rate", "500", "--picture", str(picture)]
     assert main(["demo", *given]) == 0
@@ -46,7 +46,7 @@ def test_without_spark_it_is_there_at_once_and_reads_all_that_it_sends(tmp_path,
     assert "every" in picture.read_text(encoding="utf-8")
 
 
-def test_without_spark_it_loads_nothing_that_takes_long():
+def test_demo_with_no_spark_imports_no_heavy_modules():
     program = (
         "import sys\n"
         "before = set(sys.modules)\n"
@@ -74,7 +74,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly():
 
 
 @pytest.mark.parametrize("number", spread(2, [signal.SIGINT, signal.SIGHUP, signal.SIGTERM]))
-def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
+def test_signal_stops_the_demo_and_leaves_nothing(tmp_path, number):
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "rocketpoll", "demo", "--no-spark", "--seconds", "60"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
@@ -97,13 +97,13 @@ def test_whoever_ends_it_nothing_is_left_of_it(tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_picture_that_cannot_be_saved_is_told(tmp_path, capfd):
+def test_demo_picture_that_cannot_be_saved_is_reported(tmp_path, capfd):
     given = ["--no-spark", "--seconds", "0.5", "--rate", "500"]
     assert main(["demo", *given, "--picture", str(tmp_path / "no" / "demo.svg")]) == 1
     assert "No such file or directory" in capfd.readouterr().err
 
 
-def test_a_backlog_is_seen_to_go_when_nothing_more_is_sent():
+def test_demo_waits_until_its_backlog_is_read():
     figures, shown = DemoFigures(1.0, sent=3), []
 
     def show():

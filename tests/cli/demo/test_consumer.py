@@ -3,9 +3,7 @@ import time
 from rmq_spark.cli.demo.consumer import DemoConsumer
 
 
-def test_it_tells_of_all_that_arrives_with_the_time_that_it_took(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_demo_consumer_reports_rows_with_latency(rocketpoll_broker, rocketpoll_topic):
     batches = []
     reader = DemoConsumer(rocketpoll_broker.address, rocketpoll_topic, batches.append)
     rocketpoll_broker.send(rocketpoll_topic, *("x" for _ in range(50)))
@@ -20,7 +18,7 @@ def test_it_tells_of_all_that_arrives_with_the_time_that_it_took(
     assert all(-1 < batch.latency_p50 <= batch.latency_p95 < 20 for batch in batches)
 
 
-def test_what_stops_it_can_be_asked_for(rocketpoll_broker, rocketpoll_topic):
+def test_demo_consumer_reports_its_fault(rocketpoll_broker, rocketpoll_topic):
     told = []
 
     def fails(batch):

@@ -46,7 +46,7 @@ def test_a_picture_shows_the_panel_and_the_summary_and_loads_nothing(tmp_path):
     assert "url(http" not in drawn
 
 
-def test_on_a_terminal_one_panel_is_drawn_anew_and_stays():
+def test_terminal_display_redraws_one_panel():
     program = (
         "from rmq_spark.cli.demo.display import TerminalDisplay\n"
         "from rmq_spark.cli.demo.display import DemoBatch, DemoFigures\n"

@@ -3,7 +3,7 @@ import pytest
 from rmq_spark.cli.demo.command import AdaptiveRate
 
 
-def test_whoever_keeps_up_is_sent_what_was_asked_for():
+def test_adaptive_rate_stays_at_the_requested_rate():
     pace = AdaptiveRate(1_000, 0.0)
     for second in range(1, 60):
         assert not pace.adjust(second, 1_000 * second, max(1_000 * second - 2_500, 0))
@@ -36,7 +36,7 @@ def test_a_backlog_that_shrinks_is_left_alone():
 
 
 @pytest.mark.parametrize(("rate", "lowest"), [(50_000, 200), (300, 200), (100, 100), (1, 1)])
-def test_something_is_sent_even_if_nothing_is_read(rate, lowest):
+def test_adaptive_rate_has_a_lower_bound(rate, lowest):
     pace = AdaptiveRate(rate, 0.0)
     for second in range(10, 300, 10):
         pace.adjust(second, rate * 100 * second, 0)

@@ -4,7 +4,7 @@ from rmq_spark.cli.demo.sender import DemoSender
 
 
 @pytest.mark.parametrize("by_table", [True, False])
-def test_it_sends_until_it_is_stopped_and_counts_what_is_stored(
+def test_demo_sender_counts_stored_messages_until_stopped(
     rocketpoll_broker, rocketpoll_topic, by_table
 ):
     with DemoSender(rocketpoll_broker.address, rocketpoll_topic, 10, by_table=by_table) as sender:
@@ -30,7 +30,7 @@ def test_a_rate_that_is_lowered_holds_from_then_on(rocketpoll_broker, rocketpoll
 
 
 @pytest.mark.parametrize("by_table", [True, False])
-def test_what_stops_it_can_be_asked_for(by_table):
+def test_demo_sender_reports_its_fault(by_table):
     with DemoSender("127.0.0.1:1", "T", 10, by_table=by_table) as sender:
         with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
             sender.send(1)

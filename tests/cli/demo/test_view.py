@@ -7,14 +7,14 @@ def batch(at, rows=1_000, **more):
     )
 
 
-def test_before_the_first_batch_there_is_nothing_to_tell_but_what_was_sent():
+def test_demo_screen_before_the_first_batch_shows_sent_only():
     lines = screen_lines(DemoFigures(30, 100.0, sent=5_000), 103.0)
     assert lines[0].split() == ["time", "3", "s", "of", "30"]
     assert lines[1].split() == ["sent", "5,000"]
     assert lines[-1].split()[:2] == ["behind", "5,000"]
 
 
-def test_a_screen_tells_rate_backlog_and_latency():
+def test_demo_screen_shows_rate_backlog_and_latency():
     batches = [batch(101.0), batch(102.0, 2_000), batch(103.0, 4_000, latency_p95=1.25)]
     text = "\n".join(screen_lines(DemoFigures(30, 100.0, 8_000, batches), 104.0))
     assert "7,000   3,000 rows/s ▂▄█" in text
@@ -27,7 +27,7 @@ def test_time_stands_still_at_the_end():
     assert screen_lines(DemoFigures(30, 100.0), 500.0)[0].split()[1] == "30"
 
 
-def test_of_several_notes_the_last_one_stays():
+def test_demo_screen_keeps_the_last_note():
     figures = DemoFigures(30, 100.0)
     figures.set_note("slow")
     figures.set_note("slower")

@@ -32,13 +32,13 @@ def nobody():
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_what_is_there_is_found(broker):
+def test_doctor_finds_name_server_topic_and_brokers(broker):
     findings = check_cluster(broker.address, "orders")
     assert [each.subject for each in findings if each.is_ok] == ["name server", "topic", "brokers"]
     assert findings[-1].detail.endswith(": 2 queues, 1 message stored in all")
 
 
-def test_what_was_not_named_is_not_asked(broker, monkeypatch):
+def test_doctor_skips_what_was_not_named(broker, monkeypatch):
     [alone] = check_cluster(None, None)
     assert alone.is_skipped
     monkeypatch.setenv("NAMESRV_ADDR", broker.address)
@@ -47,26 +47,26 @@ def test_what_was_not_named_is_not_asked(broker, monkeypatch):
     assert topic.is_skipped
 
 
-def test_a_topic_that_is_not_there_is_named(broker):
+def test_doctor_names_a_missing_topic(broker):
     fault = check_cluster(broker.address, "oders")[-1]
     assert not fault.is_ok
     assert "oders" in fault.detail
 
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:port"])
-def test_an_address_that_is_none_is_said_to_be_none(address):
+def test_doctor_reports_a_malformed_address(address):
     [fault] = check_cluster(address, "orders")
     assert fault.detail.startswith("option namesrvAddr: needed host:port")
     assert fault.remedy is not None
 
 
-def test_an_address_at_which_nobody_listens_is_said_to_be_one(nobody):
+def test_doctor_reports_address_without_listener(nobody):
     [fault] = check_cluster(nobody, "orders")
     assert nobody in fault.detail
     assert fault.remedy is not None
 
 
-def test_a_broker_that_tells_an_address_that_cannot_be_reached_is_found_out(tmp_path):
+def test_doctor_reports_unreachable_broker_address(tmp_path):
     with EmbeddedBroker(tmp_path / "store") as broker:
         broker.create_topic("orders")
     with EmbeddedBroker(tmp_path / "store", brokerIP1="127.0.0.9") as broker:

@@ -35,7 +35,7 @@ def test_options_of_a_read_are_passed_on(capsys):
     assert "option tlsCaFile: a=b cannot be read" in capsys.readouterr().out
 
 
-def test_without_pyspark_it_says_which_to_install(pyspark_that_is_missing, capsys):
+def test_doctor_gives_the_command_to_install_pyspark(pyspark_that_is_missing, capsys):
     assert main(["doctor"]) == 1
     command = f"{sys.executable} -m pip install '{pyspark_that_is_missing}'"
     assert f"fix: run {command}" in capsys.readouterr().out
@@ -49,7 +49,7 @@ def test_a_machine_that_runs_these_tests_is_well(capsys):
     assert lines[-1] == "everything is ready"
 
 
-def test_one_without_java_is_not(monkeypatch, tmp_path, capsys):
+def test_doctor_reports_missing_java(monkeypatch, tmp_path, capsys):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["doctor"]) == 1
@@ -59,7 +59,7 @@ def test_one_without_java_is_not(monkeypatch, tmp_path, capsys):
     assert said.endswith("1 of 6 checks failed\n")
 
 
-def test_a_release_of_spark_that_it_is_not_for_is_named(monkeypatch, capsys):
+def test_doctor_names_an_unsupported_spark_release(monkeypatch, capsys):
     monkeypatch.setattr(metadata, "version", lambda _: "3.5.1")
     assert main(["doctor"]) == 1
     assert "FAIL  pyspark        3.5.1; rocketpoll needs 4.0 to 4.3" in capsys.readouterr().out

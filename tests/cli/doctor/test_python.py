@@ -35,11 +35,11 @@ def faults_with(monkeypatch, python):
     return {each.subject: each for each in check_worker_python() if not each.is_ok}
 
 
-def test_the_one_that_runs_the_tests_is_good(monkeypatch):
+def test_doctor_accepts_the_python_that_runs_the_tests(monkeypatch):
     assert faults_with(monkeypatch, sys.executable) == {}
 
 
-def test_without_the_variable_it_is_python3_of_path(monkeypatch, tmp_path):
+def test_doctor_checks_python3_of_path_without_pyspark_python(monkeypatch, tmp_path):
     python = bare_python(tmp_path / "other")
     monkeypatch.setenv("PATH", str(Path(python).parent), prepend=os.pathsep)
     first, *_ = check_worker_python()
@@ -47,7 +47,7 @@ def test_without_the_variable_it_is_python3_of_path(monkeypatch, tmp_path):
     assert "python3 on PATH, as PYSPARK_PYTHON is not set" in first.detail
 
 
-def test_one_without_anything_lacks_packages_and_the_format(monkeypatch, tmp_path):
+def test_bare_worker_python_is_reported_with_missing_packages_and_format(monkeypatch, tmp_path):
     python = bare_python(tmp_path / "bare")
     faults = faults_with(monkeypatch, python)
     assert faults["its packages"].detail == f"{python} has no numpy, pyarrow, orjson"
@@ -56,14 +56,14 @@ def test_one_without_anything_lacks_packages_and_the_format(monkeypatch, tmp_pat
     assert faults["the format"].remedy == f"run export PYSPARK_PYTHON={sys.executable}"
 
 
-def test_one_without_pyarrow_is_told_from_one_that_has_it(monkeypatch, tmp_path):
+def test_worker_python_without_pyarrow_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     faults = faults_with(monkeypatch, bare_python(tmp_path / "some", "numpy", "orjson"))
     assert list(faults) == ["its packages"]
     assert faults["its packages"].detail.endswith("has no pyarrow")
 
 
-def test_one_with_a_clone_on_its_path_is_good(monkeypatch, tmp_path):
+def test_worker_python_with_clone_on_its_path_has_no_fault(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert faults_with(monkeypatch, bare_python(tmp_path / "all", *PACKAGES)) == {}
 
@@ -80,7 +80,7 @@ def test_an_editable_install_that_spark_does_not_see_is_recognised(monkeypatch, 
     assert "-m pip install -e DIRECTORY without" in faults["the format"].remedy
 
 
-def test_another_release_of_rocketpoll_is_named(monkeypatch, tmp_path):
+def test_worker_python_with_another_rocketpoll_release_is_reported(monkeypatch, tmp_path):
     (tmp_path / "pyspark_rocketpoll.py").touch()
     (tmp_path / "rmq_spark.py").write_text("__version__ = '0.0.1'\n", encoding="utf-8")
     faults = faults_with(monkeypatch, bare_python(tmp_path / "old", *PACKAGES))
@@ -95,7 +95,7 @@ def test_another_release_of_rocketpoll_is_named(monkeypatch, tmp_path):
         ("#!/bin/sh\necho '{\"version\": [3, 7]}'\n", "is Python 3.7, this one 3."),
     ],
 )
-def test_one_that_cannot_be_run_or_is_too_old_is_said_to_be_so(monkeypatch, tmp_path, text, said):
+def test_worker_python_that_fails_or_is_too_old_is_reported(monkeypatch, tmp_path, text, said):
     python = tmp_path / "python"
     python.write_text(text, encoding="utf-8")
     python.chmod(0o755)
@@ -103,6 +103,6 @@ def test_one_that_cannot_be_run_or_is_too_old_is_said_to_be_so(monkeypatch, tmp_
     assert said in faults["worker Python"].detail
 
 
-def test_one_that_is_not_there_is_said_not_to_be(monkeypatch, tmp_path):
+def test_missing_worker_python_is_reported(monkeypatch, tmp_path):
     faults = faults_with(monkeypatch, tmp_path / "python9")
     assert faults["worker Python"].detail.endswith("python9 (from PYSPARK_PYTHON)")

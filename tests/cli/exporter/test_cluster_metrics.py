@@ -102,7 +102,7 @@ def test_a_broker_that_fails_and_recovers_has_a_pair_of_log_lines(caplog):
     ]
 
 
-def test_it_is_read_again_and_again_until_it_is_stopped(admin, monkeypatch):
+def test_cluster_metrics_refresh_until_stopped(admin, monkeypatch):
     metrics, looks = ClusterMetrics(admin, 0.01), queue.Queue()
     look = metrics.refresh
     monkeypatch.setattr(metrics, "refresh", lambda: looks.put(look()))

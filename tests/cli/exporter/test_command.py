@@ -45,7 +45,7 @@ def samples_at(url):
     raise AssertionError("the cluster is not read")
 
 
-def test_it_serves_until_it_is_told_to_stop(cluster):
+def test_exporter_serves_until_sigterm(cluster):
     topic = cluster.topic()
     cluster.send(topic, "a")
     with exporting("--namesrv", cluster.name_server) as (exporter, url):
@@ -85,12 +85,12 @@ def test_wrong_arguments_are_said_with_what_would_be_right(arguments, said, caps
     assert err.count("\n") == 1
 
 
-def test_an_address_that_is_none_is_said_in_one_line(capsys):
+def test_exporter_refuses_a_malformed_address(capsys):
     assert main(["exporter", "--namesrv", "http://x"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_port_that_is_in_use_is_said_in_one_line(capsys):
+def test_exporter_port_in_use_is_reported(capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         assert main(["exporter", "--namesrv", "127.0.0.1:1", "--port", port]) == 1

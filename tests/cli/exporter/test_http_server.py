@@ -31,7 +31,7 @@ def asked(port, path):
         return answer.status, answer.headers["Content-Type"], answer.read()
 
 
-def test_a_path_is_answered_and_another_is_told_which_there_are(port):
+def test_exporter_answers_metrics_and_404(port):
     status, kind, body = asked(port, "/metrics?x=y")
     assert (status, body) == (200, b"a 1\n")
     assert kind.startswith("text/plain; version=0.0.4")
@@ -41,7 +41,7 @@ def test_a_path_is_answered_and_another_is_told_which_there_are(port):
         assert (answer.code, answer.read()) == (404, b"no such path. Use one of: /metrics\n")
 
 
-def test_nobody_is_asked_for_the_name_of_this_machine(monkeypatch):
+def test_exporter_does_not_look_up_the_host_name(monkeypatch):
     """Where no name server answers, that takes half a minute."""
     asked_for = []
     monkeypatch.setattr(socket, "getfqdn", asked_for.append)

@@ -77,7 +77,7 @@ def test_topics_come_and_go(admin, producer):
         admin.create_topic("a/b")
 
 
-def test_groups_come_and_go_with_all_that_is_theirs(admin, producer):
+def test_groups_are_created_and_deleted_with_their_topics(admin, producer):
     admin.create_group("G")
     assert "G" in admin.groups()
     admin.set_offset("G", QUEUES[0], 0)
@@ -91,7 +91,7 @@ def test_groups_come_and_go_with_all_that_is_theirs(admin, producer):
         admin.create_group("no group")
 
 
-def test_lag_is_known_of_a_group_that_is_offline_too(admin, producer):
+def test_lag_of_an_offline_group_is_known(admin, producer):
     fill(producer, b"a", b"b", b"c")
     admin.create_group("G")
     first, second = admin.lag("G", "T")
@@ -107,7 +107,7 @@ def test_lag_is_known_of_a_group_that_is_offline_too(admin, producer):
     assert admin.lag("G", "T")[0].last_timestamp > 0
 
 
-def test_an_offset_that_a_queue_does_not_have_cannot_be_set(admin, producer):
+def test_set_offset_outside_the_queue_is_refused(admin, producer):
     fill(producer, b"a")
     with pytest.raises(MessageRejected, match="from 0 to 1"):
         admin.set_offset("G", QUEUES[0], 2)
@@ -127,7 +127,7 @@ def test_a_group_that_is_offline_is_reset_by_time(admin, producer):
     assert [lag.consumer_offset for lag in admin.lag("G", "T")] == [0, 0]
 
 
-def test_a_group_that_is_online_is_told(admin, producer, running_broker):
+def test_offset_reset_of_an_online_group_notifies_it(admin, producer, running_broker):
     fill(producer, b"a", b"b")
     with ClientInstance(running_broker.address) as instance:
         consumer = Consumer()
@@ -167,7 +167,7 @@ def test_a_move_counts_though_the_last_offset_of_a_member_comes_in_its_midst(
     assert admin.lag("G", "T")[0].consumer_offset == 1
 
 
-def test_4_9_is_not_asked_for_what_it_would_do_to_all_queues(admin, producer, running_broker):
+def test_set_offset_on_rocketmq_4_9_does_not_reset_all_queues(admin, producer, running_broker):
     fill(producer, b"a", b"b")
     with ClientInstance(running_broker.address) as instance:
         consumer = Consumer()
@@ -203,7 +203,7 @@ def test_messages_are_found_by_key_and_by_either_id(admin, producer, running_bro
         admin.message_by_offset_id(result.offset_message_id[:-4] + "FFFF")
 
 
-def test_one_request_tells_the_progress_of_a_group_in_all_its_topics(admin, producer):
+def test_progress_covers_all_topics_of_a_group_in_one_request(admin, producer):
     fill(producer, b"a", b"b", b"c")
     assert list(admin.progress("G")) == []
     admin.set_offset("G", QUEUES[0], 1)
@@ -213,7 +213,7 @@ def test_one_request_tells_the_progress_of_a_group_in_all_its_topics(admin, prod
     ]
 
 
-def test_a_group_goes_on_where_another_is(admin, producer):
+def test_clone_offsets_copies_all_or_one_topic(admin, producer):
     fill(producer, b"a", b"b", b"c")
     admin.set_offset("G", QUEUES[0], 2)
     admin.clone_offsets("G", "Copy")
@@ -225,7 +225,7 @@ def test_a_group_goes_on_where_another_is(admin, producer):
             admin.clone_offsets("Nobody", "Copy", topic=topic)
 
 
-def test_the_settings_of_a_topic_are_known_by_broker(admin):
+def test_topic_configs_are_listed_by_broker(admin):
     (config,) = admin.topic_configs("T").values()
     assert (config.topic_name, config.read_queue_nums, config.perm) == ("T", 2, 6)
     assert admin.all_topic_configs()["broker-a"]["T"] == config
@@ -281,12 +281,12 @@ def test_members_say_whether_a_listener_fails_or_hangs(admin, running_broker, pr
         assert reports_of("Hanging")[0].tried_ms <= hanging.tried_ms + CLOCKS_APART_MS
 
 
-def test_one_broker_is_asked_alone(admin, running_broker):
+def test_broker_info_asks_one_broker(admin, running_broker):
     alone, among_all = admin.broker_info(running_broker.address), admin.runtime_info()["broker-a"]
     assert alone["bootTimestamp"] == among_all["bootTimestamp"]
 
 
-def test_the_message_at_an_offset_is_looked_at(admin, producer):
+def test_message_at_reads_one_offset(admin, producer):
     fill(producer, b"a", b"b")
     assert admin.message_at(QUEUES[0], 1).body == b"b"
     assert admin.message_at(QUEUES[0], 2) is None
@@ -295,9 +295,7 @@ def test_the_message_at_an_offset_is_looked_at(admin, producer):
         admin.message_at(MessageQueue("T", "nobody", 0), 0)
 
 
-def test_a_queue_that_comes_while_a_group_is_reset_is_stored_as_well_as_told(
-    admin, producer, running_broker
-):
+def test_queue_added_during_a_reset_is_reset_too(admin, producer, running_broker):
     class WhileItGrows(Admin):
         def _store_offsets(self, *arguments):
             stored = super()._store_offsets(*arguments)
@@ -316,7 +314,7 @@ def test_a_queue_that_comes_while_a_group_is_reset_is_stored_as_well_as_told(
     assert [lag.consumer_offset for lag in admin.lag("G", "T")] == [0, 0, 0]
 
 
-def test_who_joins_while_a_groups_offset_is_stored_is_told_of_it(
+def test_member_that_joins_during_set_offset_is_notified(
     admin, producer, running_broker, monkeypatch
 ):
     fill(producer, b"a", b"b")

@@ -139,7 +139,7 @@ def test_an_empty_topic_is_a_table_without_rows(admin):
     assert admin.read_table("T", columns=["tags", "topic"]).column_names == ["tags", "topic"]
 
 
-def test_nothing_is_decoded_but_the_columns_that_are_asked_for(admin, producer, monkeypatch):
+def test_read_table_decodes_requested_columns_only(admin, producer, monkeypatch):
     fill(producer)
 
     def inflated(*_):
@@ -193,7 +193,7 @@ def test_the_front_door_takes_addresses_or_an_instance(admin, producer, running_
         rocketpoll.read_table("ordres", running_broker.address)
 
 
-def test_it_has_no_group_and_leaves_nothing_with_the_broker(admin, producer):
+def test_read_table_creates_no_group_or_offset(admin, producer):
     producer.send(Message("T", b"x"))
     groups = admin.groups()
     admin.read_table("T")
@@ -221,14 +221,12 @@ def test_mistakes_are_refused_and_the_argument_named(admin, arguments, kind, why
         admin.read_table("T", **arguments)
 
 
-def test_nobody_is_asked_about_a_mistake():
+def test_read_table_refuses_unknown_column_without_a_request():
     with pytest.raises(MessageRejected):
         Admin(instance=ClientInstance("127.0.0.1:1")).read_table("T", columns=["bdy"])
 
 
-def test_whatever_byte_has_changed_in_the_log_no_message_is_left_out(
-    admin, producer, tmp_path, way
-):
+def test_read_table_with_any_damaged_byte_omits_no_message(admin, producer, tmp_path, way):
     for number in range(4):
         producer.send(Message("T", f"body {number}".encode()), QUEUES[0])
     sound = [f"body {number}".encode() for number in range(4)]

@@ -35,14 +35,14 @@ def report():
         yield read_broker_report(admin, broker.address), offsets
 
 
-def test_a_topic_is_the_sum_of_its_queues(report):
+def test_broker_report_sums_up_the_queues_of_a_topic(report):
     read, _ = report
     (topic,) = [each for each in read.topics if each.topic == "T"]
     assert (topic.message_type, topic.begin, topic.end) == ("FIFO", 0, 5)
     assert topic.last_update_ms > 1_700_000_000_000
 
 
-def test_a_group_is_as_far_behind_as_its_queues_together(report):
+def test_broker_report_lag_of_a_group_sums_its_queues(report):
     read, offsets = report
     (group,) = [each for each in read.groups if each.group == "G"]
     ends = sum(each.max_offset for each in offsets.values())
@@ -72,7 +72,7 @@ def test_times_are_asked_for_of_so_many_queues_and_of_small_groups_first(monkeyp
         assert not any(each.last_timestamp_ms for each in untimed)
 
 
-def test_a_group_of_more_queues_than_one_answer_tells_of_is_told_of(tmp_path):
+def test_broker_report_includes_groups_with_very_many_queues(tmp_path):
     store = with_topics(tmp_path / "store", 3, queues=4_000, groups=1, committed=[1])
     with EmbeddedBroker(store) as broker, Admin(broker.address) as admin:
         broker.send("topic-00000", *"abc")
@@ -86,12 +86,12 @@ def test_a_group_of_more_queues_than_one_answer_tells_of_is_told_of(tmp_path):
     ]
 
 
-def test_the_figures_of_the_broker_are_those_that_it_reports(report):
+def test_broker_report_has_the_runtime_figures_of_the_broker(report):
     read, _ = report
     assert len(read.runtime["putTps"].split()) == 3
 
 
-def test_a_broker_that_has_no_figures_yet_is_told_of_without_them(monkeypatch):
+def test_broker_report_of_a_starting_broker_has_no_runtime_figures(monkeypatch):
     """RocketMQ refuses them in its first seconds."""
 
     def refused(_, address):
@@ -106,7 +106,7 @@ def test_a_broker_that_has_no_figures_yet_is_told_of_without_them(monkeypatch):
     assert "T" in {each.topic for each in read.topics}
 
 
-def test_a_broker_that_is_away_is_an_error():
+def test_broker_report_of_an_unreachable_broker_raises():
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         with socket.create_server(("127.0.0.1", 0)) as other:
             nobody_there = f"127.0.0.1:{other.getsockname()[1]}"

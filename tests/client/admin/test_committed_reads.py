@@ -66,7 +66,7 @@ def test_a_table_has_what_counts_and_each_row_once(admin, sink):
     assert bodies(admin, start="latest") == []
 
 
-def test_where_a_read_begins_repeats_are_known(admin, sink):
+def test_committed_read_from_an_offset_recognizes_repeats(admin, sink):
     sink.commit(0, sink.rows("a"))
     first = admin.topic_offsets("T_COMMITS")
     (queue,) = first
@@ -75,7 +75,7 @@ def test_where_a_read_begins_repeats_are_known(admin, sink):
     assert bodies(admin, start={queue: 1}, end={queue: 3}) == [b"b"]
 
 
-def test_what_is_wrong_is_said(admin, sink, running_broker, tmp_path):
+def test_committed_read_errors_give_the_reason(admin, sink, running_broker, tmp_path):
     with pytest.raises(RouteNotFound, match="other_COMMITS"):
         rocketpoll.read_committed("other", running_broker.address)
     assert rocketpoll.read_committed("T", running_broker.address).num_rows == 0
@@ -101,9 +101,7 @@ def test_what_is_wrong_is_said(admin, sink, running_broker, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["manifest", "row"])
-def test_whatever_byte_has_changed_in_the_log_nothing_that_counts_is_left_out(
-    admin, sink, tmp_path, part
-):
+def test_committed_read_with_any_damaged_byte_omits_no_row(admin, sink, tmp_path, part):
     for batch in range(3):
         sink.commit(batch, sink.rows(f"row {batch}"))
     text = b'"batch":1' if part == "manifest" else b"row 1"

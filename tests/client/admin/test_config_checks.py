@@ -22,7 +22,7 @@ def test_the_defaults_and_none_are_fine():
     check_group_config(None)
 
 
-def test_what_rocketmq_has_is_fine():
+def test_valid_rocketmq_configs_are_accepted():
     topic(
         order=True,
         attributes={"message.type": "NORMAL"},
@@ -40,7 +40,7 @@ def test_what_rocketmq_has_is_fine():
 
 
 @pytest.mark.parametrize("given", [{"perm": 6}, "T", TopicConfig])
-def test_what_is_no_config_is_refused(given):
+def test_config_of_wrong_type_is_refused(given):
     with pytest.raises(TypeError, match="config: needed a TopicConfig"):
         check_topic_config(given)
     with pytest.raises(TypeError, match="config: needed a SubscriptionGroupConfig"):

@@ -80,7 +80,7 @@ def refusing(error, code):
     return refuse
 
 
-def test_who_answers_is_told_once(admin, member, move, monkeypatch):
+def test_reset_notice_to_member_that_answers_is_sent_once(admin, member, move, monkeypatch):
     instance, consumer = member
     asked = asking(monkeypatch, lambda really: really())
     move(admin)
@@ -89,14 +89,14 @@ def test_who_answers_is_told_once(admin, member, move, monkeypatch):
     assert not consumer.resets.acquire(blocking=False)
 
 
-def test_who_answers_with_an_error_has_heard(admin, member, move, monkeypatch):
+def test_reset_notice_answered_with_an_error_counts_as_received(admin, member, move, monkeypatch):
     asked = asking(monkeypatch, refusing(BrokerRefused, 1))
     move(admin)
     assert len(asked) == 1
 
 
 @pytest.mark.parametrize("code", [206, 207])
-def test_who_never_answers_is_named(admin, member, move, monkeypatch, code):
+def test_reset_names_member_that_never_answers(admin, member, move, monkeypatch, code):
     instance, consumer = member
     asked = asking(monkeypatch, refusing(ConsumerNotOnline, code))
     with pytest.raises(ConsumerNotOnline, match="may overwrite the offsets with its own") as found:
@@ -140,7 +140,7 @@ def running_broker_offset(admin, broker):
     return admin._api.query_consumer_offset(broker.address, "G", QUEUE, zero_if_young=False)
 
 
-def test_who_answers_over_another_connection_is_told_once_more(
+def test_reset_notice_is_repeated_after_member_reconnects(
     admin, member, move, monkeypatch, running_broker
 ):
     instance, _ = member
@@ -157,7 +157,7 @@ def test_who_answers_over_another_connection_is_told_once_more(
     assert len(asked) == 2
 
 
-def test_who_leaves_without_an_answer_is_not_waited_for(admin, member, move, monkeypatch):
+def test_reset_does_not_wait_for_member_that_leaves(admin, member, move, monkeypatch):
     instance, _ = member
 
     def leaves(really):
@@ -182,7 +182,7 @@ def test_who_leaves_without_an_answer_is_not_waited_for(admin, member, move, mon
     ],
     ids=["pulls", "listens", "is one of ours", "of RocketMQ 5 learns it by its next pull"],
 )
-def test_nothing_is_moved_for_a_member_of_java_that_pulls(
+def test_reset_is_refused_while_java_pull_consumer_cannot_be_notified(
     admin, member, move, monkeypatch, language, consume_type, configs, is_deaf
 ):
     real = AdminApi.consumer_connection
@@ -248,7 +248,7 @@ def in_turn(*answers):
     return answer
 
 
-def test_however_many_are_silent_three_of_them_are_waited_for():
+def test_reset_with_many_silent_members_asks_at_most_three_rounds():
     """Each takes ten seconds of the broker: with 64 it were minutes."""
     told = Told(HERE, answers=silent)
     with pytest.raises(ConsumerNotOnline, match=r"c00, .* \d+ more were not asked") as found:
@@ -258,7 +258,7 @@ def test_however_many_are_silent_three_of_them_are_waited_for():
     assert told.tellings == 1
 
 
-def test_those_that_were_not_asked_come_before_those_that_were_silent():
+def test_reset_asks_new_members_before_those_that_were_silent():
     told = Told(HERE, answers=lambda each: silent(each) if each == "c00" else None)
     with pytest.raises(ConsumerNotOnline, match="but c00 did not answer") as found:
         told.tell()
@@ -266,14 +266,14 @@ def test_those_that_were_not_asked_come_before_those_that_were_silent():
     assert set(told.asked) == HERE.keys()
 
 
-def test_who_is_silent_for_a_while_is_not_told_again():
+def test_reset_notice_is_not_repeated_to_member_that_was_silent_for_a_while():
     """Who has heard would begin anew, and at the end of each queue, pass over what came since."""
     told = Told({"a": "h:1"}, answers=in_turn(silent, silent, lambda _: None))
     told.tell()
     assert (len(told.asked), told.tellings) == (3, 1)
 
 
-def test_who_answers_what_cannot_be_read_has_heard():
+def test_unreadable_answer_to_reset_notice_counts_as_received():
     """Clients in other languages have reports of their own."""
 
     def answers(_):
@@ -284,14 +284,14 @@ def test_who_answers_what_cannot_be_read_has_heard():
     assert (len(told.asked), told.tellings) == (1, 1)
 
 
-def test_who_cannot_be_told_as_it_does_not_read_is_told_again():
+def test_reset_notice_is_repeated_to_member_whose_broker_was_busy():
     told = Told({"a": "h:1"}, answers=in_turn(refusing(SystemBusy, 2), lambda _: None))
     told.tell()
     assert (len(told.asked), told.tellings) == (2, 2)
 
 
 @pytest.mark.parametrize("after", [{}, {"a": "h:2"}], ids=["leaves", "is connected anew"])
-def test_a_group_in_which_one_moves_with_each_telling_is_not_called_told(after):
+def test_reset_fails_if_a_member_reconnects_in_every_round(after):
     told = Told(*[{"a": "h:1"}, {"a": "h:1"}, after] * ROUNDS_MAX)
     with pytest.raises(ConsumerNotOnline, match="but a did not answer afterwards, or left or"):
         told.tell()

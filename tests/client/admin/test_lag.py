@@ -2,7 +2,7 @@ from rmq_spark.client.admin.lag import Lag, messages_behind, total_lag
 from rmq_spark.wire.message_queue import MessageQueue
 
 
-def test_messages_behind_counts_from_the_next_offset_and_never_below_zero():
+def test_lag_counts_from_the_next_offset_and_is_never_negative():
     assert messages_behind(5, 2) == 3
     assert messages_behind(5, None) == 5
     assert messages_behind(5, 5) == 0

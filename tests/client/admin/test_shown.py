@@ -56,7 +56,7 @@ def test_messages_are_shown_in_columns():
     assert page.texts[-1] == "one"
 
 
-def test_of_many_messages_the_first_are_shown_and_of_long_bodies_the_beginning():
+def test_message_table_shows_first_messages_and_cuts_bodies():
     shown = repr(MessageTable([message(b"x" * 10_000_000)] * 1_020))
     assert shown.startswith("1,020 messages of orders\n")
     assert shown.endswith(f"  {'x' * CHARACTERS_MAX}...\nand 1,000 more")
@@ -78,7 +78,7 @@ def test_a_body_is_its_text_or_else_its_bytes_and_never_more_than_a_line(body, s
     assert repr(MessageTable([message(body)])).endswith(f"  {shown}")
 
 
-def test_what_others_have_written_is_escaped():
+def test_message_table_html_escapes_content():
     page = Page(MessageTable([message(SCRIPT.encode())])._repr_html_())
     assert "script" not in page.tags
     assert page.texts[-1] == SCRIPT
@@ -95,7 +95,7 @@ def test_lists_of_messages_are_lists_still():
     assert MessageTable()._repr_html_() == "<div>0 messages</div>"
 
 
-def test_a_time_that_no_calendar_has_is_a_number():
+def test_timestamp_beyond_the_calendar_is_shown_as_a_number():
     stored = StoredMessage("orders", b"x", store_timestamp=(1 << 63) - 1)
     assert f"{(1 << 63) - 1} ms" in repr(
         MessageTable([to_message(decode_record(encode_record(stored)), "b")])
@@ -118,6 +118,6 @@ def test_lag_is_shown_by_queue_and_in_all():
     assert pickle.loads(pickle.dumps(lags)) == lags  # noqa: S301  # our own
 
 
-def test_without_rows_there_is_no_table():
+def test_table_without_rows_is_not_drawn():
     assert format_text("nothing", ["a"], [], 0) == "nothing"
     assert format_html("nothing", ["a"], [], 0) == "<div>nothing</div>"

@@ -22,7 +22,7 @@ def commit(admin, sink, batch_id):
     commit_batch(admin.instance.api, address, sink, batch_id, "orders")
 
 
-def test_each_sink_is_told_with_its_last_batch_and_those_of_a_topic_alone(admin):
+def test_sinks_are_listed_with_their_last_batch_and_by_topic(admin):
     commit(admin, "bills", 0)
     commit(admin, "bills", 1)
     commit(admin, "audit", 7)
@@ -32,7 +32,7 @@ def test_each_sink_is_told_with_its_last_batch_and_those_of_a_topic_alone(admin)
     assert broker_sinks(admin, "others") == []
 
 
-def test_a_sink_that_is_forgotten_may_begin_anew(admin):
+def test_removed_sink_may_start_over(admin):
     commit(admin, "bills", 5)
     assert remove_sink(admin, "bills") == ["broker-a"]
     assert broker_sinks(admin) == []

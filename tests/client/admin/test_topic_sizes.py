@@ -25,7 +25,7 @@ def test_a_topic_without_messages_holds_nothing(admin):
     assert admin.topic_size("T") == (0, 0, 0)
 
 
-def test_messages_of_one_size_are_told_to_the_byte(admin):
+def test_topic_size_of_equal_messages_is_exact(admin):
     with Producer("P", instance=admin.instance) as producer:
         producer.send(Message("T", b"x" * 1_000), FIRST)
         one = admin.topic_size("T")

@@ -34,7 +34,7 @@ async def test_a_call_is_made_in_a_thread_and_its_result_or_error_awaited():
 
 
 @told_in_a_loop
-async def test_an_error_that_no_coroutine_may_raise_is_told_by_another():
+async def test_stop_iteration_in_a_call_becomes_a_runtime_error():
     def stop():
         raise StopIteration
 
@@ -43,7 +43,7 @@ async def test_an_error_that_no_coroutine_may_raise_is_told_by_another():
 
 
 @told_in_a_loop
-async def test_so_many_calls_are_made_at_once_and_a_thousand_need_no_more_threads():
+async def test_concurrent_calls_are_limited_to_a_number_of_threads():
     together = threading.Barrier(CALLS_MAX)
     bridge = here()
     await asyncio.gather(*[call_in_thread(bridge, together.wait) for _ in range(CALLS_MAX)])
@@ -63,7 +63,7 @@ async def test_an_end_waits_for_no_calls():
 
 
 @told_in_a_loop
-async def test_calls_in_turns_are_made_one_at_a_time_and_in_order():
+async def test_call_queue_runs_one_call_at_a_time_in_order():
     turns, bridge, made, inside = CallQueue(), here(), [], []
 
     def call(number):
@@ -77,7 +77,7 @@ async def test_calls_in_turns_are_made_one_at_a_time_and_in_order():
 
 
 @told_in_a_loop
-async def test_a_call_that_is_cancelled_before_its_turn_is_not_made_and_one_under_way_goes_on():
+async def test_cancelled_queued_call_is_not_made():
     turns, bridge, made = CallQueue(), here(), []
     begun, go_on = threading.Event(), threading.Event()
 

@@ -281,7 +281,7 @@ async def test_a_start_and_a_close(broker, group, kind):
 
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
 @told_in_a_loop
-async def test_another_start_of_one_that_runs(broker, group, kind):
+async def test_start_of_a_running_member_can_be_cancelled_anywhere(broker, group, kind):
     async with LIVES[kind](group, broker.address) as member:
 
         async def runs(_):

@@ -73,7 +73,7 @@ async def test_a_hundred_consumers_of_a_client_share_its_threads(broker, topic):
 
 
 @told_in_a_loop
-async def test_what_cannot_work_is_an_error_of_the_first_call_that_is_awaited(group):
+async def test_aio_client_errors_are_raised_by_the_first_awaited_call(group):
     with pytest.raises(MessageRejected, match="request_timeout_ms"):
         await aio.Producer(group, aio.Client("127.0.0.1:9", request_timeout_ms=-1)).start()
     with pytest.raises(NoNameServer):
@@ -84,7 +84,7 @@ async def test_what_cannot_work_is_an_error_of_the_first_call_that_is_awaited(gr
 
 
 @told_in_a_loop
-async def test_one_whose_start_is_cancelled_is_given_up(broker, monkeypatch):
+async def test_cancelled_aio_client_start_is_shut_down(broker, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
     real = ClientInstance.start
 
@@ -133,7 +133,7 @@ async def error_of(call):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_call_in_another_loop_or_in_none_is_refused_in_one_line(broker, group, kind):
+def test_async_calls_in_another_event_loop_are_refused_in_one_line(broker, group, kind):
     make, said = KINDS[kind]
     said = said.format(group=group)
     elsewhere = f"{said} belongs to another event loop. Make one in this loop"
@@ -171,7 +171,7 @@ def test_a_client_in_another_loop_is_refused_in_one_line(broker):
         asyncio.run(enter())
 
 
-def test_a_loop_that_is_closed_without_a_word_gives_up_what_it_had(broker, topic, group, caplog):
+def test_async_consumer_of_a_closed_loop_stops_and_leaves_its_group(broker, topic, group, caplog):
     consumer = aio.Consumer(group, broker.address, FIRST)
 
     async def leave_open():

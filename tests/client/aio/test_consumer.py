@@ -62,7 +62,7 @@ async def test_messages_are_iterated_over_in_the_order_of_their_queue(broker, qu
 
 
 @told_in_a_loop
-async def test_polls_return_what_there_is_or_nothing_in_time(broker, queue, group):
+async def test_aio_poll_returns_messages_or_times_out(broker, queue, group):
     broker.send(queue.topic, *numbers(10))
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
         await consumer.assign([queue])
@@ -116,9 +116,7 @@ async def test_iterating_and_polling_in_turn_give_each_message_once(
 
 
 @told_in_a_loop
-async def test_who_asks_for_more_has_dealt_with_what_came_before_and_with_no_more(
-    broker, queue, group
-):
+async def test_aio_auto_commit_covers_exactly_the_polled_messages(broker, queue, group):
     broker.send(queue.topic, *numbers(10))
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
         await consumer.subscribe(queue.topic)
@@ -182,7 +180,7 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(broker, queue, g
 
 
 @told_in_a_loop
-async def test_two_members_share_the_queues_and_are_told_in_the_loop(broker, topic, group):
+async def test_aio_rebalance_listener_runs_in_the_loop(broker, topic, group):
     told, loop = [], asyncio.get_running_loop()
 
     def listen(name, everything, own):
@@ -332,9 +330,7 @@ async def test_closing_ends_iterations_and_polls_that_wait(broker, queue, group)
 
 
 @told_in_a_loop
-async def test_a_message_that_comes_as_its_waiter_is_cancelled_is_there_for_the_next(
-    broker, queue, group
-):
+async def test_message_arriving_during_a_cancelled_poll_is_kept(broker, queue, group):
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
         await consumer.assign([queue])
         for number in range(20):
@@ -352,7 +348,7 @@ async def test_a_message_that_comes_as_its_waiter_is_cancelled_is_there_for_the_
 
 
 @told_in_a_loop
-async def test_the_loop_waits_for_nobody_also_while_the_broker_is_away(monkeypatch, group):
+async def test_aio_consumer_never_blocks_the_loop_during_an_outage(monkeypatch, group):
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
         broker.send("T", "one")

@@ -32,7 +32,7 @@ class LargeAction:
 
 
 @told_in_a_loop
-async def test_what_is_posted_by_threads_runs_in_the_loop_in_order():
+async def test_actions_posted_by_threads_run_in_the_loop_in_order():
     bridge, seen = LoopBridge(asyncio.get_running_loop()), []
     here = threading.get_ident()
 
@@ -46,7 +46,7 @@ async def test_what_is_posted_by_threads_runs_in_the_loop_in_order():
 
 
 @told_in_a_loop
-async def test_what_gathers_while_the_loop_is_busy_wakes_it_once():
+async def test_actions_posted_to_a_busy_loop_wake_it_once():
     loop = CountingLoop(asyncio.get_running_loop())
     bridge, seen = LoopBridge(loop), []
     with ThreadPoolExecutor(1) as threads:
@@ -61,7 +61,7 @@ async def test_what_gathers_while_the_loop_is_busy_wakes_it_once():
 
 
 @told_in_a_loop
-async def test_a_thread_that_has_more_to_hand_over_wakes_the_loop_behind_the_last():
+async def test_deferred_posts_wake_the_loop_after_the_last_one():
     loop = CountingLoop(asyncio.get_running_loop())
     bridge, seen, woken = LoopBridge(loop, lambda: 0.0), [], []
 
@@ -98,7 +98,7 @@ async def test_a_thread_that_takes_long_to_hand_over_all_wakes_the_loop_before()
 
 
 @told_in_a_loop
-async def test_what_others_do_not_follow_wakes_the_loop_at_once():
+async def test_deferred_post_followed_by_a_plain_one_wakes_the_loop_at_once():
     loop = CountingLoop(asyncio.get_running_loop())
     bridge, seen = LoopBridge(loop, lambda: 0.0), []
     deferred_wakeups.begin()
@@ -111,7 +111,7 @@ async def test_what_others_do_not_follow_wakes_the_loop_at_once():
 
 
 @told_in_a_loop
-async def test_one_that_fails_is_logged_and_harms_no_other(caplog):
+async def test_failing_action_is_logged_and_later_ones_run(caplog):
     bridge, seen = LoopBridge(asyncio.get_running_loop()), []
     bridge.post(lambda: 1 / 0)
     bridge.post(lambda: seen.append("next"))
@@ -120,7 +120,7 @@ async def test_one_that_fails_is_logged_and_harms_no_other(caplog):
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-def test_what_is_posted_to_a_closed_loop_is_dropped():
+def test_action_posted_to_a_closed_loop_is_dropped():
     loop = asyncio.new_event_loop()
     bridge = LoopBridge(loop)
     assert not bridge.is_closed
@@ -134,7 +134,7 @@ def test_what_is_posted_to_a_closed_loop_is_dropped():
 
 
 @told_in_a_loop
-async def test_a_promise_is_kept_or_fails_and_says_so_in_the_loop():
+async def test_loop_promise_resolves_or_fails_in_the_loop():
     bridge, told = LoopBridge(asyncio.get_running_loop()), []
     kept, broken = (LoopPromise(bridge, lambda: told.append(1)) for _ in range(2))
     await asyncio.to_thread(kept.set_result, 42)
@@ -146,7 +146,7 @@ async def test_a_promise_is_kept_or_fails_and_says_so_in_the_loop():
 
 
 @told_in_a_loop
-async def test_the_result_of_a_promise_that_nobody_waits_for_is_dropped_and_said_all_the_same():
+async def test_cancelled_promise_drops_its_result_and_calls_back():
     bridge, told = LoopBridge(asyncio.get_running_loop()), []
     promise, failing = (LoopPromise(bridge, lambda: told.append(1)) for _ in range(2))
     promise.future.cancel()
@@ -160,7 +160,7 @@ async def test_the_result_of_a_promise_that_nobody_waits_for_is_dropped_and_said
 
 
 @told_in_a_loop
-async def test_those_that_wait_are_woken_together_or_by_the_clock():
+async def test_wake_event_wakes_all_waiters_or_times_out():
     wakes, woken = WakeEvent(asyncio.get_running_loop()), []
 
     async def wait(name, seconds=None):
@@ -232,7 +232,7 @@ async def test_waits_that_are_woken_early_share_a_timer():
 
 
 @told_in_a_loop
-async def test_each_waits_for_its_own_time_whatever_those_of_others_are():
+async def test_wake_event_waiters_have_their_own_timeouts():
     loop, woken = TimedLoop(), []
     wakes = WakeEvent(loop)
 
@@ -254,7 +254,7 @@ async def test_each_waits_for_its_own_time_whatever_those_of_others_are():
 
 
 @told_in_a_loop
-async def test_behind_the_end_there_is_no_timer():
+async def test_closed_wake_event_has_no_timer():
     loop = TimedLoop()
     wakes = WakeEvent(loop)
     waiting = asyncio.create_task(wakes.wait(60))

@@ -31,7 +31,7 @@ def make(request, group):
 
 
 @told_in_a_loop
-async def test_one_runs_from_its_start_to_its_close(broker, make):
+async def test_aio_member_runs_from_start_to_close(broker, make):
     member = make(broker.address)
     assert not member.is_running
     await member.start()
@@ -45,7 +45,7 @@ async def test_one_runs_from_its_start_to_its_close(broker, make):
 
 
 @told_in_a_loop
-async def test_one_that_is_closed_before_it_was_started_never_starts(broker, make):
+async def test_aio_member_closed_before_start_never_starts(broker, make):
     member = make(broker.address)
     await member.close()
     with pytest.raises(ClientShutDown, match="was closed"):
@@ -91,9 +91,7 @@ async def test_a_start_that_is_cancelled_is_undone(broker, make, monkeypatch):
 
 
 @told_in_a_loop
-async def test_one_that_is_closed_while_it_starts_ends_and_the_start_says_so(
-    broker, make, monkeypatch
-):
+async def test_aio_member_closed_during_start_ends_with_client_shut_down(broker, make, monkeypatch):
     held, client = HeldStarts(monkeypatch), aio.Client(broker.address)
     member = make(client)
     starting = asyncio.create_task(member.start())
@@ -108,7 +106,7 @@ async def test_one_that_is_closed_while_it_starts_ends_and_the_start_says_so(
 
 
 @told_in_a_loop
-async def test_a_close_that_is_cancelled_goes_on(broker, make):
+async def test_cancelled_async_close_goes_on_in_the_background(broker, make):
     client = aio.Client(broker.address)
     member = make(client)
     await member.start()
@@ -121,7 +119,7 @@ async def test_a_close_that_is_cancelled_goes_on(broker, make):
 
 
 @told_in_a_loop
-async def test_a_close_waits_for_no_calls_of_others(broker, make):
+async def test_async_close_does_not_wait_for_calls_of_others(broker, make):
     go_on = threading.Event()
     async with aio.Client(broker.address) as client, aio.Admin(client) as admin:
         member, own = make(client), aio.Client(broker.address)
@@ -135,7 +133,7 @@ async def test_a_close_waits_for_no_calls_of_others(broker, make):
 
 
 @told_in_a_loop
-async def test_a_start_that_fails_leaves_nothing_behind(broker, make):
+async def test_failed_aio_start_leaks_no_thread(broker, make):
     client = aio.Client(broker.address)
     async with client:
         member = make(client)
@@ -148,13 +146,13 @@ async def test_a_start_that_fails_leaves_nothing_behind(broker, make):
 
 
 @told_in_a_loop
-async def test_one_that_was_started_cannot_be_pickled(broker, make):
+async def test_started_aio_member_cannot_be_pickled(broker, make):
     async with make(broker.address) as member:
         with pytest.raises(TypeError, match="cannot be sent to another process"):
             pickle.dumps(member)
 
 
-def test_a_coroutine_that_stands_for_a_method_has_its_name_and_its_text():
+def test_run_in_thread_coroutine_keeps_name_and_docstring():
     topics = run_in_thread(ThreadedAdmin.topics)
     assert topics.__name__ == "topics"
     assert topics.__doc__ == ThreadedAdmin.topics.__doc__

@@ -64,7 +64,7 @@ async def test_futures_of_sends_need_no_tasks_and_have_each_its_own_answer(broke
 
 
 @told_in_a_loop
-async def test_what_cannot_be_sent_is_refused_and_not_by_the_future(broker, topic, group):
+async def test_aio_send_async_raises_rejections_at_the_call(broker, topic, group):
     async with aio.Producer(group, broker.address) as producer:
         with pytest.raises(MessageRejected):
             producer.send_async(Message(topic, b""))
@@ -77,9 +77,7 @@ async def test_what_cannot_be_sent_is_refused_and_not_by_the_future(broker, topi
 
 
 @told_in_a_loop
-async def test_who_sends_in_the_turn_in_which_a_large_one_begins_to_wait_comes_behind_it(
-    broker, topic, group
-):
+async def test_aio_sends_after_a_large_waiting_one_keep_order(broker, topic, group):
     async with aio.Producer(group, broker.address, pending_bytes_max=100) as producer:
         await producer.send(Message(topic, b"first"))  # else a thread looks for the route
         for _ in range(20):  # an answer may come amid a turn, and then nobody has to wait
@@ -101,7 +99,7 @@ def _note(ended, name, _):
 
 
 @told_in_a_loop
-async def test_who_is_cancelled_before_its_wait_begins_leaves_its_place(broker, topic, group):
+async def test_aio_send_cancelled_before_it_waits_frees_its_place(broker, topic, group):
     async with aio.Producer(group, broker.address, pending_bytes_max=100) as producer:
         await producer.send(Message(topic, b"first"))
         before, large, small = (
@@ -128,7 +126,7 @@ async def test_futures_that_are_cancelled_or_dropped_leave_room_for_others(broke
 
 
 @told_in_a_loop
-async def test_sends_that_are_awaited_one_by_one_are_stored_in_their_order(broker, topic, group):
+async def test_awaited_aio_sends_are_stored_in_order(broker, topic, group):
     queue = MessageQueue(topic, "broker-a", 1)
     async with aio.Producer(group, broker.address) as producer:
         results = [await producer.send(Message(topic, b"%d" % n), queue) for n in range(50)]
@@ -164,7 +162,7 @@ async def test_a_batch_a_table_and_what_goes_one_way_arrive(broker, topic, group
 
 
 @told_in_a_loop
-async def test_the_loop_waits_for_nobody_whatever_is_not_there_yet(monkeypatch, group):
+async def test_aio_producer_never_blocks_the_event_loop(monkeypatch, group):
     """Neither for a host's name, a route, a connection or a thread, nor as the broker goes."""
     with EmbeddedBroker() as broker:
         waits = NoWaiting(monkeypatch)
@@ -199,7 +197,7 @@ async def test_a_connection_that_fails_is_tried_again_elsewhere():
 
 
 @told_in_a_loop
-async def test_a_broker_that_is_away_is_three_tries_and_a_refusal_is_one():
+async def test_async_producer_retries_a_lost_broker_three_times_and_a_refusal_never():
     with FakeCluster(a=ok) as cluster:
         async with aio.Producer("P", cluster.address) as producer:
             await producer.send(X)
@@ -215,7 +213,7 @@ async def test_a_broker_that_is_away_is_three_tries_and_a_refusal_is_one():
 
 
 @told_in_a_loop
-async def test_what_cannot_be_sent_is_refused_before_anything_is_asked(broker, topic, group):
+async def test_aio_send_refuses_invalid_message_before_any_request(broker, topic, group):
     async with aio.Producer(group, broker.address) as producer:
         with pytest.raises(MessageRejected):
             await producer.send(Message(topic, b""))
@@ -232,7 +230,7 @@ async def test_what_cannot_be_sent_is_refused_before_anything_is_asked(broker, t
 
 
 @told_in_a_loop
-async def test_a_topic_that_nobody_has_and_nobody_makes_is_an_error(group):
+async def test_aio_send_to_unknown_topic_raises_route_not_found(group):
     with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
         async with aio.Producer(group, broker.address) as producer:
             for message in (Message("no", b"x"), Message("no", b"x", sharding_key="k")):
@@ -256,7 +254,7 @@ class Gate:
 
 
 @told_in_a_loop
-async def test_who_finds_no_room_waits_for_it_in_order_or_as_long_as_there_is_time():
+async def test_aio_sends_past_pending_max_wait_in_order_or_time_out():
     gate = Gate()
     with FakeCluster(a=gate) as cluster:
         async with aio.Producer("P", cluster.address, pending_max=1) as producer:
@@ -292,7 +290,7 @@ async def test_a_send_that_is_cancelled_under_way_is_dropped_and_makes_room_all_
 
 
 @told_in_a_loop
-async def test_a_send_that_is_cancelled_is_not_tried_again():
+async def test_cancelled_aio_send_is_not_retried():
     with FakeCluster(a=ok) as cluster:
         async with aio.Producer("P", cluster.address) as producer:
             await producer.send(X)
@@ -322,7 +320,7 @@ async def test_closing_ends_those_who_wait_for_room():
 
 
 @told_in_a_loop
-async def test_a_serializer_makes_the_bodies_in_a_thread(broker, topic, group):
+async def test_async_producer_serializer_runs_in_a_thread(broker, topic, group):
     threads = []
 
     class Doubled:

@@ -38,7 +38,7 @@ class Room:
 
 
 @told_in_a_loop
-async def test_a_large_one_is_not_overtaken_by_small_ones_however_many_come():
+async def test_large_waiter_is_not_overtaken_by_small_ones():
     room = Room(10)
     await room.enter("first", 10)
     for name, size in (("small", 1), ("large", 8), ("later", 1), ("last", 2)):
@@ -60,7 +60,7 @@ async def test_a_large_one_is_not_overtaken_by_small_ones_however_many_come():
 
 
 @told_in_a_loop
-async def test_who_leaves_the_line_lets_the_next_one_look():
+async def test_cancelled_waiter_wakes_the_next_in_line():
     room = Room(2)
     await room.enter("first", 2)
     large, small = room.begin("large", 2), room.begin("small", 1)
@@ -75,7 +75,7 @@ async def test_who_leaves_the_line_lets_the_next_one_look():
 
 
 @told_in_a_loop
-async def test_all_are_woken_as_the_end_comes():
+async def test_closed_waiter_queue_wakes_all():
     line, woken = WaiterQueue(asyncio.get_running_loop()), []
 
     async def wait(name):

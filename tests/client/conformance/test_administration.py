@@ -69,7 +69,7 @@ def told_of(admin, cluster):
         return {}
 
 
-def test_the_cluster_is_known_and_a_topic_has_a_route(cluster, admin):
+def test_cluster_info_and_topic_route_are_known(cluster, admin):
     topic = cluster.topic(queues=3)
     info = admin.cluster_info()
     assert info.broker_addr_table[cluster.broker_name].broker_addrs[0] == cluster.address
@@ -138,7 +138,7 @@ def test_offsets_of_a_topic_and_lag_of_a_group(cluster, clients, admin):
     assert all(0 < each.last_timestamp <= last_ms for each in lags)
 
 
-def test_members_are_seen_while_they_are_there(cluster, clients, admin):
+def test_group_members_are_listed_while_online(cluster, clients, admin):
     topic, group = cluster.topic(), cluster.group()
     consumer = clients.lite(group, topic)
     wait_until("queues", consumer.assignment)
@@ -175,7 +175,7 @@ def test_a_group_that_is_offline_is_reset_by_offset_and_by_time(cluster, clients
     assert stored(cluster, group, topic) == [0, 0]
 
 
-def test_a_group_that_nobody_has_joined_yet_may_be_told_where_to_begin(cluster, clients, admin):
+def test_offset_reset_of_a_group_without_members_applies_at_its_start(cluster, clients, admin):
     topic, group = filled(cluster, clients), cluster.group()
     admin.create_group(group)
     admin.reset_to_time(group, topic, LATEST_MS)
@@ -195,9 +195,7 @@ def test_a_group_that_is_online_is_reset_by_time_and_gets_its_messages_again(
     wait_until("all of them again", lambda: sorted(listener.bodies) == sorted(numbers(10) * 2))
 
 
-def test_a_group_that_is_online_is_reset_by_offset_where_the_broker_can_tell_it(
-    cluster, clients, admin, brokers
-):
+def test_offset_reset_of_an_online_group_by_offset(cluster, clients, admin, brokers):
     topic, group, listener = filled(cluster, clients, 10, 1), cluster.group(), Listener()
     clients.push(listener, group, topic, persist_consumer_offset_interval_ms=50)
     listener.wait_for(numbers(10))
@@ -247,7 +245,7 @@ def test_messages_are_found_by_key_by_id_and_by_place(cluster, clients, admin):
         admin.message_by_offset_id(results[0].offset_message_id[:-5] + "FFFFF")
 
 
-def test_what_is_not_there_is_said_not_to_be(cluster, admin):
+def test_admin_reports_missing_topic_and_group(cluster, admin):
     nowhere = cluster.group().replace("Group", "Nowhere")
     for ask in (admin.route, admin.topic_offsets, lambda topic: admin.lag("G", topic)):
         with pytest.raises(RouteNotFound, match=nowhere):

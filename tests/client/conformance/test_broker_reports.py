@@ -34,7 +34,7 @@ def filled(cluster, clients):
         yield topic, group, wait_until("a report", report)
 
 
-def test_topics_and_groups_are_told_with_their_offsets(filled):
+def test_broker_report_contains_topics_and_groups_with_offsets(filled):
     topic, group, report = filled
     (found,) = [each for each in report.topics if each.topic == topic]
     assert (found.begin, found.end) == (0, 10)

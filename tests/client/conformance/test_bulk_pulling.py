@@ -71,9 +71,7 @@ def test_a_condition_filters_as_well(cluster, api, topic):
     assert [each.queue_offset for each in found(cluster, pull)] == [3, 997, 998, 999]
 
 
-def test_what_comes_while_it_waits_is_part_of_it_and_what_does_not_come_is_an_error(
-    cluster, clients, api, topic
-):
+def test_bulk_pull_waits_for_arriving_messages_and_times_out(cluster, clients, api, topic):
     producer, queue = clients.producer(), cluster.queue(topic)
     pull = iter(
         BulkPull(api, cluster.address, "G", queue, COUNT - 1, COUNT + 5, PullRules(wait_ms=20_000))

@@ -35,7 +35,7 @@ def test_a_client_without_extensions_agrees_on_none_with_any_broker(cluster):
 
 @pytest.mark.parametrize("sender", [{}, NONE], ids=["extended", "plain"])
 @pytest.mark.parametrize("receiver", [{}, NONE], ids=["extended", "plain"])
-def test_who_speaks_how_makes_no_difference(cluster, both_clients, sender, receiver):
+def test_extended_and_plain_clients_understand_each_other(cluster, both_clients, sender, receiver):
     clients = both_clients
     pa = pytest.importorskip("pyarrow")
     topic = cluster.topic(queues=2)

@@ -26,7 +26,7 @@ def send(clients, topic, *bodies, **more):
     return [producer.send(each) for each in messages(topic, bodies, **more)]
 
 
-def test_a_listener_gets_all_once_and_the_group_goes_on_there(cluster, clients):
+def test_push_listener_gets_each_message_once_and_group_resumes(cluster, clients):
     topic, group = cluster.topic(), cluster.group()
     send(clients, topic, *numbers(40))
     listener = Listener()
@@ -48,7 +48,7 @@ def test_a_listener_gets_all_once_and_the_group_goes_on_there(cluster, clients):
     assert again.wait_for(["new"]) == ["new"]
 
 
-def test_groups_do_not_disturb_each_other(cluster, clients):
+def test_push_groups_are_independent(cluster, clients):
     topic = cluster.topic()
     send(clients, topic, *numbers(10))
     listeners = [Listener(), Listener()]
@@ -71,7 +71,7 @@ def test_tags_and_conditions_choose_messages(cluster, clients):
     wait_until("what was passed over counts", lambda: cluster.stored_offset(group, topic) == 5)
 
 
-def test_another_subscription_counts_while_a_pull_is_held_by_the_one_before(cluster, clients):
+def test_push_subscription_change_applies_while_a_pull_is_held(cluster, clients):
     topic, listener = cluster.topic(queues=1), Listener()
     consumer = clients.push(
         listener,
@@ -87,7 +87,7 @@ def test_another_subscription_counts_while_a_pull_is_held_by_the_one_before(clus
     assert listener.wait_for(["first", "next"]) == ["first", "next"]
 
 
-def test_what_fails_comes_again_with_all_that_it_carries(cluster, clients):
+def test_push_retry_keeps_tags_keys_properties_and_message_id(cluster, clients):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener(
         lambda message: LATER if message.body == b"bad" and not message.reconsume_times else None
@@ -105,7 +105,7 @@ def test_what_fails_comes_again_with_all_that_it_carries(cluster, clients):
     assert cluster.retried(group) == 1
 
 
-def test_what_fails_too_often_ends_among_the_dead_letters(cluster, clients):
+def test_push_message_goes_to_dead_letters_after_max_reconsume_times(cluster, clients):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener(lambda message: LATER if message.body == b"bad" else None)
     clients.push(listener, group, topic, max_reconsume_times=1)
@@ -178,9 +178,7 @@ def test_in_order_a_message_that_fails_for_good_ends_as_a_dead_letter(cluster, c
     wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
 
 
-def test_two_in_order_have_different_queues_and_one_takes_over_the_locks_of_the_other(
-    cluster, clients
-):
+def test_orderly_rebalance_hands_over_queue_locks(cluster, clients):
     topic, group = cluster.topic(queues=2), cluster.group()
     one, two = Listener(), Listener()
     first = clients.push(one, group, topic, orderly=True)
@@ -200,9 +198,7 @@ def _of(topic, consumer):
     return sum(queue.topic == topic for queue in consumer.assignment())
 
 
-def test_each_of_those_that_broadcast_gets_all_and_nothing_is_tried_again(
-    cluster, clients, tmp_path
-):
+def test_broadcasting_push_listeners_each_get_all_without_retries(cluster, clients, tmp_path):
     topic, group = cluster.topic(queues=2), cluster.group()
     listeners = [Listener(lambda _: LATER), Listener(lambda _: LATER)]
     for listener in listeners:
@@ -219,7 +215,7 @@ def test_each_of_those_that_broadcast_gets_all_and_nothing_is_tried_again(
     assert cluster.retried(group) == cluster.dead_letters(group) == 0
 
 
-def test_members_that_subscribe_to_different_topics_are_told(cluster, clients, monkeypatch, caplog):
+def test_members_with_different_subscriptions_are_warned(cluster, clients, monkeypatch, caplog):
     monkeypatch.setattr(
         "rmq_spark.client.consumer.rebalance.rebalance_service.CHECK_INTERVAL_MS", 0
     )

@@ -69,7 +69,7 @@ def test_a_subscriber_that_waits_gets_what_comes(cluster, clients, send):
 
 
 @pytest.mark.parametrize("more", [{}, {"extensions": frozenset()}], ids=["extended", "plain"])
-def test_a_pull_that_is_held_is_answered_when_a_message_comes(cluster, send, more):
+def test_held_pull_is_answered_when_a_message_arrives(cluster, send, more):
     topic = cluster.topic(queues=1)
     sys_flag = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
     header = PullMessageRequestHeader("G", topic, 0, 0, 32, sys_flag, 0, 20_000, 0, "*", "TAG")
@@ -80,7 +80,7 @@ def test_a_pull_that_is_held_is_answered_when_a_message_comes(cluster, send, mor
     assert bodies_of(decode_messages(found.records, cluster.broker_name)) == ["new"]
 
 
-def test_a_message_is_polled_as_it_was_sent(cluster, clients):
+def test_polled_message_equals_the_sent_one(cluster, clients):
     topic = cluster.topic(queues=1)
     sent = Message(topic, b"x" * 9_000, tags="t", keys=("a", "b"), properties={"p": "é"}, flag=3)
     result = clients.producer().send(sent)
@@ -126,7 +126,7 @@ def test_conditions_choose_messages(cluster, clients):
         consumer.shutdown()
 
 
-def test_a_condition_that_makes_no_sense_is_refused_at_the_start(cluster, clients):
+def test_invalid_sql_subscription_is_refused_at_start(cluster, clients):
     with pytest.raises(SubscriptionRejected):
         clients.lite(topic=cluster.topic(), selector=by_sql("n >"))
 
@@ -134,13 +134,13 @@ def test_a_condition_that_makes_no_sense_is_refused_at_the_start(cluster, client
 HELD_LONG = {"broker_suspend_max_time_ms": 90_000, "consumer_timeout_ms_when_suspend": 120_000}
 
 
-def test_another_subscription_counts_while_a_pull_is_held_by_the_one_before(cluster, clients, send):
+def test_new_subscription_applies_while_a_pull_is_held(cluster, clients, send):
     topic = cluster.topic(queues=1)
     consumer = clients.lite(topic=topic, selector="old", **HELD_LONG)
     _follows(consumer, partial(send, topic), lambda: consumer.subscribe(topic, "new"))
 
 
-def test_a_topic_that_is_not_there_is_an_error_whenever_it_is_subscribed_to(cluster, clients):
+def test_missing_topic_subscription_suggests_the_nearest(cluster, clients):
     topic = cluster.topic(queues=1)
     other = cluster.topic(queues=1)
     mistyped = f"{topic}e"
@@ -154,7 +154,7 @@ def test_a_topic_that_is_not_there_is_an_error_whenever_it_is_subscribed_to(clus
     wait_until("both", lambda: {each.topic for each in consumer.assignment()} == {topic, other})
 
 
-def test_so_does_another_choice_for_assigned_queues(cluster, clients, send):
+def test_new_filter_of_assigned_queues_applies_while_a_pull_is_held(cluster, clients, send):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic)
     consumer = clients.lite(queues=[queue], selector="old", **HELD_LONG)
@@ -173,7 +173,7 @@ def _follows(consumer, send, choose_new):
     assert polled(consumer, 1) == ["last"]
 
 
-def test_so_is_one_for_queues_that_are_assigned_and_nothing_changes(cluster, clients, send):
+def test_invalid_sql_for_assigned_queues_is_refused_without_change(cluster, clients, send):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic)
     with pytest.raises(SubscriptionRejected):
@@ -187,9 +187,7 @@ def test_so_is_one_for_queues_that_are_assigned_and_nothing_changes(cluster, cli
     assert polled(consumer, 1) == ["still here"]
 
 
-def test_one_that_is_assigned_queues_gets_those_alone_until_it_is_assigned_others(
-    cluster, clients, send
-):
+def test_assigned_consumer_reads_exactly_its_queues_until_reassigned(cluster, clients, send):
     topic = cluster.topic(queues=3)
     for number in range(3):
         send(topic, f"of {number}", queue=cluster.queue(topic, number))
@@ -242,7 +240,7 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(cluster, clients, send
     assert polled(consumer, 1) == ["paused"]
 
 
-def test_the_next_of_a_group_goes_on_where_the_last_has_committed(cluster, clients, send):
+def test_next_member_starts_at_the_committed_offset(cluster, clients, send):
     topic, group = cluster.topic(queues=1), cluster.group()
     queue = cluster.queue(topic)
     send(topic, *numbers(30))
@@ -261,7 +259,7 @@ def test_the_next_of_a_group_goes_on_where_the_last_has_committed(cluster, clien
     assert polled(clients.lite(topic=topic), 30) == numbers(30)
 
 
-def test_one_that_commits_by_itself_has_done_so_when_it_has_left(cluster, clients, send):
+def test_auto_commit_is_done_at_shutdown(cluster, clients, send):
     topic, group = cluster.topic(queues=1), cluster.group()
     send(topic, *numbers(10))
     first = clients.lite(group, topic)
@@ -272,9 +270,7 @@ def test_one_that_commits_by_itself_has_done_so_when_it_has_left(cluster, client
     assert polled(clients.lite(group, topic), 1) == ["new"]
 
 
-def test_each_of_those_that_broadcast_gets_all_and_goes_on_where_it_was(
-    cluster, clients, send, tmp_path
-):
+def test_broadcasting_members_each_get_all_and_resume(cluster, clients, send, tmp_path):
     topic, group = cluster.topic(queues=2), cluster.group()
     send(topic, *numbers(20))
 
@@ -298,7 +294,7 @@ def test_each_of_those_that_broadcast_gets_all_and_goes_on_where_it_was(
     assert topic not in cluster.api.admin.groups_of_topic(cluster.address, topic)
 
 
-def test_two_of_a_group_share_the_queues_and_one_takes_over_from_the_other(cluster, clients, send):
+def test_rebalance_shares_queues_of_two_lite_members_and_takes_over(cluster, clients, send):
     topic, group = cluster.topic(queues=4), cluster.group()
     first, second = clients.lite(group, topic), clients.lite(group, topic)
     wait_until(

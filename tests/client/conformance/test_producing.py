@@ -60,7 +60,7 @@ def test_the_largest_body_arrives_however_little_it_can_be_compressed(cluster, c
     assert (found.body, found.sys_flag & COMPRESSED) == (body, 0)
 
 
-def test_what_the_client_lets_pass_of_properties_the_broker_takes(cluster, clients):
+def test_largest_properties_that_the_client_allows_are_accepted(cluster, clients):
     topic, producer = cluster.topic(), clients.producer()
     with pytest.raises(MessageRejected, match="32255 bytes"):
         producer.send(Message(topic, b"x", properties={"a": "x" * 32_255}))
@@ -81,7 +81,7 @@ def test_messages_take_turns_over_all_queues(cluster, clients):
     assert sorted(bodies_of(clients.read(topic, 20))) == numbers(20)
 
 
-def test_a_message_goes_to_the_queue_that_was_chosen_for_it(cluster, clients):
+def test_send_goes_to_the_chosen_queue(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
     assert producer.send(Message(topic, b"a"), cluster.queue(topic, 2)).queue.queue_id == 2
@@ -108,7 +108,7 @@ def test_futures_are_answered_each_with_its_own(cluster, clients):
         assert result.message_id == found.message_id
 
 
-def test_what_is_sent_one_way_arrives(cluster, clients):
+def test_oneway_messages_arrive(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
     for each in messages(topic, numbers(20)):
@@ -183,7 +183,7 @@ def test_messages_with_the_same_key_keep_their_order(cluster, clients):
         assert [int(each.body) for each in same] == list(range(key, 70, 7))
 
 
-def test_a_delayed_message_comes_after_its_delay_with_all_that_it_carries(cluster, clients):
+def test_delayed_message_arrives_after_its_delay_unchanged(cluster, clients):
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     late = Message(topic, b"late", delay_level=1, keys="k", tags="t", properties={"a": "b"})
@@ -250,7 +250,7 @@ def test_the_rows_of_batches_that_are_given_a_queue_stay_in_order(cluster, clien
     assert {each.queue for each in found} == {queue}
 
 
-def test_a_topic_that_nobody_has_made_is_made_by_the_first_message(cluster, clients):
+def test_missing_topic_is_created_by_the_first_message(cluster, clients):
     topic = cluster.group().replace("Group", "Unmade")
     producer = clients.producer()
     result = producer.send(Message(topic, b"first"))
@@ -266,7 +266,7 @@ def _has_queues(producer, topic, count):
         return False
 
 
-def test_what_a_broker_refuses_is_an_error_that_says_so_and_nothing_is_stored(cluster, clients):
+def test_refused_message_raises_and_is_not_stored(cluster, clients):
     topic = cluster.topic(queues=1)
     producer = clients.producer(rules={"max_message_bytes": 16 << 20})
     noise = Random(1).randbytes(5 << 20)

@@ -49,7 +49,7 @@ def places(table):
     return list(zip(table["queueId"].to_pylist(), table["queueOffset"].to_pylist(), strict=True))
 
 
-def test_the_rows_are_the_messages_in_the_order_of_their_queues(cluster, clients, admin, topic):
+def test_read_table_returns_all_messages_in_queue_order(cluster, clients, admin, topic):
     expected = sorted(
         (
             each.queue.queue_id,
@@ -74,7 +74,7 @@ def test_the_rows_are_the_messages_in_the_order_of_their_queues(cluster, clients
     }
 
 
-def test_tags_of_one_hash_are_told_apart(admin, topic):
+def test_read_table_distinguishes_tags_of_equal_hash(admin, topic):
     for tags, count in (
         ("AaAa", COUNT // 4),
         ("BBBB || batch", COUNT // 4 + COUNT // 2 - 1),
@@ -85,7 +85,7 @@ def test_tags_of_one_hash_are_told_apart(admin, topic):
         assert set(table["tags"].to_pylist()) <= set(tags.split(" || "))
 
 
-def test_times_and_offsets_are_where_it_begins_and_ends(cluster, clients, admin, topic):
+def test_read_table_start_and_end_by_time_or_offset(cluster, clients, admin, topic):
     table = admin.read_table(topic)
     stored = [round(each.timestamp() * 1000) for each in table["storeTimestamp"].to_pylist()]
     middle = sorted(stored)[COUNT // 2]
@@ -99,7 +99,7 @@ def test_times_and_offsets_are_where_it_begins_and_ends(cluster, clients, admin,
     ]
 
 
-def test_a_topic_without_messages_and_one_that_is_not_there(cluster, admin):
+def test_read_table_of_an_empty_and_of_a_missing_topic(cluster, admin):
     assert admin.read_table(cluster.topic(QUEUES)).num_rows == 0
     with pytest.raises(RouteNotFound, match="nowhere"):
         admin.read_table("nowhere")

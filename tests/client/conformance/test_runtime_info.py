@@ -98,7 +98,7 @@ def test_numbers_are_read_as_numbers(told):
         assert all(float(each) >= 0 for each in told[name].split(" ") if each), name
 
 
-def test_delay_levels_tell_what_is_delivered_and_what_is_there(told):
+def test_runtime_info_delay_levels_show_delivered_and_stored_offsets(told):
     for name in told:
         if name.startswith("scheduleMessageOffset"):
             delivered, stored = map(int, told[name].split(",")[:2])
@@ -113,7 +113,7 @@ def test_how_long_sends_took_is_in_rocketmqs_cells(told):
     assert all(int(count) >= 0 for _, count in cells)
 
 
-def test_the_disk_is_told_in_units_that_are_known(told):
+def test_runtime_info_disk_sizes_have_known_units(told):
     words = told["commitLogDirCapacity"].split(" ")
     for amount, unit in ((words[2], words[3][:-1]), (words[6], words[7][:-1])):
         assert float(amount) >= 0

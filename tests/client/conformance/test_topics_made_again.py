@@ -50,15 +50,13 @@ class Member:
 @pytest.mark.deep
 @pytest.mark.parametrize("count", [SHORTER, AS_LONG, LONGER], ids=["shorter", "as long", "longer"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_a_topic_that_is_made_again_below_a_held_pull_all_is_consumed(
-    cluster, clients, kind, count
-):
+def test_topic_recreated_during_a_held_pull_is_consumed_completely(cluster, clients, kind, count):
     check(cluster, clients, kind, count)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("count", [AS_LONG, LONGER], ids=["as long", "longer"])
-def test_so_it_is_by_asyncio(cluster, both_clients, count):
+def test_topic_recreated_during_a_held_pull_is_consumed_by_asyncio(cluster, both_clients, count):
     check(cluster, both_clients, "polling", count)
 
 
@@ -89,7 +87,7 @@ def check(cluster, clients, kind, count):
 @pytest.mark.parametrize("count", [SHORTER, AS_LONG, LONGER], ids=["shorter", "as long", "longer"])
 @pytest.mark.parametrize("kind", ["polling", "concurrent", "orderly"])
 @pytest.mark.parametrize("away", ["not subscribed", "not running"])
-def test_in_broadcasting_so_it_is_behind_a_time_without_a_pull(
+def test_topic_recreated_while_a_broadcasting_member_is_away_is_consumed(
     cluster, clients, tmp_path, away, kind, count
 ):
     topic, group = cluster.topic(1), cluster.group()

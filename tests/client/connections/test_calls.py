@@ -43,7 +43,7 @@ def test_a_body_may_be_a_body_class_or_bytes():
     assert build_request(320, None, b"x").body == b"x"
 
 
-def test_a_code_that_is_not_expected_is_a_refusal():
+def test_unexpected_response_code_is_a_refusal():
     calls, _ = answered(RemotingCommand(22, remark="none"))
     with pytest.raises(NotFound, match="none"):
         calls.call("h:1", MAX_OFFSET, HEADER)
@@ -51,14 +51,14 @@ def test_a_code_that_is_not_expected_is_a_refusal():
     assert check_response("h:1", MAX_OFFSET, RemotingCommand(0)).code == 0
 
 
-def test_an_answer_without_what_it_must_have_is_no_answer_of_a_broker():
+def test_response_without_required_fields_is_a_protocol_error():
     with pytest.raises(ProtocolError, match=r"extFields\.offset"):
         response_header("h:1", MAX_OFFSET, RemotingCommand(0))
     with pytest.raises(ProtocolError):
         response_body("h:1", TopicList, RemotingCommand(0, body=b"<html>"))
 
 
-def test_no_body_is_a_body_with_nothing_in_it():
+def test_empty_response_body_decodes_to_defaults():
     calls, _ = answered(RemotingCommand(0))
     assert calls.body(TopicList, "h:1", 206) == TopicList()
 

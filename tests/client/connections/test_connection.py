@@ -57,7 +57,7 @@ def test_a_request_gets_its_answer(connect):
 
 
 @pytest.mark.parametrize("reads_itself", [False], indirect=True)
-def test_what_is_given_up_or_forgotten_while_it_gathers_is_not_written(connect):
+def test_cancelled_or_discarded_request_in_the_write_queue_is_not_written(connect):
     go_on, found = threading.Event(), []
 
     def story(peer):
@@ -85,7 +85,7 @@ def test_what_is_given_up_or_forgotten_while_it_gathers_is_not_written(connect):
 
 
 @pytest.mark.parametrize("reads_itself", [False], indirect=True)
-def test_what_is_given_up_before_it_gathers_is_not_kept(connect, monkeypatch):
+def test_request_cancelled_before_it_is_enqueued_is_not_kept(connect, monkeypatch):
     with FakeServer(silent) as server:
         connection = connect(server.address)
         gather, withdrawn = connection._writer.enqueue, []
@@ -178,7 +178,7 @@ def test_a_server_that_is_silent_for_a_second_costs_the_timeout_and_its_connecti
             held.result(5)
 
 
-def test_one_that_had_little_time_costs_nobody_else_the_connection(reads_itself):
+def test_short_timeouts_close_connection_only_after_long_silence(reads_itself):
     clock = Clock()
     with FakeServer(silent) as server:
         connection = connection_of(server, clock, reads_itself=reads_itself)
@@ -216,7 +216,7 @@ def test_silence_counts_from_an_answer_to_another_on(reads_itself, answers_after
         connection.close()
 
 
-def test_whoever_answers_others_is_not_silent_to_one_that_is_in_a_hurry(connect):
+def test_connection_with_other_answers_survives_timeout_of_a_hurried_request(connect):
     go_on = threading.Event()
 
     def story(peer):
@@ -296,7 +296,7 @@ def test_a_limit_holds_for_answers(reads_itself):
             connection.request(ASK, 10 * SECOND)
 
 
-def test_an_end_in_the_middle_of_an_answer_says_so(connect):
+def test_connection_closed_within_a_response_says_so(connect):
     def story(peer):
         frame = echo(peer.receive()).encode()
         peer.send(frame[:-3])
@@ -317,7 +317,7 @@ def test_half_an_answer_and_then_silence_ends_in_a_timeout(connect):
         connect(server.address).request(ASK, 50)
 
 
-def test_an_answer_to_another_request_is_not_taken_for_ours(connect):
+def test_response_with_another_opaque_is_ignored(connect):
     def story(peer):
         request = peer.receive()
         peer.send(echo(request)._replace(opaque=request.opaque + 1_000))
@@ -346,7 +346,7 @@ def test_an_answer_whose_reader_is_held_up_is_a_timeout_of_ours(connect, monkeyp
             go_on.set()
 
 
-def test_a_flood_of_answers_that_nobody_asked_for_ends_the_connection(connect):
+def test_flood_of_unsolicited_responses_closes_connection(connect):
     def story(peer):
         request = peer.receive()
         for stray in range(UNSOLICITED_MAX + 1):
@@ -357,7 +357,7 @@ def test_a_flood_of_answers_that_nobody_asked_for_ends_the_connection(connect):
         connect(server.address).request(ASK, 60 * SECOND)
 
 
-def test_a_server_that_takes_no_bytes_does_not_hang_a_sender(connect):
+def test_server_that_accepts_no_bytes_does_not_hang_a_sender(connect):
     def story(_):
         stop.wait(30)
 
@@ -401,7 +401,7 @@ def test_a_broker_may_ask_too(connect):
     [(None, 3, "not supported"), (lambda *_: 1 / 0, 1, "ZeroDivisionError: division by zero")],
     ids=["nobody listens", "it fails"],
 )
-def test_what_a_broker_asks_is_answered_whatever_happens(connect, on_request, code, remark):
+def test_request_from_broker_is_answered_even_if_handler_fails(connect, on_request, code, remark):
     answers = []
 
     def story(peer):
@@ -431,7 +431,7 @@ def test_closing_wakes_all_that_wait():
         assert told == [connection]
 
 
-def test_what_interprets_an_answer_may_refuse_it(connect):
+def test_error_in_response_interpreter_is_raised_by_the_future(connect):
     def interpret(_):
         raise HeaderError("header", at="x", needed="y", found="z")
 
@@ -444,20 +444,20 @@ def test_what_interprets_an_answer_may_refuse_it(connect):
         assert connection.request_async(ASK, SECOND, lambda answer: answer.code).result(5) == 0
 
 
-def test_a_future_that_was_cancelled_disturbs_nobody(connect):
+def test_cancelled_future_does_not_disturb_the_connection(connect):
     with FakeServer(answering(echo)) as server:
         connection = connect(server.address)
         connection.request_async(ASK, SECOND).cancel()
         assert connection.request(ASK, SECOND).code == 0
 
 
-def test_a_future_that_nobody_waits_for_learns_of_its_timeout_all_the_same():
+def test_future_without_waiter_gets_its_timeout():
     with FakeServer(silent) as server:
         future = RemotingConnection.connect(server.address).request_async(ASK, 1)
         assert isinstance(future.exception(10), (RequestTimeout, ConnectionClosed))
 
 
-def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_gone():
+def test_self_reading_connection_notices_closed_server_before_next_request():
     def story(peer):
         peer.send(echo(peer.receive()))
 
@@ -469,7 +469,7 @@ def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_go
             connection.request(ASK, 60 * SECOND)
 
 
-def test_nobody_there_is_an_error_that_says_where():
+def test_connect_error_names_the_address():
     with FakeServer(silent) as server:
         address = server.address
     with pytest.raises(ConnectionFailed, match=f"cannot connect to {address}: Connection refused"):
@@ -480,13 +480,13 @@ def test_nobody_there_is_an_error_that_says_where():
     "address",
     ["", "localhost", "localhost:", "localhost:x", ":9876", "h:0", "h:65536", "h:-1", "h:٣"],
 )
-def test_what_is_no_address_is_refused(address):
+def test_parse_address_refuses_text_that_is_no_address(address):
     with pytest.raises(ConnectionFailed, match="host:port"):
         parse_address(address)
 
 
 @pytest.mark.parametrize("host", ["broker..example", "x" * 64 + ".example", "."])
-def test_a_host_that_cannot_be_looked_up_is_refused(host):
+def test_invalid_host_name_is_refused(host):
     with pytest.raises(ConnectionFailed, match="is not a valid host name"):
         RemotingConnection.connect(f"{host}:9876")
 

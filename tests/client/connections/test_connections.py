@@ -42,7 +42,7 @@ class Heard:
         return [request.code for request in self.requests]
 
 
-def test_one_connection_serves_an_address_and_another_is_made_when_it_has_ended(connections):
+def test_connection_is_shared_per_address_and_reopened_after_close(connections):
     heard = Heard()
     with FakeServer(answering(heard)) as server:
         assert connections.request(server.address, ASK).remark == "yes"
@@ -53,7 +53,7 @@ def test_one_connection_serves_an_address_and_another_is_made_when_it_has_ended(
         assert len(server.peers) == 2
 
 
-def test_a_broker_that_says_nothing_of_its_extensions_is_given_up_in_the_time_of_a_request():
+def test_silent_extension_negotiation_times_out_with_the_request():
     """For whoever waits 300 ms for a request, the question before it waits no longer."""
     with FakeServer(silent) as server:
         instance = ClientInstance("127.0.0.1:1", request_timeout_ms=300)
@@ -65,7 +65,7 @@ def test_a_broker_that_says_nothing_of_its_extensions_is_given_up_in_the_time_of
 
 
 @pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
-def test_a_connection_that_the_broker_has_ended_meanwhile_is_made_again_and_costs_no_request(
+def test_connection_closed_while_idle_is_reopened_without_a_failed_request(
     reads_itself,
 ):
     def story(peer):
@@ -98,7 +98,7 @@ def test_a_rocketmq_broker_is_asked_once_and_then_spoken_to_in_its_binary_header
     ]
 
 
-def test_a_broker_is_ready_while_it_is_connected_and_agreed_with(connections):
+def test_broker_is_ready_while_connected_and_agreed(connections):
     with FakeServer(answering(Heard())) as server:
         assert not connections.is_ready(server.address)
         connections.request(server.address, ASK, is_broker=False)
@@ -109,7 +109,7 @@ def test_a_broker_is_ready_while_it_is_connected_and_agreed_with(connections):
         assert not connections.is_ready(server.address)
 
 
-def test_who_has_no_time_for_a_connection_leaves_it_to_those_who_have(connections, monkeypatch):
+def test_connect_timeout_of_one_caller_leaves_connection_to_others(connections, monkeypatch):
     go_on, real = threading.Event(), RemotingConnection.connect
 
     def connect(*arguments, **more):
@@ -128,7 +128,7 @@ def test_who_has_no_time_for_a_connection_leaves_it_to_those_who_have(connection
         assert len(server.peers) == 1
 
 
-def test_where_connecting_takes_long_is_known_for_those_who_have_a_choice(monkeypatch):
+def test_slow_connect_marks_the_address_as_silent(monkeypatch):
     monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(connection_pool, "REDIAL_SECONDS", 0.0)
     connections = RemotingClient(connect_timeout_ms=100)
@@ -165,7 +165,7 @@ def test_a_connection_that_fell_silent_is_known_at_once(connections):
         assert connections.silent_addresses == (server.address,)
 
 
-def test_where_nobody_listens_is_tried_again_at_once(connections):
+def test_refused_connect_is_retried_at_once(connections):
     with FakeServer(silent) as server:
         address = server.address
     for _ in range(3):
@@ -278,7 +278,7 @@ def test_a_broker_that_does_not_answer_the_first_question_is_a_broker_that_does_
         connections.request(server.address, ASK)
 
 
-def test_an_agreement_that_makes_no_sense_is_an_error(connections):
+def test_malformed_agreement_is_a_protocol_error(connections):
     with (
         FakeServer(answering(lambda request: request.respond(0))) as server,
         pytest.raises(ProtocolError, match="names"),
@@ -286,7 +286,7 @@ def test_an_agreement_that_makes_no_sense_is_an_error(connections):
         connections.request(server.address, ASK)
 
 
-def test_nothing_is_asked_after_the_end_and_whoever_waits_then_is_told(connections):
+def test_shutdown_fails_waiting_requests_and_refuses_new_ones(connections):
     waits = threading.Event()
 
     def story(peer):
@@ -313,7 +313,7 @@ def test_nothing_is_asked_after_the_end_and_whoever_waits_then_is_told(connectio
             connections.request(server.address, ASK)
 
 
-def test_the_owner_is_told_which_address_has_gone():
+def test_close_callback_gets_the_address():
     gone = []
     connections = RemotingClient(on_closed=gone.append)
     with FakeServer(silent) as server:
@@ -325,6 +325,6 @@ def test_the_owner_is_told_which_address_has_gone():
     assert connections.peer_version(server.address) == 0
 
 
-def test_it_knows_the_version_of_a_broker_that_has_answered(connections, running_broker):
+def test_peer_version_is_known_after_a_broker_has_answered(connections, running_broker):
     connections.request(running_broker.address, ASK)
     assert connections.peer_version(running_broker.address) > 0

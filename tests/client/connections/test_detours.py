@@ -41,18 +41,18 @@ def test_a_name_stands_for_the_master_and_slaves_have_addresses_of_their_own():
 
 
 @pytest.mark.parametrize("address", ["localhost", ":1", "a:b", "a:0", "http://"])
-def test_what_is_no_address_is_refused(address):
+def test_invalid_broker_address_is_refused(address):
     with pytest.raises(MessageRejected, match=r"broker_addresses: needed addresses to use, as in"):
         ClientInstance("a:1", broker_addresses={"a": address})
 
 
 @pytest.mark.parametrize("instead", [["a", "b:1"], "a=b:1", {"a": 1}, {1: "b:1"}])
-def test_what_is_no_mapping_of_texts_is_refused(instead):
+def test_broker_addresses_of_wrong_type_are_refused(instead):
     with pytest.raises(TypeError, match=r"broker_addresses: needed a mapping of texts"):
         ClientInstance("a:1", broker_addresses=instead)
 
 
-def test_a_broker_that_tells_an_address_of_its_neighbours_is_reached_all_the_same(tmp_path):
+def test_broker_addresses_reach_a_broker_with_a_private_address(tmp_path):
     with EmbeddedBroker(tmp_path / "store") as broker:
         broker.create_topic("T", 1)
     with EmbeddedBroker(tmp_path / "store", brokerIP1="127.0.0.9") as broker:

@@ -23,7 +23,7 @@ def forked(action):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_fork_waits_for_whoever_is_within_a_call_and_the_child_finds_all_free():
+def test_fork_waits_for_calls_into_openssl_and_the_child_finds_locks_free():
     lock, others = fork_lock(), [fork_lock() for _ in range(3)]
     within, ended = threading.Event(), []
 
@@ -49,7 +49,7 @@ def test_a_fork_within_a_call_waits_no_longer_than_it_says(monkeypatch):
     assert lock.acquire(timeout=1)
 
 
-def test_locks_that_nobody_has_are_forgotten():
+def test_collected_fork_locks_are_forgotten():
     before = len(fork_hooks._locks)
     kept = [fork_lock() for _ in range(5)]
     assert len(fork_hooks._locks) == before + 5

@@ -60,7 +60,7 @@ def room():
     room.theirs.close()
 
 
-def test_what_is_written_is_there_and_what_is_gathered_comes_in_its_order(room):
+def test_frame_writer_writes_at_once_and_keeps_order_of_enqueued_frames(room):
     room.writer.write(ASK._replace(opaque=1), time.monotonic() + 10, 10_000)
     assert room.received(1) == [1]
     for opaque in range(1_000):
@@ -98,7 +98,7 @@ def test_two_that_gather_at_the_same_moment_are_both_written(room):
     second.join(10)
 
 
-def test_what_must_not_be_written_is_not(room):
+def test_write_that_the_open_check_refuses_is_not_sent(room):
     room.refusal = ConnectionClosed(HERE, "it rains")
     with pytest.raises(ConnectionClosed, match="it rains"):
         room.writer.write(ASK, time.monotonic() + 10, 10_000)
@@ -107,7 +107,7 @@ def test_what_must_not_be_written_is_not(room):
     assert room.received(1) == [2]
 
 
-def test_a_peer_that_takes_no_more_costs_the_time_and_nobody_else_the_connection(room):
+def test_write_timeout_to_stalled_peer_keeps_connection_open_for_others(room):
     with pytest.raises(RequestTimeout) as raised:
         room.writer.write(ASK._replace(opaque=1, body=bytes(15 << 20)), time.monotonic() + 0.05, 50)
     assert (raised.value.request_code, raised.value.timeout_ms) == (105, 50)
@@ -122,7 +122,7 @@ def test_a_peer_that_takes_no_more_costs_the_time_and_nobody_else_the_connection
     assert found == [1, 3]
 
 
-def test_a_peer_that_takes_nothing_of_what_has_gathered_is_left(room, monkeypatch):
+def test_peer_that_accepts_no_batched_frames_is_disconnected(room, monkeypatch):
     monkeypatch.setattr(frame_writer, "WRITE_TIMEOUT_MS", 50)
     room.writer.enqueue(ASK._replace(body=bytes(15 << 20)))
     room.writer._thread.join(0.1)
@@ -132,7 +132,7 @@ def test_a_peer_that_takes_nothing_of_what_has_gathered_is_left(room, monkeypatc
     assert "accepts no more requests" in str(ended)
 
 
-def test_without_a_thread_what_has_gathered_is_written_by_whoever_gathers(room, monkeypatch):
+def test_enqueue_writes_in_the_callers_thread_if_no_writer_thread_can_start(room, monkeypatch):
     def start(_):
         raise RuntimeError("can't start new thread")
 
@@ -170,7 +170,7 @@ def gathered(room, count):
     return stuck
 
 
-def test_what_is_withdrawn_before_it_is_begun_is_never_written_and_kept_no_more(room):
+def test_cancelled_frame_that_was_not_begun_is_never_written_and_frees_its_bytes(room):
     stuck = gathered(room, 40)
     before = room.writer.unwritten_bytes
     released = []
@@ -184,7 +184,7 @@ def test_what_is_withdrawn_before_it_is_begun_is_never_written_and_kept_no_more(
     wait_until("all is written", lambda: not room.writer.unwritten_bytes)
 
 
-def test_what_is_begun_is_kept_until_it_is_written(room):
+def test_cancelled_frame_that_was_begun_is_kept_until_written(room):
     stuck = gathered(room, 40)
     released = []
     room.writer.cancel(stuck, lambda: released.append(threading.current_thread()))
@@ -194,7 +194,7 @@ def test_what_is_begun_is_kept_until_it_is_written(room):
     assert released == [room.writer._thread]
 
 
-def test_what_is_begun_or_gathered_is_kept_no_longer_than_the_connection(room):
+def test_close_releases_cancelled_frame_that_was_begun(room):
     stuck = gathered(room, 40)
     released = []
     room.writer.cancel(stuck, lambda: released.append(stuck))
@@ -203,7 +203,7 @@ def test_what_is_begun_or_gathered_is_kept_no_longer_than_the_connection(room):
     assert not room.writer._queued
 
 
-def test_what_is_not_there_any_more_is_withdrawn_at_once(room):
+def test_cancel_of_a_written_frame_releases_at_once(room):
     released = []
     room.writer.enqueue(ASK._replace(opaque=1))
     assert room.received(1) == [1]
@@ -228,14 +228,14 @@ def test_bytes_that_no_socket_took_are_counted_also_where_time_runs_out(room):
     assert room.writer.unwritten_bytes == 0
 
 
-def test_a_peer_that_has_gone_is_noticed(room):
+def test_write_to_a_gone_peer_closes_the_connection(room):
     room.theirs.close()
     with pytest.raises(ConnectionClosed, match=f"{HERE} is closed: Broken pipe, perhaps so"):
         room.writer.write(ASK, time.monotonic() + 10, 10_000)
     assert len(room.ended) == 1
 
 
-def test_who_has_found_out_before_why_it_has_gone_is_believed(room):
+def test_write_to_gone_peer_raises_the_reason_that_the_reader_found_first(room):
     """As who reads has, from the last words of the peer."""
     checks = iter([None, ConnectionClosed(HERE, "we do not know you")])
 
@@ -283,7 +283,7 @@ def test_half_of_what_has_gathered_ends_the_connection_as_well(room):
     assert "interrupted in the middle" in str(ended)
 
 
-def test_who_is_interrupted_before_anything_is_sent_leaves_the_connection_as_it_is(room):
+def test_interrupt_before_anything_is_sent_keeps_connection_open(room):
     def interrupt():
         raise KeyboardInterrupt
 
@@ -308,7 +308,7 @@ class Counting:
         return self._sock.send(data)
 
 
-def test_what_gathers_in_a_turn_is_written_together_by_its_end(room):
+def test_frames_enqueued_in_a_turn_are_sent_in_one_write_at_its_end(room):
     sends, turn = [], []
     room.writer._socket = Counting(room.own, sends)
     for opaque in range(100):
@@ -329,7 +329,7 @@ def test_much_is_begun_before_the_turn_ends(room):
     turn[0]()
 
 
-def test_what_the_socket_does_not_take_at_the_end_of_a_turn_is_written_by_the_thread(room):
+def test_writer_thread_sends_what_the_socket_refuses_at_the_end_of_a_turn(room):
     turn, count = [], 100
     for opaque in range(count):
         room.writer.enqueue(ASK._replace(opaque=opaque, body=bytes(60_000)), turn.append)
@@ -345,7 +345,7 @@ def test_what_the_socket_does_not_take_at_the_end_of_a_turn_is_written_by_the_th
     assert room.ended == []
 
 
-def test_a_request_of_which_a_rest_is_kept_is_released_when_that_is_written(room):
+def test_cancelled_partially_sent_frame_is_released_when_written(room):
     turn, released = [], []
     room.writer.enqueue(ASK._replace(opaque=1, body=bytes(15 << 20)), turn.append)
     for action in turn:
@@ -356,12 +356,12 @@ def test_a_request_of_which_a_rest_is_kept_is_released_when_that_is_written(room
     wait_until("released", lambda: released == [1])
 
 
-def test_a_turn_that_does_not_end_is_not_waited_for(room):
+def test_writer_thread_does_not_wait_for_an_endless_turn(room):
     room.writer.enqueue(ASK._replace(opaque=1), lambda _: None)
     assert room.received(1) == [1]
 
 
-def test_what_is_withdrawn_before_the_turn_ends_is_not_written(room):
+def test_frame_cancelled_before_the_turn_ends_is_not_written(room):
     turn, released = [], []
     for opaque in (1, 2):
         room.writer.enqueue(ASK._replace(opaque=opaque), turn.append)
@@ -371,7 +371,7 @@ def test_what_is_withdrawn_before_the_turn_ends_is_not_written(room):
     assert room.received(1) == [2]
 
 
-def test_what_is_withdrawn_as_its_turn_ends_ends_no_connection(room):
+def test_frame_cancelled_as_its_turn_ends_keeps_connection_open(room):
     """As by the thread that reads, which finds that its time is over, at any moment."""
     turn = []
     room.writer.enqueue(ASK._replace(opaque=1), turn.append)
@@ -413,7 +413,7 @@ def test_a_request_that_another_thread_is_writing_keeps_no_turn_waiting(room):
     writing.join(10)
 
 
-def test_a_peer_that_has_gone_ends_the_connection_and_no_turn(room):
+def test_gone_peer_at_the_end_of_a_turn_closes_the_connection(room):
     room.theirs.close()
     turn = []
     room.writer.enqueue(ASK._replace(opaque=1), turn.append)

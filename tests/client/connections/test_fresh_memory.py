@@ -25,6 +25,6 @@ def test_numpy_is_not_loaded_for_that():
     subprocess.run([sys.executable, "-c", _LOADED], check=True)
 
 
-def test_where_numpy_is_still_loading_it_is_not_waited_for(monkeypatch):
+def test_buffer_is_made_without_numpy_while_it_loads(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy", object())
     assert bytes(uninitialized_buffer(3)) == bytes(3)

@@ -54,14 +54,14 @@ def test_commands_are_handed_over_in_their_order_and_their_time_is_noted(room):
     assert room.incoming.received_at == 107.0
 
 
-def test_nothing_in_time_is_no_end(room):
+def test_read_without_data_returns_none(room):
     room.now = 107.0
     assert room.read() is None
     assert (room.received, room.incoming.received_at) == ([], 100.0)
 
 
 @pytest.mark.parametrize("body", [b"", bytes(1 << 20)], ids=["small", "large"])
-def test_a_command_that_comes_in_pieces_is_handed_over_when_it_is_whole(room, body):
+def test_response_in_pieces_is_delivered_when_complete(room, body):
     frame = request(3, body).encode()
     for begin, end in itertools.pairwise((0, 5, 20, len(frame) - 1, len(frame))):
         assert not room.received
@@ -75,7 +75,7 @@ def test_a_command_that_comes_in_pieces_is_handed_over_when_it_is_whole(room, bo
     assert [len(each.body) for each in room.received] == [len(body)]
 
 
-def test_only_what_has_answered_has_a_version(room):
+def test_peer_version_comes_from_responses_only(room):
     room.sends(request(1)._replace(version=411))
     room.read()
     assert room.incoming.peer_version == 0
@@ -104,7 +104,7 @@ def test_an_end_within_a_command_says_so(room):
     assert "in the middle of a response" in str(room.read())
 
 
-def test_garbage_ends_it_behind_what_came_before(room):
+def test_garbage_ends_reading_after_earlier_responses(room):
     room.sends(request(1))
     room.peer.sendall(struct.pack(">ii", -1, 0))
     assert isinstance(room.read(), ProtocolError)

@@ -127,7 +127,7 @@ def test_a_line_is_dialled_once_and_then_there(lines, wires):
     assert wires.dialled == [A]
 
 
-def test_who_asks_no_broker_agrees_on_nothing_and_who_does_uses_the_same_connection(lines, wires):
+def test_connection_without_agreement_is_reused_for_a_broker(lines, wires):
     line = lines.get_or_connect(A, is_broker=False)
     assert line.agreement is None
     assert not lines.is_ready(A)
@@ -136,7 +136,7 @@ def test_who_asks_no_broker_agrees_on_nothing_and_who_does_uses_the_same_connect
     assert wires.dialled == [A]
 
 
-def test_all_who_want_a_line_get_the_one_that_is_dialled(lines, wires):
+def test_concurrent_callers_share_the_dialed_connection(lines, wires):
     wires.go_on.clear()
     join = in_threads(8, lambda: lines.get_or_connect(A))
     wait_until("somebody dials", lambda: wires.dialled)
@@ -145,7 +145,7 @@ def test_all_who_want_a_line_get_the_one_that_is_dialled(lines, wires):
     assert wires.dialled == [A]
 
 
-def test_all_who_wait_hear_of_a_failure_and_the_next_one_tries_again(lines, wires):
+def test_connect_failure_reaches_all_waiting_callers_and_the_next_call_retries(lines, wires):
     wires.go_on.clear()
     wires.errors.append(ConnectionFailed(A, "no route to host"))
     join = in_threads(4, lambda: lines.get_or_connect(A))
@@ -158,7 +158,7 @@ def test_all_who_wait_hear_of_a_failure_and_the_next_one_tries_again(lines, wire
     assert lines.get_or_connect(A).connection.address == A
 
 
-def test_who_has_little_time_waits_no_longer_and_dialling_goes_on_for_others(lines, wires):
+def test_connect_timeout_of_one_caller_does_not_stop_the_dialing(lines, wires):
     wires.go_on.clear()
     with pytest.raises(ConnectionFailed, match="no answer within 20 ms, the time that was left"):
         lines.get_or_connect(A, seconds=0.02)
@@ -168,9 +168,7 @@ def test_who_has_little_time_waits_no_longer_and_dialling_goes_on_for_others(lin
     assert wires.dialled == [A]
 
 
-def test_a_broker_where_it_took_long_to_find_nobody_is_looked_at_again_while_somebody_asks(
-    lines, wires, monkeypatch
-):
+def test_silent_broker_is_redialed_in_background_while_asked_for(lines, wires, monkeypatch):
     monkeypatch.setattr(lines_module, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(lines_module, "REDIAL_SECONDS", 0.0)
     assert not lines.is_silent(A)
@@ -186,7 +184,7 @@ def test_a_broker_where_it_took_long_to_find_nobody_is_looked_at_again_while_som
     assert lines.is_ready(A)
 
 
-def test_it_is_not_looked_at_more_often_than_it_should_be(lines, wires, monkeypatch):
+def test_silent_broker_is_not_redialed_before_the_interval(lines, wires, monkeypatch):
     monkeypatch.setattr(lines_module, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(lines_module, "REDIAL_SECONDS", 3_600.0)
     wires.errors.append(ConnectionFailed(A, "no answer within 3000 ms"))
@@ -220,7 +218,7 @@ def test_agreeing_that_fails_is_heard_of_and_tried_again_on_the_same_connection(
     assert wires.dialled == [A]
 
 
-def test_a_connection_that_has_ended_is_made_again_and_both_are_told(lines, wires, ready, ended):
+def test_closed_connection_is_reopened_and_callbacks_run(lines, wires, ready, ended):
     lines.get_or_connect(A).connection.close("gone")
     assert ended == [A]
     assert lines.get(A) is None
@@ -229,7 +227,7 @@ def test_a_connection_that_has_ended_is_made_again_and_both_are_told(lines, wire
     wait_until("it is told", lambda: ready == [A, A])
 
 
-def test_a_connection_with_which_nothing_was_agreed_is_not_told(lines, wires, ready):
+def test_failed_agreement_does_not_call_the_ready_callback(lines, wires, ready):
     lines.get_or_connect(A, is_broker=False)
     wires.agreement_fails = RequestTimeout(A, 1, 1)
     with pytest.raises(RequestTimeout):
@@ -245,7 +243,7 @@ def test_an_old_connection_that_ends_late_does_not_take_the_new_one_away(lines):
     assert lines.get(A) is new
 
 
-def test_whoever_waits_at_the_end_is_told_at_once_and_what_comes_late_is_closed(lines, wires):
+def test_shutdown_fails_waiting_callers_and_closes_late_connections(lines, wires):
     wires.go_on.clear()
     join = in_threads(3, lambda: lines.get_or_connect(A))
     wait_until("somebody dials", lambda: wires.dialled)
@@ -258,7 +256,7 @@ def test_whoever_waits_at_the_end_is_told_at_once_and_what_comes_late_is_closed(
         lines.get_or_connect(A)
 
 
-def test_without_a_thread_to_dial_it_fails_and_the_next_one_tries_again(lines, monkeypatch):
+def test_connect_fails_when_no_thread_can_start_and_the_next_call_retries(lines, monkeypatch):
     def start(_):
         raise RuntimeError("can't start new thread")
 
@@ -269,7 +267,7 @@ def test_without_a_thread_to_dial_it_fails_and_the_next_one_tries_again(lines, m
     assert lines.get_or_connect(A).connection.address == A
 
 
-def test_in_a_child_process_nothing_is_there_and_nothing_is_said_to_the_peer(lines, wires):
+def test_forked_child_drops_connections_silently(lines, wires):
     wire = lines.get_or_connect(A).connection
     lines._lock.acquire()  # by a thread that is not there any more
     lines._after_fork()

@@ -60,7 +60,7 @@ def read_on(monkeypatch):
     return read_on
 
 
-def test_a_reader_that_lacks_memory_anywhere_leaves_nobody_waiting(read_on):
+def test_out_of_memory_in_the_reader_fails_all_waiters(read_on):
     def ask(fault):
         connection = RemotingConnection.connect(server.address)
         answers = [connection.request_async(ASK, MINUTE_MS) for _ in range(REQUESTS)]
@@ -74,7 +74,7 @@ def test_a_reader_that_lacks_memory_anywhere_leaves_nobody_waiting(read_on):
         assert_all_are_told(READING, ask, [ConnectionClosed, b"x", b"x", b"x"])
 
 
-def test_a_reader_that_lacks_memory_when_time_is_over_leaves_nobody_waiting(read_on):
+def test_out_of_memory_in_the_reader_at_a_timeout_fails_all_waiters(read_on):
     """It is the one who notices, for those who do not wait at the moment."""
 
     def wait_in_vain(fault):
@@ -93,7 +93,7 @@ def test_a_reader_that_lacks_memory_when_time_is_over_leaves_nobody_waiting(read
         assert_all_are_told(READING, wait_in_vain, usually)
 
 
-def test_a_writer_that_lacks_memory_anywhere_leaves_nobody_waiting():
+def test_out_of_memory_in_the_writer_fails_all_waiters():
     def gather(fault):
         connection = RemotingConnection.connect(server.address)
         connection._writer._thread = threading.current_thread()  # who writes, and begins no other

@@ -64,7 +64,7 @@ def test_a_connected_socket_is_closed_in_a_child_and_its_peer_notices_nothing(li
         assert peer.recv(10) == b"on"
 
 
-def test_one_that_was_closed_keeps_no_other_open_in_a_child(listener, monkeypatch):
+def test_closed_socket_does_not_keep_others_open_in_a_child(listener, monkeypatch):
     """As gevent's close has it, which raises another error for what is no descriptor."""
     real = os.close
 
@@ -85,7 +85,7 @@ def test_one_that_was_closed_keeps_no_other_open_in_a_child(listener, monkeypatc
         sock.close()
 
 
-def test_one_that_another_thread_is_dialling_with_is_closed_as_well(full_listener):
+def test_socket_being_connected_is_closed_in_a_child(full_listener):
     sockets = SocketRegistry()
 
     def dial():
@@ -113,7 +113,7 @@ def test_a_host_that_refuses_is_the_error_of_its_last_address(listener):
         SocketRegistry().connect("127.0.0.1", port, 5)
 
 
-def test_sockets_that_nobody_has_are_forgotten(listener):
+def test_collected_sockets_are_forgotten(listener):
     sockets = SocketRegistry()
     sockets.connect(*listener.getsockname(), 5).close()
     assert not sockets._sockets

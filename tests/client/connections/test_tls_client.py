@@ -77,13 +77,13 @@ def test_a_server_of_another_name_is_trusted_under_that_name():
         ("expired.pem", "ca.pem", "out of date (certificate has expired)"),
     ],
 )
-def test_who_is_not_trusted(name, ca, says):
+def test_untrusted_certificate_error_says_why(name, ca, says):
     with server_of(name=name) as server:
         settings = TlsSettings.of_files(ca_file=certificate(ca)) if ca else TlsSettings()
         assert says in why_not(server, settings)
 
 
-def test_without_verify_everybody_is_trusted_and_a_warning_says_so(caplog):
+def test_tls_without_verify_accepts_any_certificate_with_a_warning(caplog):
     with server_of(name="expired.pem") as server:
         assert answer_of(server, TlsSettings(verify=False)) == "yes"
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
@@ -91,7 +91,7 @@ def test_without_verify_everybody_is_trusted_and_a_warning_says_so(caplog):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_server_that_wants_to_know_its_clients(version):
+def test_missing_client_certificate_is_explained(version):
     """Under TLS 1.3 a client learns only with its first answer that it was refused."""
     context = server_context(clients_of="ca.pem")
     context.maximum_version = version
@@ -105,7 +105,7 @@ def test_a_server_that_wants_to_know_its_clients(version):
         )
 
 
-def test_a_client_that_the_server_does_not_know():
+def test_unknown_client_certificate_is_explained():
     """Under TLS 1.3 it may have sent its request by then,
     and the alert that says why may get lost."""
     with server_of(clients_of="other-ca.pem") as server:
@@ -115,12 +115,12 @@ def test_a_client_that_the_server_does_not_know():
     )
 
 
-def test_a_broker_without_tls_says_so_to_a_client_with(running_broker):
+def test_plain_broker_is_explained_to_a_tls_client(running_broker):
     said = why_not(running_broker, TRUSTING)
     assert "as a server without TLS does. Turn TLS on there, or off here" in said
 
 
-def test_another_program_without_tls():
+def test_handshake_with_a_server_without_tls_says_so():
     def story(peer):
         peer.socket.recv(1)
         peer.send(b"220 hello, this is something else\r\n" * 10)
@@ -130,14 +130,14 @@ def test_another_program_without_tls():
         assert "does not speak TLS" in why_not(server, TRUSTING)
 
 
-def test_a_server_that_says_nothing_costs_the_time_for_connecting_and_no_more():
+def test_silent_tls_server_costs_the_connect_timeout():
     stop = threading.Event()
     with FakeServer(lambda _: stop.wait(30)) as server:
         assert "no response to the handshake in time" in why_not(server, TRUSTING, timeout_ms=50)
         stop.set()
 
 
-def test_a_server_that_goes_before_the_handshake():
+def test_tls_server_closed_before_the_handshake_is_explained():
     """Python makes a socket of it that is not under TLS at all."""
     here, there = socket.socketpair()
     there.close()
@@ -156,20 +156,20 @@ def test_tls_that_is_too_old():
         assert "Turn on TLS 1.2 or newer there" in why_not(server, TRUSTING)
 
 
-def test_a_server_that_is_not_there_is_no_matter_of_tls():
+def test_refused_connection_is_no_tls_error():
     with server_of() as server:
         pass
     assert "Connection refused" in why_not(server, TRUSTING, ConnectionFailed)
 
 
 @pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
-def test_a_server_with_tls_leaves_a_client_without_which_is_told_what_may_be_wrong(reads_itself):
+def test_plain_client_of_a_tls_server_gets_a_hint(reads_itself):
     with server_of() as server:
         said = why_not(server, None, ConnectionClosed, reads_itself=reads_itself)
         assert "and it never answered anything. Does it require TLS?" in said
 
 
-def test_a_server_with_tls_that_answers_in_it():
+def test_tls_alert_to_a_plain_client_is_explained():
     def story(peer):
         peer.receive()
         peer.send(b"\x15\x03\x03\x00\x02\x02\x46\x15")
@@ -179,7 +179,7 @@ def test_a_server_with_tls_that_answers_in_it():
         assert "the peer speaks TLS, and this side does not" in why_not(server, None, ProtocolError)
 
 
-def test_half_a_word_in_tls_is_an_end_that_says_what_may_be_wrong():
+def test_truncated_tls_alert_gets_a_hint():
     def story(peer):
         peer.receive()
         peer.send(b"\x15\x03\x03\x00\x02\x02\x46")
@@ -239,7 +239,7 @@ def test_a_file_that_was_damaged_is_refused(tmp_path, setting, name):
     assert raised.value.setting == setting
 
 
-def test_a_locked_key_is_opened_and_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_encrypted_key_is_loaded_without_temporary_files(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     locked = TlsSettings.of_files(
         **CERTIFICATE,
@@ -252,7 +252,7 @@ def test_a_locked_key_is_opened_and_leaves_nothing_behind(tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_room_for_the_key_is_said(tmp_path, monkeypatch):
+def test_missing_temporary_directory_for_the_key_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(TlsRejected, match="the directory for temporary files"):
         ssl_context(CLIENT)
@@ -263,7 +263,7 @@ def test_an_instance_is_not_made_with_settings_that_cannot_work():
         ClientInstance("localhost:9876", tls=TlsSettings(server_name=""))
 
 
-def test_nobody_who_is_within_openssl_waits_for_whoever_forks(monkeypatch):
+def test_tls_handshake_does_not_hold_the_fork_lock(monkeypatch):
     """One who makes a connection must not, with the lock in hand that a fork waits for."""
     held = []
     made = TlsSocket.__init__

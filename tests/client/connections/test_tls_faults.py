@@ -44,7 +44,7 @@ def test_a_reason_is_explained_and_named(reason, says):
     assert said.endswith(f"({reason})")
 
 
-def test_a_reason_that_is_not_known_is_passed_on():
+def test_unknown_tls_error_reason_is_passed_on():
     assert "SOMETHING_NEW" in explain_handshake_error(Said("SOMETHING_NEW"))
     assert explain_handshake_error(OSError(5, "Input/output error")) == "Input/output error"
 
@@ -58,17 +58,17 @@ def test_a_reason_that_is_not_known_is_passed_on():
     ],
     ids=["end of file", "closed", "reset"],
 )
-def test_an_end_without_a_word_is_what_one_without_tls_does(error):
+def test_tls_end_of_file_is_explained_as_a_plain_server(error):
     assert explain_handshake_error(error) == NO_TLS_AT_PEER
 
 
 @pytest.mark.parametrize("reason", ["DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "RECORD_LAYER_FAILURE"])
-def test_behind_the_handshake_bytes_that_do_not_fit_were_changed(reason):
+def test_tls_record_error_is_explained_as_changed_bytes(reason):
     said = explain_tls_error(Said(reason))
     assert said == f"the data was changed on its way, or did not come from the broker ({reason})"
 
 
-def test_a_client_that_is_refused_behind_the_handshake_is_told_why():
+def test_tls_certificate_required_alert_is_explained():
     assert "requires a certificate from clients" in explain_tls_error(
         Said("TLSV13_ALERT_CERTIFICATE_REQUIRED")
     )

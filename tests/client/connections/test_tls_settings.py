@@ -22,7 +22,7 @@ def test_files_are_read_once_and_kept_so_that_they_travel():
     assert again.ca.text == Path(CA["ca_file"]).read_text(encoding="ascii")
 
 
-def test_nothing_secret_is_shown():
+def test_tls_settings_repr_shows_no_secrets():
     shown = repr(TlsSettings.of_files(**CA, **LOCKED, key_password="s3cr3t"))
     assert "s3cr3t" not in shown
     assert "BEGIN" not in shown
@@ -30,13 +30,13 @@ def test_nothing_secret_is_shown():
     assert "verify=True" in shown
 
 
-def test_what_stands_between_the_blocks_of_a_file_is_left_out(tmp_path):
+def test_text_between_pem_blocks_is_ignored(tmp_path):
     block = Path(CA["ca_file"]).read_text(encoding="ascii")
     (tmp_path / "ca.pem").write_text(f"# Autorité\n{block}Issuer: x\n{block}", encoding="utf-8")
     assert TlsSettings.of_files(ca_file=str(tmp_path / "ca.pem")).ca.text == block * 2
 
 
-def test_a_block_that_is_no_text_is_none(tmp_path):
+def test_ca_file_that_is_no_text_holds_no_certificate(tmp_path):
     damaged = Path(CA["ca_file"]).read_bytes().replace(b"M", b"\xff", 1)
     (tmp_path / "ca.pem").write_bytes(damaged)
     with pytest.raises(TlsRejected, match="holds no certificate"):
@@ -76,7 +76,7 @@ def test_a_key_may_stand_in_the_certificates_file():
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(given, setting, says):
+def test_contradicting_tls_settings_are_refused(given, setting, says):
     with pytest.raises(TlsRejected, match=says) as raised:
         TlsSettings.of_files(**given)
     assert raised.value.setting == setting
@@ -93,27 +93,27 @@ def test_only_true_and_false_say_whether_certificates_are_verified(verify):
 
 @pytest.mark.parametrize("setting", ["ca_file", "cert_file", "key_file"])
 @pytest.mark.parametrize("path", [b"ca.pem", 5, True, ["ca.pem"]])
-def test_what_is_no_path_is_refused_by_the_name_of_its_setting(setting, path):
+def test_tls_file_setting_of_wrong_type_is_refused_by_name(setting, path):
     with pytest.raises(
         TypeError, match=f"{setting}: needed the path of a PEM file .*; for example: "
     ):
         TlsSettings.of_files(**{setting: path})
 
 
-def test_a_path_may_be_a_path():
+def test_tls_file_may_be_given_as_a_path_object():
     given = TlsSettings.of_files(ca_file=Path(CA["ca_file"]))
     assert given == TlsSettings.of_files(**CA)
 
 
 @pytest.mark.parametrize("setting", ["ca", "certificate", "key", "key_password", "server_name"])
 @pytest.mark.parametrize("found", [b"s3cr3t", 5, ["s3cr3t"]])
-def test_what_is_of_the_wrong_kind_is_refused_by_the_name_of_its_setting(setting, found):
+def test_tls_setting_of_wrong_type_is_refused_by_name(setting, found):
     with pytest.raises(TypeError, match=f"{setting}: needed .*, found .*; for example: ") as raised:
         TlsSettings(**{setting: found})
     assert setting != "key_password" or "s3cr3t" not in str(raised.value)
 
 
-def test_the_name_of_a_file_is_no_file():
+def test_tls_file_name_in_place_of_a_pem_is_refused():
     with pytest.raises(
         TypeError, match=r"ca: needed a Pem.*, found str .*of_files\(ca_file='ca.pem'\)"
     ):

@@ -145,7 +145,7 @@ def say_goodbye(peer):
 
 
 @pytest.mark.parametrize("has_said_goodbye", [False, True], ids=["cut", "closed in order"])
-def test_an_end_in_the_middle_of_an_answer_says_so(connect, has_said_goodbye):
+def test_tls_connection_closed_within_a_response_says_so(connect, has_said_goodbye):
     def story(peer):
         peer.send(echo(peer.receive()._replace(body=bytes(200_000))).encode()[:-3])
         if has_said_goodbye:
@@ -172,7 +172,7 @@ def test_bytes_that_were_changed_on_the_way_end_the_connection(connect):
             connection.request(ASK, 60 * SECOND)
 
 
-def test_what_is_no_answer_is_an_error_under_tls_too(connect):
+def test_garbage_response_under_tls_is_a_protocol_error(connect):
     def story(peer):
         peer.receive()
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -194,7 +194,7 @@ def test_half_an_answer_and_then_silence_ends_in_a_timeout(connect):
         connect(server.address).request(ASK, 50)
 
 
-def test_a_server_that_takes_no_bytes_does_not_hang_a_sender(connect):
+def test_tls_server_that_accepts_no_bytes_does_not_hang_a_sender(connect):
     stop = threading.Event()
     with serving(lambda _: stop.wait(30)) as server:
         connection = connect(server.address)
@@ -204,7 +204,7 @@ def test_a_server_that_takes_no_bytes_does_not_hang_a_sender(connect):
         stop.set()
 
 
-def test_closing_wakes_all_that_wait_and_tells_the_server():
+def test_close_under_tls_wakes_waiters_and_notifies_the_server():
     ended = []
 
     def story(peer):
@@ -223,7 +223,7 @@ def test_closing_wakes_all_that_wait_and_tells_the_server():
 
 
 @pytest.mark.parametrize("has_said_goodbye", [False, True], ids=["cut", "closed in order"])
-def test_who_reads_itself_notices_before_the_next_request_that_the_server_has_gone(
+def test_self_reading_tls_connection_notices_closed_server(
     has_said_goodbye,
 ):
     def story(peer):

@@ -50,7 +50,7 @@ def test_each_hears_its_own_answer_once(waiters):
     assert (first.heard, second.heard, len(waiters)) == (["one"], ["two"], 0)
 
 
-def test_what_an_answer_brings_about_is_told_to_its_waiter_alone(waiters):
+def test_response_error_is_reported_to_its_request_only(waiters):
     unreadable = Told(wrong=HeaderError("header", at="x", needed="y", found="z"))
     failing = Told(wrong=ZeroDivisionError())
     for each in (unreadable, failing):
@@ -60,7 +60,7 @@ def test_what_an_answer_brings_about_is_told_to_its_waiter_alone(waiters):
     assert failing.heard == [failing.wrong]
 
 
-def test_who_was_given_up_may_be_answered_late_and_strangers_only_so_often(waiters):
+def test_late_response_is_accepted_and_unsolicited_ones_are_limited(waiters):
     late = Told()
     waiters.add(late)
     error = RequestTimeout(HERE, 11, 1_000)
@@ -91,7 +91,7 @@ def test_time_is_over_for_each_by_itself(waiters):
     assert waiters.next_deadline == inf
 
 
-def test_the_end_names_all_that_wait_and_lets_nobody_in(waiters):
+def test_closed_pending_requests_return_waiters_and_refuse_new_ones(waiters):
     first, second = Told(), Told()
     waiters.add(first)
     waiters.add(second)

@@ -71,20 +71,20 @@ def test_256_queues_take_sixteen_round_trips():
     assert (broker.round_trips, broker.most) == (256 // OFFSET_THREADS_MAX, OFFSET_THREADS_MAX)
 
 
-def test_queues_of_other_brokers_keep_nobody_waiting(bench):
+def test_prefetch_asks_only_the_broker_of_the_queue(bench):
     here, there = queues(3), queues(3, "broker-b")
     bench.ahead.schedule([*here, *there])
     bench.ahead.get(here[1])
     assert sorted(bench.asked) == here
 
 
-def test_a_queue_that_nobody_expects_is_asked_for_alone(bench):
+def test_unscheduled_queue_is_asked_for_alone(bench):
     bench.ahead.schedule([])
     assert bench.ahead.get(queues(2)[1]) == 10
     assert bench.asked == queues(2)[1:]
 
 
-def test_what_was_asked_counts_once_and_not_for_long(bench):
+def test_prefetched_offset_is_used_once_and_expires(bench):
     one, other, third = queues(3)
     bench.ahead.schedule([one, other, third])
     bench.ahead.get(one)
@@ -98,7 +98,7 @@ def test_what_was_asked_counts_once_and_not_for_long(bench):
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_queue_that_was_given_up_is_asked_for_anew(bench, again):
+def test_discarded_queue_is_asked_for_again(bench, again):
     one, other = queues(2)
     bench.ahead.schedule([one, other])
     bench.ahead.get(one)
@@ -107,7 +107,7 @@ def test_a_queue_that_was_given_up_is_asked_for_anew(bench, again):
     assert bench.asked.count(other) == 2
 
 
-def test_one_that_is_given_up_while_it_is_asked_for_is_asked_for_anew():
+def test_queue_discarded_during_its_prefetch_is_asked_for_again():
     one, other = queues(2)
 
     def answer(queue):
@@ -136,7 +136,7 @@ def test_answers_of_a_broker_that_takes_its_time_are_no_older_for_the_last_queue
     assert len(asked) == 256
 
 
-def test_who_has_an_error_asks_again_with_others_and_these_have_their_answers(bench):
+def test_failed_prefetch_is_repeated_and_others_keep_their_offsets(bench):
     one, other, third = queues(3)
     busy = SystemBusy(ResponseCode.SYSTEM_BUSY, "busy", "b:1", 14)
     bench.faults = {one: busy, third: busy}
@@ -165,7 +165,7 @@ def test_a_broker_that_is_away_is_not_asked_for_each_of_its_queues(bench):
     assert len(bench.asked) == 256
 
 
-def test_one_that_is_given_up_while_it_is_asked_for_in_vain_is_expected_no_more():
+def test_queue_discarded_during_a_failed_prefetch_is_not_repeated():
     one, other = queues(2)
 
     def answer(queue):

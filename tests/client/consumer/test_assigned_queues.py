@@ -32,13 +32,13 @@ def pulled(assigned, epoch, *offsets, then):
     return ConsumeRequest(assigned, epoch, messages)
 
 
-def test_nothing_is_known_before_the_first_offset():
+def test_assigned_queue_has_no_offset_at_first():
     assigned = AssignedQueue(QUEUE, lambda: 0)
     assert assigned.pull_position() == (0, None)
     assert assigned.consume_offset is None
 
 
-def test_what_poll_returned_counts_as_consumed_when_that_is_said(assigned):
+def test_poll_result_counts_as_consumed_after_confirmation(assigned):
     request = pulled(assigned, 0, 10, 11, then=12)
     assert assigned.pull_position() == (0, 12)
     assert assigned.acquire(request) is PollOutcome.ACQUIRED
@@ -47,7 +47,7 @@ def test_what_poll_returned_counts_as_consumed_when_that_is_said(assigned):
     assert assigned.consume_offset == 12
 
 
-def test_of_two_pulls_only_what_was_returned_counts(assigned):
+def test_only_delivered_pulls_count_as_consumed(assigned):
     first = pulled(assigned, 0, 10, 11, then=15)
     pulled(assigned, 0, 17, then=18)
     assigned.acquire(first)
@@ -55,7 +55,7 @@ def test_of_two_pulls_only_what_was_returned_counts(assigned):
     assert assigned.consume_offset == 17
 
 
-def test_what_waits_is_pulled_anew_and_what_was_taken_is_not(assigned):
+def test_rewind_to_delivered_discards_waiting_pull_and_keeps_taken_one(assigned):
     first = pulled(assigned, 0, 10, 11, then=15)
     waits = pulled(assigned, 0, 17, then=18)
     assigned.acquire(first)
@@ -68,7 +68,7 @@ def test_what_waits_is_pulled_anew_and_what_was_taken_is_not(assigned):
 
 
 @pytest.mark.parametrize("how", ["rewind_to_delivered", "rewind_to_returned"])
-def test_what_is_known_of_a_queue_is_kept_where_it_goes_on_in_it(assigned, how):
+def test_rewind_keeps_queue_fingerprint_and_seek_replaces_it(assigned, how):
     known = assigned.fingerprint
     getattr(assigned, how)()
     assert assigned.pull_position() == (1, 10)
@@ -77,18 +77,18 @@ def test_what_is_known_of_a_queue_is_kept_where_it_goes_on_in_it(assigned, how):
     assert assigned.fingerprint is not known
 
 
-def test_before_the_first_offset_there_is_nothing_to_pull_anew():
+def test_rewind_without_offset_has_no_effect():
     assigned = AssignedQueue(QUEUE, lambda: 0)
     assigned.rewind_to_delivered()
     assert assigned.pull_position() == (0, None)
 
 
-def test_what_the_filter_passes_over_counts_as_consumed(assigned):
+def test_filtered_out_offsets_count_as_consumed(assigned):
     assert assigned.add_pulled(0, (), 500)
     assert assigned.consume_offset == 500
 
 
-def test_what_the_filter_passes_over_behind_an_unconfirmed_message_waits_for_it(assigned):
+def test_filtered_out_offsets_wait_for_unconfirmed_message(assigned):
     assigned.acquire(pulled(assigned, 0, 10, then=11))
     assert assigned.add_pulled(0, (), 500)
     assert assigned.consume_offset == 10
@@ -124,7 +124,7 @@ def test_a_late_answer_moves_nothing_after_the_queue_is_gone(assigned):
     assert assigned.consume_offset == 10
 
 
-def test_what_is_paused_is_kept(assigned):
+def test_paused_queue_keeps_its_pulled_messages(assigned):
     request = pulled(assigned, 0, 10, then=11)
     assigned.is_paused = True
     assert assigned.acquire(request) is PollOutcome.PAUSED
@@ -144,7 +144,7 @@ def test_the_share_of_one_topic_leaves_the_others_alone():
     assert queues.get(OTHER) is kept
 
 
-def test_queues_of_a_topic_come_and_go_again_and_again():
+def test_assigned_queues_are_replaced_per_topic():
     queues = AssignedQueues(lambda: 0)
     for _ in range(2):
         new, gone = queues.replace([QUEUE, OTHER], "T")
@@ -162,7 +162,7 @@ def test_an_assignment_replaces_all_topics():
     assert [each.queue for each in queues.all()] == [OTHER]
 
 
-def test_a_queue_that_comes_back_begins_anew():
+def test_reassigned_queue_gets_new_state():
     queues = AssignedQueues(lambda: 0)
     (first,), _ = queues.replace([QUEUE])
     queues.replace([])
@@ -205,7 +205,7 @@ def offsets_of(handout, count):
     return [handout.next().queue_offset for _ in range(count)]
 
 
-def test_a_message_that_is_handed_out_counts_as_returned_and_those_before_as_dealt_with(assigned):
+def test_handed_out_message_counts_as_returned_and_earlier_ones_as_processed(assigned):
     handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=15))
     assert (assigned.delivered_offset, assigned.consume_offset) == (10, 10)
     assert offsets_of(handout, 1) == [10]
@@ -225,7 +225,7 @@ def test_without_automatic_commits_asking_for_more_says_nothing(assigned):
     assert (assigned.delivered_offset, assigned.consume_offset) == (13, 12)
 
 
-def test_what_is_left_of_a_handout_is_there_for_the_next(assigned):
+def test_rest_of_a_handout_is_returned_by_the_next(assigned):
     handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
     offsets_of(handout, 1)
     left = assigned.end_handout()
@@ -235,7 +235,7 @@ def test_what_is_left_of_a_handout_is_there_for_the_next(assigned):
 
 
 @pytest.mark.parametrize("end", ["seek", "drop", "rewind_to_returned", "rewind_to_delivered"])
-def test_a_handout_is_over_when_its_queue_goes_elsewhere(assigned, end):
+def test_handout_ends_with_seek_drop_or_rewind(assigned, end):
     handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
     offsets_of(handout, 2)
     getattr(assigned, end)(*[50] if end == "seek" else [])
@@ -420,9 +420,7 @@ TestNothingIsSkipped = NothingIsSkipped.TestCase
 
 
 @pytest.mark.parametrize(("found", "dealt_with"), [(11, 10), (4, 4)])
-def test_a_queue_that_begins_again_counts_nothing_as_dealt_with_that_did_not(
-    assigned, found, dealt_with
-):
+def test_restarted_queue_confirms_only_processed_messages(assigned, found, dealt_with):
     request = pulled(assigned, 0, 10, 11, then=12)
     assert assigned.acquire(request) is PollOutcome.ACQUIRED
     epoch = assigned.restart_at(0, found)

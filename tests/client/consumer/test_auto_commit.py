@@ -44,14 +44,14 @@ def bench():
     return Bench()
 
 
-def test_what_was_returned_counts_when_more_is_wanted(bench):
+def test_auto_commit_publishes_polled_offsets_at_the_next_poll(bench):
     bench.poll(10, 11)
     assert published(bench.assigned) == {QUEUE: 10}
     bench.poll(12)
     assert published(bench.assigned) == {QUEUE: 12}
 
 
-def test_offsets_go_to_the_store_when_they_are_published_and_not_before(bench):
+def test_auto_commit_stores_offsets_only_when_published(bench):
     bench.poll(10, 11)
     bench.poll(12)
     assert bench.store.offsets() == {}
@@ -62,7 +62,7 @@ def test_offsets_go_to_the_store_when_they_are_published_and_not_before(bench):
     assert bench.store.offsets() == {QUEUE: 13}
 
 
-def test_a_queue_that_is_left_has_its_offset_stored_and_none_that_was_not_dealt_with(bench):
+def test_auto_commit_stores_only_consumed_offsets_of_a_released_queue(bench):
     bench.poll(10, 11)
     bench.poll(12)
     bench.commits.release(bench.assigned)
@@ -80,7 +80,7 @@ def test_without_auto_commit_nothing_counts_but_what_the_user_commits():
     assert bench.store.offsets() == {}
 
 
-def test_where_an_operator_moves_a_queue_while_others_are_committed_stays_in_the_store(bench):
+def test_offset_reset_during_auto_commit_is_kept(bench):
     """Its offset is taken when it is stored, and not with those of all others before."""
     other = AssignedQueue(OTHER, bench.clock)
     other.set_first_offset(0, StartPosition(8, QueueFingerprint()))

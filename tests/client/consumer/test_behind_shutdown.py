@@ -84,7 +84,7 @@ def shut_down_while_busy(cluster, group, topic, listener, instance, **settings):
     [on_the_same_instance, of_the_same_name, with_an_instance_of_its_own],
     ids=lambda each: each.__name__,
 )
-def test_who_is_started_in_the_same_process_begins_where_the_busy_listener_ends(
+def test_member_started_in_the_same_process_resumes_after_the_busy_listener(
     cluster, where, instance, busy
 ):
     topic, group, after = cluster.topic(queues=1), cluster.group(), Listener()
@@ -117,7 +117,7 @@ def test_threads_and_connections_end_with_the_listener(cluster, instance, busy, 
     assert not instance.is_shut_down
 
 
-def test_who_waits_for_the_listener_of_another_ends_without_it(cluster, instance, busy):
+def test_member_waiting_for_a_busy_listener_can_shut_down(cluster, instance, busy):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *BODIES, queue_id=0)
     shut_down_while_busy(cluster, group, topic, busy, instance)

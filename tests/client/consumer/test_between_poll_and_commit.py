@@ -158,7 +158,7 @@ HAPPENS = [
 
 
 @pytest.mark.parametrize("happens", HAPPENS, ids=lambda each: each.__name__)
-def test_what_is_committed_is_what_was_polled_of_the_queues_that_a_member_has(cluster, happens):
+def test_commit_stores_only_polled_offsets_of_owned_queues(cluster, happens):
     scene = Scene(cluster)
     expected = happens(scene)
     scene.commit()
@@ -172,7 +172,7 @@ def test_what_is_committed_is_what_was_polled_of_the_queues_that_a_member_has(cl
 
 
 @pytest.mark.parametrize("happens", HAPPENS, ids=lambda each: each.__name__)
-def test_what_was_polled_and_is_not_committed_comes_again(cluster, happens):
+def test_uncommitted_polled_messages_are_redelivered(cluster, happens):
     scene = Scene(cluster)
     happens(scene)
     begin = max(scene.stored or 0, 0)

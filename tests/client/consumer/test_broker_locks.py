@@ -72,7 +72,7 @@ def request(number=0, broker="a", holding=None):
     return PullRequest(queue, ProcessQueue(monotonic_ms), ownership=holding or QueueOwnership())
 
 
-def test_all_queues_of_a_broker_are_asked_for_at_once_and_not_again_within_a_second():
+def test_queue_locks_of_a_broker_are_requested_together_at_most_once_a_second():
     requests = [request(0), request(1), request(0, "b")]
     member = Member(*requests)
     member.brokers.of_others = {requests[1].queue}
@@ -103,7 +103,7 @@ def test_a_lock_counts_from_when_it_was_asked_for_however_late_the_answer_comes(
     assert not asked.process_queue.is_locked
 
 
-def test_queues_that_are_locked_and_begin_are_expected_to_begin_together():
+def test_locked_queues_are_prefetched_together():
     requests = [request(0), request(1), request(2), request(0, "b")]
     member = Member(*requests)
     member.brokers.of_others = {requests[1].queue}
@@ -112,7 +112,7 @@ def test_queues_that_are_locked_and_begin_are_expected_to_begin_together():
     assert member.expected == [requests[0].queue]
 
 
-def test_what_is_given_up_is_renewed_no_more():
+def test_dropped_queue_is_not_locked_again():
     requests = [request(0), request(1)]
     member = Member(*requests)
     requests[0].process_queue.drop()
@@ -121,7 +121,7 @@ def test_what_is_given_up_is_renewed_no_more():
     assert member.brokers.asked == [{requests[1].queue}]
 
 
-def test_a_queue_at_which_a_listener_of_another_member_is_is_not_asked_for():
+def test_queue_held_by_another_local_listener_is_not_locked():
     holding = QueueOwnership()
     mine, free = request(holding=holding), request(1)
     member, other = Member(mine, free), Member(request(holding=holding))
@@ -132,7 +132,7 @@ def test_a_queue_at_which_a_listener_of_another_member_is_is_not_asked_for():
     assert member.locks.ensure_locked(mine)
 
 
-def test_offsets_are_stored_before_queues_are_unlocked_and_whoever_waits_is_told():
+def test_unlock_stores_offsets_first_and_notifies_waiters():
     requests, stored = [request(0), request(1)], []
     member = Member(*requests)
     member.brokers.before_unlocking = lambda: stored.extend(member.persisted)
@@ -142,7 +142,7 @@ def test_offsets_are_stored_before_queues_are_unlocked_and_whoever_waits_is_told
     assert member.told == requests
 
 
-def test_what_another_member_has_taken_over_keeps_its_lock_and_its_offset():
+def test_unlock_skips_queue_taken_over_by_another_member():
     holding = QueueOwnership()
     mine, kept = request(holding=holding), request(1)
     member, other = Member(mine, kept), Member(request(holding=holding))
@@ -154,7 +154,7 @@ def test_what_another_member_has_taken_over_keeps_its_lock_and_its_offset():
 
 
 @pytest.mark.parametrize("fails", [ClientShutDown("it was shut down"), None])
-def test_a_broker_that_unlocks_nothing_keeps_nobody_waiting(caplog, fails):
+def test_failed_unlock_notifies_waiters(caplog, fails):
     caplog.set_level(logging.WARNING)
     mine = request()
     member = Member(mine)
@@ -166,7 +166,7 @@ def test_a_broker_that_unlocks_nothing_keeps_nobody_waiting(caplog, fails):
     assert not mine.ownership.listener_lock.locked()
 
 
-def test_a_connection_that_ends_has_the_locks_of_its_broker_asked_for_again():
+def test_lost_connection_invalidates_the_queue_locks_of_its_broker():
     requests = [request(0), request(0, "b")]
     member = Member(*requests)
     member.locks.lock_all()

@@ -5,7 +5,7 @@ import time
 from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
 
 
-def test_it_counts_milliseconds_and_never_goes_back():
+def test_monotonic_ms_counts_milliseconds():
     before = time.monotonic_ns()
     seen = [monotonic_ms() for _ in range(100)]
     after = time.monotonic_ns()

@@ -49,9 +49,7 @@ def polled(consumer, count):
 
 @pytest.mark.parametrize("auto_commit", [False, True])
 @pytest.mark.parametrize("is_paused", [False, True], ids=["polling", "paused"])
-def test_a_commit_behind_a_topic_that_was_made_again_takes_nothing_of_the_new_one(
-    is_paused, auto_commit
-):
+def test_commit_after_topic_recreation_skips_no_new_message(is_paused, auto_commit):
     settings = LitePullSettings(auto_commit=auto_commit, consume_from_where=FIRST)
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         broker.create_topic("T", queues=1)
@@ -73,7 +71,7 @@ def test_a_commit_behind_a_topic_that_was_made_again_takes_nothing_of_the_new_on
         assert found[0].body == b"new 0"
 
 
-def test_in_broadcasting_a_commit_keeps_by_which_message_its_queue_is_known_again(tmp_path):
+def test_broadcasting_commit_keeps_the_last_message_of_its_queue(tmp_path):
     settings = LitePullSettings(
         message_model=MessageModel.BROADCASTING,
         consume_from_where=FIRST,
@@ -116,7 +114,7 @@ def test_many_queues_of_a_broker_are_stored_some_at_a_time_and_few_in_turn(count
     assert store.stored == offsets
 
 
-def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_more():
+def test_unreachable_broker_does_not_block_offsets_of_others():
     class Half(FarBroker):
         asked = 0
 
@@ -137,7 +135,7 @@ def test_a_broker_that_is_away_keeps_no_other_from_its_offsets_and_is_asked_no_m
     assert len(store.stored) == 3
 
 
-def test_a_broker_that_does_not_answer_delays_no_other():
+def test_hanging_broker_does_not_delay_offsets_of_others():
     others_are_stored = threading.Event()
 
     class Hanging(FarBroker):
@@ -171,15 +169,13 @@ class Moved:
 
 
 @pytest.mark.parametrize(("by_operator", "told"), [(True, [8, 3]), (False, [8])])
-def test_what_was_asked_for_is_told_and_behind_it_where_an_operator_has_moved_the_queue(
-    by_operator, told
-):
+def test_commit_moved_by_an_operator_stores_the_reset_offset(by_operator, told):
     store, offsets = Moved(by_operator=by_operator), {MessageQueue("T", "broker-a", 0): 8}
     store_offsets(store, CommitRequest(offsets, {}), offsets, lambda _: store.moves, lambda _: True)
     assert store.told == told
 
 
-def test_a_queue_that_was_moved_before_its_broker_is_told_is_told_only_of_that():
+def test_commit_after_a_reset_stores_the_reset_offset_only():
     store, queue = Moved(by_operator=True), MessageQueue("T", "broker-a", 0)
     store.moves, store.remembered = 2, 5
     commit = CommitRequest({queue: 8}, {queue: 1})
@@ -252,7 +248,7 @@ def move(admin, queue, how):
         admin.set_offset("G", queue, 0)
 
 
-def test_a_commit_that_was_asked_for_before_an_operator_moved_a_queue_is_for_the_others():
+def test_commit_from_before_a_reset_applies_to_other_queues_only():
     here, moved = (AssignedQueue(MessageQueue("T", "b", number), lambda: 0) for number in range(2))
     for each in (here, moved):
         each.set_first_offset(0, StartPosition(7, QueueFingerprint()))
@@ -356,7 +352,7 @@ INTERVALS = (
 @pytest.mark.parametrize("phase", [0.01, 0.5, 0.99], ids="{} of the interval".format)
 @pytest.mark.parametrize(("settings", "interval_ms"), INTERVALS, ids=str)
 @pytest.mark.parametrize("kind", MEMBERS)
-def test_what_is_consumed_is_stored_within_the_interval_of_the_settings(
+def test_offsets_are_stored_within_the_configured_interval(
     monkeypatch, kind, settings, interval_ms, phase
 ):
     if kind in ("concurrent", "orderly") and "auto_commit_interval_ms" in settings:

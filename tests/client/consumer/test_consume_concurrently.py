@@ -66,7 +66,7 @@ def test_messages_come_in_batches():
     assert seen == [[0, 1, 2], [3, 4, 5], [6]]
 
 
-def test_what_succeeds_is_done_with():
+def test_consume_success_commits_offset():
     bench = Bench(lambda *_: ConsumeConcurrentlyStatus.CONSUME_SUCCESS)
     bench.submit(0, 1)
     assert bench.committed == [1, 2]
@@ -76,14 +76,14 @@ def test_what_succeeds_is_done_with():
 @pytest.mark.parametrize(
     "listener", [fails(0), lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER]
 )
-def test_what_fails_is_given_back_and_then_done_with(listener):
+def test_consume_failure_sends_message_back_and_commits_offset(listener):
     bench = Bench(listener)
     bench.submit(0)
     assert bench.retries.given == [(0, 0)]
     assert bench.committed == [1]
 
 
-def test_what_no_broker_takes_stays_and_is_tried_again_here():
+def test_failed_message_that_no_broker_takes_back_is_retried_locally():
     seen = []
     bench = Bench(fails(0, seen=seen))
     bench.retries.accepts = False
@@ -97,7 +97,7 @@ def test_what_no_broker_takes_stays_and_is_tried_again_here():
     assert bench.committed[-1] == 2
 
 
-def test_a_part_of_a_batch_may_succeed_and_the_rest_come_when_it_is_wanted():
+def test_ack_index_sends_back_the_rest_with_the_chosen_delay_level():
     def listen(_, context):
         context.ack_index = 1
         context.delay_level_when_next_consume = 5
@@ -112,7 +112,7 @@ def test_a_part_of_a_batch_may_succeed_and_the_rest_come_when_it_is_wanted():
     ("ack_index", "succeed"),
     [(None, 4), (3, 4), (99, 4), (0, 1), (-1, 0), (-2, 0), ("1", 0), (1.0, 0)],
 )
-def test_no_more_succeed_than_the_listener_has_said(ack_index, succeed):
+def test_ack_index_out_of_range_is_clamped(ack_index, succeed):
     def listen(_, context):
         context.ack_index = ack_index
 
@@ -124,7 +124,7 @@ def test_no_more_succeed_than_the_listener_has_said(ack_index, succeed):
 @pytest.mark.parametrize(
     ("level", "asked"), [("3", 0), (None, 0), (-7, -1), (1 << 40, (1 << 31) - 1)]
 )
-def test_a_delay_that_makes_no_sense_does_not_keep_a_message_here(level, asked):
+def test_invalid_delay_level_still_sends_the_message_back(level, asked):
     def listen(_, context):
         context.delay_level_when_next_consume = level
         raise RuntimeError
@@ -142,7 +142,7 @@ def test_in_broadcasting_what_fails_is_logged_and_passed_over(caplog):
     assert "is not redelivered" in caplog.text
 
 
-def test_what_was_dropped_before_is_not_consumed():
+def test_dropped_process_queue_is_not_consumed():
     seen = []
     bench = Bench(fails(seen=seen))
     bench.request.process_queue.put_messages(several(0))
@@ -152,14 +152,14 @@ def test_what_was_dropped_before_is_not_consumed():
     assert seen == []
 
 
-def test_what_was_dropped_while_it_was_consumed_moves_no_offset_and_is_not_given_back():
+def test_queue_dropped_during_consume_commits_no_offset_and_sends_nothing_back():
     bench = Bench(lambda *_: bench.request.process_queue.drop())
     bench.submit(0)
     assert (bench.committed, bench.retries.given) == ([], [])
 
 
 @pytest.mark.parametrize("takes", [True, False])
-def test_what_a_listener_writes_into_a_message_that_fails_is_not_given_back(takes):
+def test_properties_written_by_a_failing_listener_are_not_sent_back(takes):
     seen = []
 
     def listen(messages, _):
@@ -175,7 +175,7 @@ def test_what_a_listener_writes_into_a_message_that_fails_is_not_given_back(take
     assert seen == ([{}] if takes else [{}, {}])
 
 
-def test_what_takes_too_long_is_given_back_once():
+def test_consume_timeout_sends_message_back_once():
     def listen(*_):
         bench.tasks.now_ms += 101
         bench.service.clean_expired([bench.request], 100)
@@ -189,7 +189,7 @@ def test_what_takes_too_long_is_given_back_once():
     assert bench.committed == [1, 1]
 
 
-def test_where_nobody_gives_it_again_what_takes_too_long_is_waited_for(caplog):
+def test_consume_timeout_without_retries_keeps_offset_until_listener_ends(caplog):
     def listen(*_):
         for _ in range(2):
             bench.tasks.now_ms += 101
@@ -204,7 +204,7 @@ def test_where_nobody_gives_it_again_what_takes_too_long_is_waited_for(caplog):
     assert caplog.text.count("takes longer than 100 ms, and its offset waits") == 2
 
 
-def test_what_takes_too_long_and_is_not_taken_back_stays_and_is_given_back_later():
+def test_consume_timeout_is_retried_if_send_back_fails():
     bench, messages = Bench(lambda *_: None), several(0)
     bench.request.process_queue.put_messages(messages)
     bench.request.process_queue.start_consuming(messages)
@@ -220,7 +220,7 @@ def test_what_takes_too_long_and_is_not_taken_back_stays_and_is_given_back_later
     assert bench.committed == [1]
 
 
-def test_what_is_tried_again_here_has_been_tried_once_more():
+def test_local_retry_increases_reconsume_times():
     times = []
 
     def listen(messages, _):
@@ -234,7 +234,7 @@ def test_what_is_tried_again_here_has_been_tried_once_more():
     assert times == [[0], [1], [2]]
 
 
-def test_what_was_given_back_meanwhile_is_not_tried_again_here():
+def test_local_retry_skips_message_that_was_sent_back_meanwhile():
     """What waits here for its next try may take so long that it is given back after all."""
     seen = []
     bench = Bench(fails(0, 1, seen=seen), batch_size=2)
@@ -247,7 +247,7 @@ def test_what_was_given_back_meanwhile_is_not_tried_again_here():
     assert seen == [[0, 1], [1]]
 
 
-def test_what_waits_for_its_next_try_here_is_no_listeners_and_cannot_take_too_long():
+def test_message_waiting_for_local_retry_has_no_consume_timeout():
     bench = Bench(fails(0))
     bench.retries.accepts = False
     bench.submit(0)

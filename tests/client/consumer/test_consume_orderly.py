@@ -84,7 +84,7 @@ class Listener:
         return [[offset for offset, _ in batch] for batch in self.seen]
 
 
-def test_one_after_the_other_in_their_order():
+def test_orderly_consume_runs_batches_in_order():
     listener = Listener()
     bench = Bench(listener, batch_size=2)
     bench.submit(0, 1, 2)
@@ -93,7 +93,7 @@ def test_one_after_the_other_in_their_order():
     assert bench.committed == [2, 3, 4]
 
 
-def test_what_fails_waits_and_so_does_all_behind_it():
+def test_orderly_failure_suspends_queue_until_retry():
     listener = Listener(1, 1)
     bench = Bench(listener)
     bench.submit(0, 1, 2)
@@ -125,7 +125,7 @@ def test_a_listener_may_say_how_long_to_wait():
 @pytest.mark.parametrize(
     ("wait_ms", "at_ms"), [("70", 1_000), (None, 1_000), (-1, 1_000), (0, 10), (9, 10)]
 )
-def test_a_wait_that_makes_no_sense_is_one_that_does(wait_ms, at_ms):
+def test_orderly_suspend_time_is_clamped(wait_ms, at_ms):
     times = []
 
     def listen(_, context):
@@ -155,7 +155,7 @@ def test_a_wait_below_zero_is_the_settings_and_is_logged(caplog):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
-def test_nothing_overtakes_what_a_listener_has_not_processed(error):
+def test_orderly_error_does_not_let_later_messages_overtake(error):
     seen = []
 
     def listen(messages, _):
@@ -197,7 +197,7 @@ class Unshown:
     ),
     batch_size=st.integers(1, 3),
 )
-def test_whatever_fails_and_wherever_nothing_is_overtaken_or_left(failures, batch_size):
+def test_orderly_consume_with_random_failures_keeps_order_and_finishes_all(failures, batch_size):
     """Of the failures, each comes once, at the message that comes next."""
     left, finished = list(failures), []
 
@@ -233,7 +233,7 @@ def test_whatever_fails_and_wherever_nothing_is_overtaken_or_left(failures, batc
 
 
 @pytest.mark.parametrize("takes", [True, False])
-def test_what_fails_too_often_becomes_a_dead_letter_if_a_broker_takes_it(takes):
+def test_orderly_message_becomes_dead_letter_after_max_reconsume_times(takes):
     listener, retries = Listener(*[0] * 5), Retries(max_reconsume_times=2)
     retries.accepts = takes
     bench = Bench(listener, retries=retries)
@@ -247,7 +247,7 @@ def test_what_fails_too_often_becomes_a_dead_letter_if_a_broker_takes_it(takes):
         assert bench.request.process_queue.commit_offset == 0
 
 
-def test_without_a_lock_nothing_is_consumed():
+def test_orderly_consume_needs_the_queue_lock():
     listener = Listener()
     bench = Bench(listener)
     bench.grants = False
@@ -259,7 +259,7 @@ def test_without_a_lock_nothing_is_consumed():
     assert listener.offsets == [[0]]
 
 
-def test_a_lock_that_is_too_old_is_asked_for_again():
+def test_expired_queue_lock_is_requested_again():
     bench = Bench(Listener())
     bench.tasks.move(LOCK_EXPIRES_MS + 1)
     bench.submit(0)
@@ -284,7 +284,7 @@ def test_a_queue_that_is_dropped_is_left():
     assert listener.seen == []
 
 
-def test_who_comes_while_another_is_at_it_leaves_the_rest_to_that_one():
+def test_orderly_submit_during_consume_leaves_messages_to_the_running_one():
     seen = []
 
     def listen(messages, _):
@@ -298,7 +298,7 @@ def test_who_comes_while_another_is_at_it_leaves_the_rest_to_that_one():
     assert not bench.request.process_queue.consuming.locked()
 
 
-def test_who_comes_just_as_a_failed_queue_is_let_go_waits_as_long_as_all():
+def test_orderly_submit_as_failed_queue_is_released_waits_for_the_backoff():
     class LetGo:
         """Somebody else looks at the queue at the very moment at which it is free again."""
 
@@ -320,7 +320,7 @@ def test_who_comes_just_as_a_failed_queue_is_let_go_waits_as_long_as_all():
     assert listener.seen == [[(0, 0)], [(0, 1)]]
 
 
-def test_who_waits_for_a_queue_that_is_given_up_is_told_when_its_listener_has_ended():
+def test_orderly_queue_retired_during_consume_reports_its_end():
     def listen(messages, _context):
         calls.append(messages)
         assert bench.request.ownership.listener_lock.locked()
@@ -335,7 +335,7 @@ def test_who_waits_for_a_queue_that_is_given_up_is_told_when_its_listener_has_en
     assert bench.request.process_queue.has_waiting
 
 
-def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before():
+def test_orderly_restarted_queue_waits_for_listener_of_the_previous_one():
     seen = []
 
     def listen(messages, _):
@@ -360,7 +360,7 @@ def test_a_queue_that_began_anew_waits_for_what_a_listener_still_has_of_before()
     assert not bench.request.ownership.listener_lock.locked()
 
 
-def test_a_lock_that_is_lost_while_a_listener_is_busy_counts_no_more_behind_that():
+def test_orderly_lock_lost_during_consume_discards_later_messages():
     bench = Bench(lambda *_: None)
     seen = []
 

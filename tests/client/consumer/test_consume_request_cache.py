@@ -45,7 +45,7 @@ def test_an_empty_cache_has_nothing(cache):
     assert polled(cache, 1) is None
 
 
-def test_what_came_first_is_returned_first(cache):
+def test_poll_returns_messages_in_arrival_order(cache):
     assigned = assigned_queue()
     put(cache, assigned, 0, 1)
     put(cache, assigned, 2)
@@ -53,7 +53,7 @@ def test_what_came_first_is_returned_first(cache):
     assert polled(cache) == [2]
 
 
-def test_who_waits_is_woken(cache):
+def test_waiting_poll_is_woken_by_a_message(cache):
     assigned, found = assigned_queue(), []
     waiter = threading.Thread(target=lambda: found.append(polled(cache, PATIENCE_MS)))
     waiter.start()
@@ -62,7 +62,7 @@ def test_who_waits_is_woken(cache):
     assert found == [[0]]
 
 
-def test_what_is_gone_is_passed_over_while_somebody_waits(cache):
+def test_waiting_poll_skips_dropped_queue(cache):
     gone, there = assigned_queue(0), assigned_queue(1)
     put(cache, gone, 0)
     put(cache, there, 5)
@@ -82,7 +82,7 @@ def test_paused_queues_keep_what_they_have_in_its_order(cache):
     assert [polled(cache), polled(cache)] == [[0], [1]]
 
 
-def test_who_waits_for_a_paused_queue_is_woken_when_it_goes_on(cache):
+def test_waiting_poll_is_woken_when_paused_queue_resumes(cache):
     paused, found = assigned_queue(), []
     put(cache, paused, 0)
     paused.is_paused = True
@@ -94,7 +94,7 @@ def test_who_waits_for_a_paused_queue_is_woken_when_it_goes_on(cache):
     assert found == [[0]]
 
 
-def test_what_was_pulled_from_elsewhere_is_forgotten_and_what_came_since_is_not(cache):
+def test_discard_stale_forgets_messages_from_before_a_seek(cache):
     """The first pull after a seek may be answered before all that belongs to the seek is done."""
     sought, gone, there = (assigned_queue(number) for number in range(3))
     for assigned in (sought, gone):
@@ -119,7 +119,7 @@ def test_closing_lets_everybody_go(cache):
     assert polled(cache) is None
 
 
-def test_who_wants_fewer_gets_the_first_and_the_rest_comes_next(cache):
+def test_poll_with_limit_splits_a_pull(cache):
     assigned = assigned_queue()
     put(cache, assigned, 0, 1, 2)
     put(cache, assigned, 3)
@@ -129,7 +129,7 @@ def test_who_wants_fewer_gets_the_first_and_the_rest_comes_next(cache):
     assert polled(cache) == [3]
 
 
-def test_what_is_left_of_a_parted_pull_stays_while_its_queue_is_paused_and_goes_when_sought(cache):
+def test_rest_of_a_split_pull_waits_for_resume_and_is_discarded_by_seek(cache):
     assigned = assigned_queue()
     put(cache, assigned, 0, 1, 2)
     assert len(cache.poll(0, 1).messages) == 1
@@ -141,7 +141,7 @@ def test_what_is_left_of_a_parted_pull_stays_while_its_queue_is_paused_and_goes_
     assert cache.poll(0, 1) is None
 
 
-def test_whoever_wants_to_know_is_told_of_each_change(cache):
+def test_change_callback_runs_on_put_wake_and_close(cache):
     told = []
     cache.set_change_callback(lambda: told.append(cache.poll(0) is not None))
     put(cache, assigned_queue(), 0)
@@ -151,7 +151,7 @@ def test_whoever_wants_to_know_is_told_of_each_change(cache):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_is_paused_meanwhile_each_queue_comes_in_its_order_and_once(cache, seed):
+def test_poll_keeps_queue_order_with_random_pauses(cache, seed):
     dice = random.Random(seed)
     queues = [assigned_queue(number) for number in range(3)]
     came, ends = {queue: [] for queue in queues}, dict.fromkeys(queues, 0)

@@ -75,7 +75,7 @@ def lite(broker):
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_one_damaged_record_is_a_dead_letter_and_keeps_no_other_back(tmp_path, kind, name):
+def test_damaged_record_becomes_a_dead_letter_and_others_are_consumed(tmp_path, kind, name):
     seen = []
     with EmbeddedBroker(tmp_path) as broker, Admin(broker.address) as admin:
         broker.create_topic("T", queues=1)

@@ -57,7 +57,7 @@ def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logg
 
 
 @pytest.mark.parametrize("why", [GONE, RuntimeError("can't start new thread"), OSError(24, "full")])
-def test_it_is_tried_until_a_broker_takes_it_and_only_then_is_it_done_with(tasks, why):
+def test_dead_letter_is_retried_until_a_broker_takes_it(tasks, why):
     brokers = Brokers(failures=3, why=why)
     done = buried(tasks, brokers)
     tasks.move(3 * DLQ_RETRY_MS - 1)
@@ -68,7 +68,7 @@ def test_it_is_tried_until_a_broker_takes_it_and_only_then_is_it_done_with(tasks
     assert len(brokers.taken) == 1
 
 
-def test_one_that_is_not_wanted_any_more_is_left_to_whoever_has_the_queue(tasks):
+def test_unwanted_dead_letter_is_left_to_the_next_owner(tasks):
     wanted = [True]
     brokers = Brokers(failures=1)
     done = buried(tasks, brokers, is_wanted=lambda: wanted[0])
@@ -78,7 +78,7 @@ def test_one_that_is_not_wanted_any_more_is_left_to_whoever_has_the_queue(tasks)
     assert (brokers.taken, done, tasks.pending) == ([], [], 0)
 
 
-def test_who_broadcasts_passes_it_over(tasks, caplog):
+def test_broadcasting_consumer_skips_unreadable_message(tasks, caplog):
     brokers = Brokers()
     done = buried(tasks, brokers, is_clustering=False)
     tasks.move(0)
@@ -86,7 +86,7 @@ def test_who_broadcasts_passes_it_over(tasks, caplog):
     assert "it is skipped" in caplog.text
 
 
-def test_what_its_broker_cannot_read_either_is_sent_to_the_dead_letters(tasks):
+def test_unreadable_message_refused_by_its_broker_is_sent_to_the_dlq(tasks):
     brokers = Brokers(failures=1, refuses=True)
     done = buried(tasks, brokers)
     tasks.move(0)

@@ -54,14 +54,14 @@ def offsets(messages):
     return [message.queue_offset for message in messages]
 
 
-def test_what_can_be_read_is_read_whether_compressed_or_not():
+def test_pull_decoder_reads_plain_and_compressed_bodies():
     records = good(1) + good(2, zlib.compress(b"good"), COMPRESSED)
     found = pulled(records)
     assert [message.body for message in found.messages] == [b"good", b"good"]
     assert (found.unreadable, found.next_offset) == ([], None)
 
 
-def test_nothing_is_nothing():
+def test_pull_decoder_of_empty_response_returns_nothing():
     assert pulled(b"") == ([], [], None)
 
 
@@ -75,18 +75,18 @@ def test_a_body_that_cannot_be_inflated_keeps_no_other_from_being_read(poison, a
     assert found.next_offset is None
 
 
-def test_what_cannot_be_read_has_its_body_as_it_is_stored():
+def test_unreadable_record_keeps_its_stored_body():
     [unreadable] = pulled(not_compressed(5)).unreadable
     assert (unreadable.body, unreadable.sys_flag) == (b"not compressed", COMPRESSED)
 
 
-def test_nothing_but_what_cannot_be_read_leads_on_as_well():
+def test_pull_decoder_advances_past_unreadable_records():
     found = pulled(not_compressed(1) + half_compressed(2))
     assert (found.messages, offsets(found.unreadable), found.next_offset) == ([], [1, 2], None)
 
 
 @pytest.mark.parametrize("at", [1, 3, 6])
-def test_a_record_that_is_damaged_is_asked_for_again(at):
+def test_damaged_record_is_pulled_again(at):
     """What lies before it is delivered; the next pull begins with it."""
     records = b"".join((damaged if each == at else good)(each) for each in range(7))
     found = pulled(records)
@@ -94,7 +94,7 @@ def test_a_record_that_is_damaged_is_asked_for_again(at):
     assert (found.unreadable, found.next_offset) == ([], at)
 
 
-def test_a_record_that_is_damaged_though_asked_for_again_keeps_nothing_behind_it_back():
+def test_record_damaged_in_both_pulls_does_not_block_later_messages():
     found = pulled(damaged(3) + good(4) + good(5))
     assert offsets(found.messages) == [4, 5]
     assert offsets(found.unreadable) == [3]
@@ -110,7 +110,7 @@ def without_magic(queue_offset, topic="T"):
 
 
 @pytest.mark.parametrize("at", [1, 3, 6])
-def test_a_record_without_a_magic_is_asked_for_again(at):
+def test_record_without_magic_is_pulled_again(at):
     records = b"".join((without_magic if each == at else good)(each) for each in range(7))
     found = pulled(records)
     assert offsets(found.messages) == list(range(at))
@@ -132,7 +132,7 @@ def test_a_record_without_a_magic_though_asked_for_again_is_unreadable_as_it_is_
     assert found.next_offset is None
 
 
-def test_of_records_without_a_magic_one_is_told_at_a_time():
+def test_pull_decoder_reports_records_without_magic_one_by_one():
     found = pulled(without_magic(3) + without_magic(4) + good(5))
     assert (found.messages, offsets(found.unreadable), found.next_offset) == ([], [3], 4)
 
@@ -162,7 +162,7 @@ def without_lengths(name, value=b"\xff"):
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_a_record_whose_parts_have_no_sensible_length_keeps_nothing_behind_it_back(name):
+def test_record_with_bad_lengths_does_not_block_later_messages(name):
     poison = without_lengths(name)
     records = b"".join((poison if each == 5 else good)(each) for each in range(3, 8))
     found = pulled(records, 3)
@@ -178,7 +178,7 @@ def test_a_record_whose_parts_have_no_sensible_length_keeps_nothing_behind_it_ba
 
 
 @pytest.mark.parametrize("wrong", [-1, 0, 2, 4, 7, 9, 11, 1 << 40])
-def test_a_record_with_an_offset_that_it_cannot_have_moves_no_other(wrong):
+def test_record_with_impossible_offset_does_not_move_others(wrong):
     """Without tags offsets follow one another: begin is 3, the end 10,
     and 5 says that it is another."""
     records = b"".join(good(wrong, b"5 once") if each == 5 else good(each) for each in range(3, 10))
@@ -235,7 +235,7 @@ def test_decoded_pull_asks_again_for_records_that_are_out_of_order(order, begin)
 
 
 @given(st.lists(st.integers(-2, 40), min_size=1, max_size=12), st.data())
-def test_whatever_offsets_records_have_all_that_was_there_is_had_once(noise, data):
+def test_pull_decoder_delivers_each_offset_once_with_damaged_queue_offsets(noise, data):
     """However damaged, pulls come to the end, and tell each offset but the
     damaged ones as it is."""
     begin, end = 0, 30
@@ -263,7 +263,7 @@ def test_whatever_offsets_records_have_all_that_was_there_is_had_once(noise, dat
 
 
 @pytest.mark.parametrize("at", [1, 4])
-def test_behind_a_length_without_sense_nothing_is_guessed(at):
+def test_pull_decoder_stops_at_record_with_bad_size(at):
     records = b"".join((without_sense if each == at else good)(each) for each in range(7))
     assert pulled(records).next_offset == at
 
@@ -273,7 +273,7 @@ def test_a_first_record_without_sense_is_an_error():
         pulled(without_sense(0) + good(1))
 
 
-def test_what_only_is_not_installed_here_makes_no_dead_letters(monkeypatch):
+def test_missing_codec_package_makes_no_dead_letters(monkeypatch):
     """Every message would be one, though there is nothing wrong with any."""
 
     def plain_body(*_):
@@ -300,7 +300,7 @@ def member_has(records_from, begin, end):
 
 
 @given(st.integers(0, 5), st.integers(4 * 8, 120 * 8 - 1))
-def test_one_bit_that_is_not_what_was_stored_keeps_no_other_message_from_being_had(number, bit):
+def test_flipped_bit_in_one_record_keeps_other_messages_readable(number, bit):
     """But for the size, without which nobody knows where the next one begins."""
     begin, end = 7, 13
     stored = [bytearray(good(at, b"body %d" % at)) for at in range(begin, end)]
@@ -319,7 +319,7 @@ def test_one_bit_that_is_not_what_was_stored_keeps_no_other_message_from_being_h
     assert not {each.queue_offset for each in lost} & set(others)
 
 
-def test_the_first_record_of_an_answer_is_asked_for_again_as_any_other():
+def test_damaged_first_record_is_pulled_again():
     with pytest.raises(SuspectRecord, match="needed an intact record of that queue"):
         decode_pull(damaged(3) + good(4), QUEUE, 3, 5)
     found = decode_pull(good(3) + good(4), QUEUE, 3, 5, damaged(3))
@@ -334,7 +334,7 @@ def test_records_of_another_queue_are_none_of_this_one_unless_it_is_a_light_queu
     assert offsets(found.messages) == [3]
 
 
-def test_what_inflates_to_more_than_there_may_be_at_once_is_pulled_again():
+def test_pull_decoder_pulls_again_past_the_limit_of_inflated_bytes():
     twelve_mib = random.Random(1).randbytes(1 << 14) * 768
     bomb = zlib.compress(twelve_mib)
     records = b"".join(good(at, bomb, COMPRESSED) for at in range(5))

@@ -44,7 +44,7 @@ def fails(*_):
         (concurrently, fails, "CR_LATER"),
     ],
 )
-def test_what_the_listener_says_is_answered(service, listener, result):
+def test_direct_consumption_answers_the_listeners_result(service, listener, result):
     (message,) = several(7)
     answer = call_listener_directly(service(listener), message, "")
     assert answer.consume_result is ConsumeResult[result]
@@ -52,7 +52,7 @@ def test_what_the_listener_says_is_answered(service, listener, result):
     assert answer.spent_time_mills >= 0
 
 
-def test_the_listener_is_told_the_broker_that_the_operator_named():
+def test_direct_consumption_passes_the_broker_name():
     seen = []
     service = concurrently(lambda _, context: seen.append(context.queue.broker_name))
     (message,) = several(7)

@@ -199,7 +199,7 @@ def api_offset(files):
     return int(text.rpartition("}:")[2].strip("}"))
 
 
-def test_that_is_how_files_are_used(files, live):
+def test_offset_file_operations_are_those_that_the_tests_fail(files, live):
     live(files, [], ["0", "1", "2"])
     kinds = {name for name, _ in files.uses}
     assert kinds == {"read_bytes", "mkdir", "open", "write", "fsync", "replace"}

@@ -38,7 +38,7 @@ def begins(where, stored=None, queue=QUEUE):
 
 @pytest.mark.parametrize("where", ConsumeFromWhere)
 @pytest.mark.parametrize("stored", [0, 50])
-def test_what_is_stored_counts_above_all(where, stored):
+def test_stored_offset_wins_over_consume_from_where(where, stored):
     assert begins(where, stored) == stored
 
 
@@ -52,7 +52,7 @@ def test_what_is_stored_counts_above_all(where, stored):
         (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 50),
     ],
 )
-def test_a_group_without_offsets_begins_where_it_was_told_to(where, offset):
+def test_group_without_offset_starts_at_consume_from_where(where, offset):
     assert begins(where) == offset
 
 

@@ -139,7 +139,7 @@ def test_a_broker_that_holds_pulls_of_deleted_topics_on_may_answer_out_of_anothe
         assert outcome.may_be_recreated == (not tells)
 
 
-def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):
+def test_pull_header_contains_subscription_and_hold_time(brokers, api):
     answered(brokers, api, pull_of(selector=by_tag("red")), found())
     _, address, header, timeout_ms, _ = api.asked[-1]
     assert (address, timeout_ms) == ("a:1", 30_000)
@@ -156,9 +156,7 @@ def test_a_pull_says_what_it_wants_and_may_be_held(brokers, api):
 @pytest.mark.parametrize(
     ("wanted", "offered", "is_chunk"), [(32, True, False), (33, True, True), (1_000, False, False)]
 )
-def test_who_wants_more_than_a_plain_pull_gives_gets_it_where_it_is_offered(
-    brokers, api, wanted, offered, is_chunk
-):
+def test_large_pull_uses_chunks_if_the_broker_offers_them(brokers, api, wanted, offered, is_chunk):
     api.answers["supports_chunks"] = offered
     answered(brokers, api, pull_of()._replace(max_messages=wanted), found())
     name, address, header, timeout_ms, as_chunk = api.asked[-1]
@@ -189,7 +187,7 @@ def test_a_pull_may_commit_be_a_lite_one_and_carry_a_condition(brokers, api):
     )
 
 
-def test_what_comes_is_decoded_and_tags_are_compared_by_text(brokers, api):
+def test_pull_decodes_messages_and_compares_tags_by_text(brokers, api):
     outcome = answered(
         brokers,
         api,
@@ -201,7 +199,7 @@ def test_what_comes_is_decoded_and_tags_are_compared_by_text(brokers, api):
     assert outcome[:4] == (PullStatus.FOUND, 9, 1, 20)
 
 
-def test_what_was_tried_before_comes_under_its_own_topic(brokers, api):
+def test_retried_message_is_returned_under_its_own_topic(brokers, api):
     outcome = answered(
         brokers,
         api,
@@ -266,7 +264,7 @@ def test_an_illegal_offset_becomes_legal_whatever_the_broker_says(
     assert pulled.legal_offset(asked) == legal
 
 
-def test_a_broker_that_is_not_known_yet_is_looked_for_once_more(brokers, api, name_server):
+def test_unknown_broker_triggers_one_route_refresh(brokers, api, name_server):
     api.answers["max_offset"] = 7
     assert brokers.max_offset(A) == 7
     assert name_server.asked == 1
@@ -275,9 +273,7 @@ def test_a_broker_that_is_not_known_yet_is_looked_for_once_more(brokers, api, na
     assert name_server.asked == 2
 
 
-def test_a_broker_found_again_by_its_retry_queue_has_its_other_queues_again(
-    brokers, api, name_server
-):
+def test_broker_found_by_its_retry_queue_restores_its_other_queues(brokers, api, name_server):
     """Otherwise the next round would give them up, until the route is asked for in its turn."""
     api.answers["lock"] = lambda _, __, queues: frozenset(queues)
     queues = brokers.queues("T")
@@ -290,7 +286,7 @@ def test_a_broker_found_again_by_its_retry_queue_has_its_other_queues_again(
     assert brokers.queues("T") == queues
 
 
-def test_members_are_asked_of_one_broker_after_the_other(brokers, api):
+def test_member_list_is_asked_of_one_broker_after_another(brokers, api):
     api.answers["consumer_ids"] = ("me", "you")
     api.down = {"a:1"}
     assert brokers.consumer_ids("T") == ("me", "you")

@@ -169,7 +169,7 @@ def test_members_come_and_go_and_no_message_is_lost(cluster, kind):
     assert cluster.members(group) == ()
 
 
-def test_what_a_member_had_that_was_killed_the_others_get(cluster):
+def test_rebalance_gives_queues_of_a_killed_member_to_the_others(cluster):
     topic, group, seen, of_the_dead = cluster.topic(queues=QUEUES), cluster.group(), set(), set()
     members = [Member(cluster, group, topic, seen) for _ in range(2)]
     dying = MemberProcess(cluster, group, topic, of_the_dead)
@@ -238,7 +238,7 @@ def test_members_go_on_when_their_broker_is_back(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])
-def test_leaving_does_not_wait_for_a_broker_that_does_not_answer(kind, tmp_path):
+def test_shutdown_does_not_wait_for_a_silent_broker(kind, tmp_path):
     broker = RocketPollBroker("", tmp_path, FlushDiskType.ASYNC_FLUSH)
     try:
         cluster = Cluster(broker.address, broker.address, NAME)
@@ -289,7 +289,7 @@ def test_a_strategy_that_returns_no_queues_of_one_topic_lets_the_others_go_on(cl
     member.leave()
 
 
-def test_who_shuts_a_consumer_down_waits_for_no_start_of_it(cluster, monkeypatch):
+def test_shutdown_does_not_wait_for_a_start_in_progress(cluster, monkeypatch):
     joins, may_go_on, ended = threading.Event(), threading.Event(), []
     consumer = LitePullConsumer(cluster.group(), cluster.name_server)
     member = consumer._impl
@@ -318,7 +318,7 @@ def test_who_shuts_a_consumer_down_waits_for_no_start_of_it(cluster, monkeypatch
     assert ended == ["shutdown", "start"]
 
 
-def test_one_client_has_one_consumer_of_a_group(cluster):
+def test_client_instance_refuses_second_consumer_of_a_group(cluster):
     topic, group, instance = cluster.topic(), cluster.group(), cluster.instance()
     first, second = LitePullConsumer(group, instance), LitePullConsumer(group, instance)
     for consumer in (first, second):
@@ -331,7 +331,7 @@ def test_one_client_has_one_consumer_of_a_group(cluster):
     first.shutdown()
 
 
-def test_one_that_cannot_read_its_offsets_leaves_the_instance_to_the_others(tmp_path):
+def test_consumer_with_damaged_offset_file_does_not_start_or_end_the_instance(tmp_path):
     with ClientInstance("127.0.0.1:1") as instance:
         damaged = offset_file(instance.lasting_id, "G", tmp_path)
         damaged.parent.mkdir(parents=True)
@@ -345,7 +345,7 @@ def test_one_that_cannot_read_its_offsets_leaves_the_instance_to_the_others(tmp_
             pass  # it can be started, as it has not ended
 
 
-def test_one_whose_instance_has_ended_takes_no_user_from_it():
+def test_failed_consumer_start_does_not_release_the_shared_instance():
     class Ended(ClientInstance):
         users = 0
 
@@ -381,7 +381,7 @@ def test_topics_that_are_subscribed_to_at_the_same_time_are_all_subscribed_to():
         sys.setswitchinterval(old)
 
 
-def test_brokers_that_cannot_say_who_is_there_leave_the_queues_where_they_are(cluster, monkeypatch):
+def test_rebalance_without_a_member_list_keeps_queues(cluster, monkeypatch):
     topic, asked = cluster.topic(queues=QUEUES), threading.Event()
     member = Member(cluster, cluster.group(), topic, set())
     wait_until("queues", lambda: shares_fit([member], topic))
@@ -424,7 +424,7 @@ def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
 
 
 @pytest.mark.parametrize("kind", [Member, PushMember], ids=["lite", "push"])
-def test_leaving_in_the_middle_of_everything_leaves_no_thread_behind(cluster, kind):
+def test_shutdown_at_any_moment_leaks_no_thread(cluster, kind):
     topic, group = cluster.topic(queues=QUEUES), cluster.group()
     cluster.send(topic, *range(200), queues=QUEUES)
     before = threading.active_count()
@@ -438,9 +438,7 @@ def test_leaving_in_the_middle_of_everything_leaves_no_thread_behind(cluster, ki
 
 
 @pytest.mark.parametrize("kind", [LitePullConsumer, PushConsumer, Producer])
-def test_behind_a_shutdown_there_is_no_thread_any_more_and_nothing_to_warn_of(
-    cluster, kind, caplog, monkeypatch
-):
+def test_shutdown_leaves_no_client_threads_and_logs_no_warning(cluster, kind, caplog, monkeypatch):
     """Who counts threads then, as tests of programs do, finds none: where no machine is too slow
     for the times that a shutdown may take.
     """
@@ -488,7 +486,7 @@ def test_a_consumer_whose_instance_ends_goes_on_with_nothing_and_can_still_be_sh
     assert not consumer.is_running
 
 
-def test_what_users_call_is_what_the_kind_of_member_does_of_its_own(monkeypatch):
+def test_consumer_methods_are_those_of_its_implementation(monkeypatch):
     consumer = PushConsumer("g", "127.0.0.1:1", listener=lambda *_: None)
     kind = type(consumer._impl)
     monkeypatch.setattr(kind, "health", lambda _: "of this kind", raising=False)

@@ -9,7 +9,7 @@ from rmq_spark.client.consumer.pull.pull_request import (
 )
 
 
-def test_a_queue_is_taken_over_when_no_listener_of_another_is_at_it():
+def test_queue_ownership_changes_when_no_listener_holds_it():
     holding = QueueOwnership()
     assert holding.acquire("one")
     with holding.listener_lock:
@@ -19,7 +19,7 @@ def test_a_queue_is_taken_over_when_no_listener_of_another_is_at_it():
     assert not holding.listener_lock.locked()
 
 
-def test_who_unlocks_keeps_others_from_taking_the_queue():
+def test_pinned_queue_ownership_blocks_other_owners():
     holding = QueueOwnership()
     holding.acquire("one")
     with holding.pin("one") as is_its_own:
@@ -28,7 +28,7 @@ def test_who_unlocks_keeps_others_from_taking_the_queue():
     assert holding.acquire("two")
 
 
-def test_who_has_lost_a_queue_to_another_waits_for_nobody_and_unlocks_nothing():
+def test_pin_of_a_lost_queue_does_not_wait():
     holding = QueueOwnership()
     holding.acquire("one")
     holding.acquire("two")
@@ -36,7 +36,7 @@ def test_who_has_lost_a_queue_to_another_waits_for_nobody_and_unlocks_nothing():
         assert not is_its_own
 
 
-def test_who_waits_to_unlock_a_queue_that_another_takes_meanwhile_unlocks_nothing():
+def test_pin_that_waits_sees_a_new_owner():
     holding, said = QueueOwnership(), []
     holding.acquire("one")
 
@@ -52,7 +52,7 @@ def test_who_waits_to_unlock_a_queue_that_another_takes_meanwhile_unlocks_nothin
     assert said == [False]
 
 
-def test_a_queue_is_known_for_as_long_as_anybody_needs_it():
+def test_queue_ownership_is_collected_when_unused():
     holdings = OwnershipRegistry()
     one = holdings.get("queue")
     assert holdings.get("queue") is one
@@ -62,7 +62,7 @@ def test_a_queue_is_known_for_as_long_as_anybody_needs_it():
     assert len(holdings._ownerships) == 0
 
 
-def test_in_a_child_process_no_listener_is_at_anything():
+def test_queue_ownership_is_free_in_a_forked_child():
     holding = OWNERSHIPS.get("a queue of this test")
     with holding.listener_lock, OWNERSHIPS._lock:
         child = os.fork()

@@ -59,7 +59,7 @@ def searches(asked, found):
     return offset_since
 
 
-def test_who_has_had_a_message_finds_a_queue_that_is_gone_by_its_time(caplog):
+def test_fingerprint_relocates_lost_queue_by_store_time_of_last_message(caplog):
     last, asked = known(), []
     last.record_failure(ConnectionClosed("b:1", "gone"))
     assert not last.must_relocate
@@ -72,14 +72,14 @@ def test_who_has_had_a_message_finds_a_queue_that_is_gone_by_its_time(caplog):
     assert "resuming at offset 0, not 6" in line
 
 
-def test_a_queue_that_is_where_it_was_is_not_told(caplog):
+def test_relocation_to_the_same_offset_is_not_logged(caplog):
     last = known()
     last.record_failure(GONE)
     assert last.relocate(QUEUE, 6, searches([], 6)) == 6
     assert lines_of(caplog, "rmq_spark.client.consumer") == []
 
 
-def test_a_queue_that_ends_earlier_must_be_found_and_one_that_begins_later_goes_on_there():
+def test_shorter_queue_must_be_relocated_and_later_start_is_followed():
     last = known()
     assert last.legal_offset(QUEUE, 6, illegal(40, 90, 40)) == 40
     assert not last.must_relocate
@@ -89,7 +89,7 @@ def test_a_queue_that_ends_earlier_must_be_found_and_one_that_begins_later_goes_
     assert not last.must_relocate
 
 
-def test_who_knows_nothing_goes_on_where_the_broker_says():
+def test_fingerprint_without_message_uses_the_brokers_legal_offset():
     last = QueueFingerprint()
     assert last.legal_offset(QUEUE, 6, illegal(1, 3, 3)) == 3
     assert last.legal_offset(QUEUE, 6, illegal(40, 90, 40)) == 40
@@ -97,7 +97,7 @@ def test_who_knows_nothing_goes_on_where_the_broker_says():
 
 
 @pytest.mark.parametrize("least", [0, -1])
-def test_who_knows_nothing_begins_a_queue_that_may_be_a_new_one(least):
+def test_fingerprint_without_message_restarts_queue_that_may_be_recreated(least):
     last, asked = QueueFingerprint(), []
     assert last.legal_offset(QUEUE, 6, illegal(least, 3, 3)) is None
     assert last.relocate(QUEUE, 6, searches(asked, 0)) == 0
@@ -124,7 +124,7 @@ def there(*messages):
     [([5, 6], [5]), ([6, 7], [5, 6]), ([7], [5, 6])],
     ids=["the one before", "the one there", "none"],
 )
-def test_before_any_comes_a_queue_is_known_by_the_message_before_its_place(messages, asked):
+def test_fingerprint_before_the_first_message_uses_the_message_before_its_offset(messages, asked):
     clock = Clock()
     last = QueueFingerprint(clock)
     look, looked_at = there(*map(received, messages))
@@ -140,13 +140,13 @@ def test_before_any_comes_a_queue_is_known_by_the_message_before_its_place(messa
     assert searched == [(QUEUE, since_ms)]
 
 
-def test_at_its_first_message_nobody_has_to_know_a_queue():
+def test_fingerprint_at_offset_zero_needs_no_look():
     look, looked_at = there(received(0))
     QueueFingerprint(Clock()).record_start(QUEUE, 0, look)
     assert looked_at == []
 
 
-def test_what_came_while_the_broker_was_asked_counts():
+def test_fingerprint_observes_message_that_arrives_during_record_start():
     last = QueueFingerprint(Clock())
 
     def comes_meanwhile(_, queue_offset):
@@ -160,7 +160,7 @@ def test_what_came_while_the_broker_was_asked_counts():
     assert looked_at == [9]
 
 
-def test_a_broker_that_does_not_tell_is_not_asked_again():
+def test_fingerprint_start_with_unreachable_broker_is_not_retried():
     last = QueueFingerprint(Clock())
 
     def unreachable(*_):
@@ -171,7 +171,7 @@ def test_a_broker_that_does_not_tell_is_not_asked_again():
     assert last.legal_offset(QUEUE, 6, illegal(1, 3, 3)) == 3
 
 
-def test_who_cannot_find_it_is_still_lost():
+def test_failed_relocation_keeps_queue_marked_as_lost():
     last = known()
     last.record_failure(GONE)
 
@@ -186,7 +186,7 @@ def test_who_cannot_find_it_is_still_lost():
 # ---- nobody has told that it is another one
 
 
-def test_after_a_while_without_a_pull_the_last_message_is_looked_at_once():
+def test_last_message_is_verified_once_after_a_pause():
     last = known(clock := Clock())
     look, looked_at = stands(received(5))
     last.verify(QUEUE, look)
@@ -200,7 +200,7 @@ def test_after_a_while_without_a_pull_the_last_message_is_looked_at_once():
     assert not last.must_relocate
 
 
-def test_another_message_in_the_place_of_the_last_one_makes_it_another_queue():
+def test_different_message_at_the_last_offset_means_recreated_queue():
     last = known()
     last.record_failure(ConnectionClosed("b:1", "gone"))
     last.verify(QUEUE, stands(replace(received(5), message_id="new", store_timestamp=9))[0])
@@ -210,7 +210,7 @@ def test_another_message_in_the_place_of_the_last_one_makes_it_another_queue():
     assert not last.is_unverified  # it has had nothing of this one yet
 
 
-def test_a_message_that_is_not_there_any_more_tells_nothing():
+def test_missing_message_at_the_last_offset_is_no_proof_of_recreated_queue():
     last = known()
     last.record_failure(ConnectionClosed("b:1", "gone"))
     last.verify(QUEUE, stands(None)[0])
@@ -229,7 +229,7 @@ def test_no_offset_is_stored_while_the_last_message_is_missing_until_a_pull_is_a
     assert list(unchanged_queues({QUEUE: last}, stands(None)[0])) == [QUEUE]
 
 
-def test_where_a_queue_goes_on_whose_last_message_was_missing_it_is_no_longer_missing():
+def test_missing_last_message_is_settled_once_queue_has_legal_offset():
     last = known()
     last.record_failure(ConnectionClosed("b:1", "gone"))
     last.verify(QUEUE, stands(None)[0])
@@ -237,7 +237,7 @@ def test_where_a_queue_goes_on_whose_last_message_was_missing_it_is_no_longer_mi
     assert not last.may_be_recreated
 
 
-def test_who_cannot_look_is_still_in_doubt():
+def test_failed_verification_keeps_queue_unverified():
     last = known()
     last.record_failure(ConnectionClosed("b:1", "gone"))
 
@@ -249,7 +249,7 @@ def test_who_cannot_look_is_still_in_doubt():
     assert last.is_unverified
 
 
-def test_who_has_had_nothing_has_nothing_to_look_at():
+def test_fingerprint_without_message_needs_no_verification():
     last = QueueFingerprint(clock := Clock())
     clock.now += UNVERIFIED_MS_MAX
     last.record_failure(ConnectionClosed("b:1", "gone"))
@@ -260,7 +260,7 @@ def test_who_has_had_nothing_has_nothing_to_look_at():
 
 
 @pytest.mark.parametrize("properties", ["", "UNIQ_KEY\x010A01\x02TAGS\x01red"])
-def test_one_flipped_bit_of_the_last_message_or_of_the_look_makes_no_other_queue(properties):
+def test_flipped_bit_in_last_message_or_look_is_not_taken_for_recreated_queue(properties):
     stored = StoredMessage(
         *("T", b"body", properties),
         queue_offset=5,
@@ -288,7 +288,7 @@ def test_one_flipped_bit_of_the_last_message_or_of_the_look_makes_no_other_queue
     assert readable > 8 * 16  # the two times among them
 
 
-def test_a_damaged_time_leads_nobody_further_on_than_it_was():
+def test_damaged_store_time_never_relocates_past_the_old_offset():
     last = QueueFingerprint(Clock())
     last.observe([replace(received(5), store_timestamp=1 << 50)])
     last.record_failure(GONE)
@@ -316,7 +316,7 @@ def test_two_marks_that_differ_make_it_another_queue(differs):
 OTHER = replace(received(5), message_id="new", store_timestamp=9)
 
 
-def test_a_queue_that_is_begun_again_is_the_same_where_its_last_message_is_there():
+def test_restarted_queue_is_unchanged_if_its_last_message_is_there():
     look, looked_at = stands(received(5))
     place = StartPosition.resolve(QUEUE, 3, look, LastMessage.from_message(received(5)))
     assert (place.offset, place.fingerprint.must_relocate) == (3, False)
@@ -324,7 +324,7 @@ def test_a_queue_that_is_begun_again_is_the_same_where_its_last_message_is_there
 
 
 @pytest.mark.parametrize("there_now", [None, OTHER], ids=["nothing", "another"])
-def test_else_it_goes_on_by_the_time_of_that_message(there_now):
+def test_start_position_relocates_by_time_if_last_message_is_missing_or_different(there_now):
     last, asked = replace(LastMessage.from_message(received(5)), store_timestamp=77), []
     place = StartPosition.resolve(QUEUE, 3, stands(there_now)[0], last)
     assert place.fingerprint.must_relocate
@@ -332,7 +332,7 @@ def test_else_it_goes_on_by_the_time_of_that_message(there_now):
     assert asked == [(QUEUE, 76)]
 
 
-def test_while_that_message_cannot_be_looked_for_the_queue_does_not_begin():
+def test_queue_does_not_start_while_its_last_message_cannot_be_read():
     def look(*_):
         raise ConnectionClosed("b:1", "gone")
 
@@ -355,7 +355,7 @@ def test_an_offset_in_doubt_is_stored_where_the_last_message_stands(stands_there
     assert last.is_unverified  # whoever pulls looks again
 
 
-def test_no_offset_is_stored_of_a_queue_that_is_lost_until_it_is_found():
+def test_offsets_of_a_lost_queue_are_not_stored_until_it_is_relocated():
     last = known()
     look, looked_at = stands(received(5))
     assert list(unchanged_queues({QUEUE: last}, look)) == [QUEUE]

@@ -15,14 +15,14 @@ BY_MARK = {
 }
 
 
-def test_a_message_is_itself_and_says_where_and_when_it_was():
+def test_last_message_equals_itself_with_offset_and_time():
     last = LastMessage.from_message(MESSAGE)
     assert not last.differs_from(MESSAGE)
     assert (last.queue_offset, last.store_timestamp) == (5, MESSAGE.store_timestamp)
 
 
 @pytest.mark.parametrize("mark", BY_MARK)
-def test_one_mark_that_differs_may_be_damaged_on_its_way(mark):
+def test_single_differing_mark_does_not_make_a_different_message(mark):
     assert not LastMessage.from_message(MESSAGE).differs_from(
         replace(MESSAGE, **{mark: BY_MARK[mark]})
     )
@@ -38,11 +38,11 @@ def test_one_mark_that_differs_may_be_damaged_on_its_way(mark):
     ],
     ids=" and ".join,
 )
-def test_two_make_it_another(marks):
+def test_two_differing_marks_make_a_different_message(marks):
     other = replace(MESSAGE, **{mark: BY_MARK[mark] for mark in marks})
     assert LastMessage.from_message(MESSAGE).differs_from(other)
 
 
-def test_what_it_is_counts_as_one_mark_whatever_of_it_differs():
+def test_differing_content_counts_as_one_mark():
     other = replace(MESSAGE, message_id="new", born_timestamp=9, body=b"new")
     assert not LastMessage.from_message(MESSAGE).differs_from(other)

@@ -63,7 +63,7 @@ ONLY_BEGIN = {
 
 
 @pytest.mark.parametrize("listener", ONLY_BEGIN.values(), ids=list(ONLY_BEGIN))
-def test_what_would_only_begin_when_it_is_called_is_refused(listener):
+def test_coroutine_functions_are_refused_as_listeners(listener):
     with pytest.raises(
         TypeError, match=r"whose body does not run.*def listen\(messages, context\): "
     ):
@@ -81,7 +81,7 @@ def test_a_listener_that_takes_something_else_is_refused(listener):
 
 
 @pytest.mark.parametrize("listener", [None, "listen", 5, [print]])
-def test_what_cannot_be_called_is_refused(listener):
+def test_objects_that_cannot_be_called_are_refused_as_listeners(listener):
     with pytest.raises(TypeError, match="listener: needed a function of"):
         check_listener("listener", listener, "messages", "context")
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_called_is_refused(listener):
         max,
     ],
 )
-def test_all_others_are_taken(listener):
+def test_valid_callables_are_accepted_as_listeners(listener):
     check_listener("listener", listener, "messages", "context")
 
 
@@ -106,7 +106,7 @@ def said_by(listener, success=SUCCESS):
     return call_listener(listener, several(7), CONTEXT, success)
 
 
-def test_nothing_and_its_own_words_are_understood():
+def test_listener_may_return_none_or_a_status():
     assert said_by(lambda *_: None) is SUCCESS
     assert said_by(lambda *_: SUCCESS) is SUCCESS
     assert said_by(lambda *_: LATER) is LATER
@@ -123,7 +123,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=list(NONSENSE))
-def test_what_nobody_can_understand_is_no_success_and_is_shown_with_its_kind(nonsense, caplog):
+def test_unknown_listener_result_is_no_success_and_is_logged(nonsense, caplog):
     assert said_by(lambda *_: nonsense) is None
     assert type(nonsense).__name__ in caplog.text
     assert "needed None or a ConsumeConcurrentlyStatus" in caplog.text
@@ -162,7 +162,7 @@ UNJUDGED = {
 
 
 @pytest.mark.parametrize("made", UNJUDGED.values(), ids=list(UNJUDGED))
-def test_what_cannot_even_be_looked_at_is_no_success_and_reaches_nobody_else(made, caplog):
+def test_listener_result_that_raises_when_inspected_is_no_success(made, caplog):
     assert said_by(lambda *_: made()) is None
     assert "from offset 7 on" in caplog.text
 
@@ -178,7 +178,7 @@ def test_a_coroutine_that_runs_elsewhere_is_no_success():
 
 
 @pytest.mark.parametrize("begun", [coroutine, generator, async_generator])
-def test_what_a_listener_has_only_begun_is_no_success(begun):
+def test_coroutine_or_generator_as_listener_result_is_no_success(begun):
     assert said_by(begun) is None
 
 
@@ -193,7 +193,7 @@ def test_what_a_listener_has_only_begun_is_no_success(begun):
         pytest.fail.Exception,
     ],
 )
-def test_whatever_it_raises_is_no_success_and_reaches_nobody_else(error, caplog):
+def test_exception_in_listener_is_no_success_and_is_logged(error, caplog):
     def listen(*_):
         raise error
 
@@ -202,7 +202,7 @@ def test_whatever_it_raises_is_no_success_and_reaches_nobody_else(error, caplog)
     assert error.__name__ in caplog.text
 
 
-def test_a_number_that_makes_no_sense_is_the_nearest_that_does():
+def test_listener_value_out_of_range_is_clamped():
     assert [clamp_listener_value("n", found, 9, -1, 3) for found in (-2, -1, 0, 3, 4)] == [
         -1,
         -1,
@@ -218,6 +218,6 @@ def test_a_number_that_cannot_be_shown_is_logged_and_something_else_stands(caplo
 
 
 @pytest.mark.parametrize("found", ["1", 1.0, True, None])
-def test_what_is_no_number_is_logged_and_something_else_stands(found, caplog):
+def test_invalid_ack_index_is_logged_and_replaced(found, caplog):
     assert clamp_listener_value("ack_index", found, 9, -1, 3) == 9
     assert "set ack_index to" in caplog.text

@@ -112,7 +112,7 @@ def test_conditions_choose_messages(cluster, lite):
     ]
 
 
-def test_one_that_is_assigned_queues_gets_those_alone(cluster, lite):
+def test_assign_gives_exactly_these_queues(cluster, lite):
     topic = cluster.topic(queues=3)
     cluster.send(topic, "0", "1", "2", queues=3)
     consumer = lite(start=False)
@@ -134,7 +134,7 @@ def test_assigning_and_subscribing_contradict_each_other(cluster, lite):
         consumer.subscribe(topic)
 
 
-def test_commits_say_where_the_next_member_goes_on(cluster, lite):
+def test_committed_offset_is_where_the_next_member_starts(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(30), queues=1)
     first = lite(group, topic, auto_commit=False)
@@ -160,7 +160,7 @@ def without_queues(cluster, lite):
     return consumer, cluster.queue(topic), lambda offset: cluster.store_offset(group, topic, offset)
 
 
-def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(cluster, lite):
+def test_reassigned_queue_starts_at_the_offset_stored_by_another_member(cluster, lite):
     consumer, queue, store_offset = without_queues(cluster, lite)
     consumer._impl.first_offset(
         queue
@@ -170,7 +170,7 @@ def test_a_queue_that_comes_back_begins_where_another_has_come_to_meanwhile(clus
     assert polled(consumer, 3) == numbers(10)[7:]
 
 
-def test_what_another_commits_is_seen(cluster, lite):
+def test_committed_shows_offset_of_another_member(cluster, lite):
     consumer, queue, store_offset = without_queues(cluster, lite)
     for offset in (3, 7):
         store_offset(offset)
@@ -189,7 +189,7 @@ def test_offsets_can_be_committed_by_queue(cluster, lite):
         consumer.commit({cluster.queue("Another"): 7})
 
 
-def test_what_earlier_polls_returned_is_committed_by_itself(cluster, lite):
+def test_auto_commit_stores_offset_of_earlier_polls(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(30), queues=1)
     consumer = lite(group, topic, persist_consumer_offset_interval_ms=50)
@@ -230,7 +230,7 @@ def test_seeking(cluster, lite):
         consumer.seek(cluster.queue("Another"), 0)
 
 
-def test_a_pull_that_is_faster_than_the_seek_before_it_loses_nothing(cluster, lite, monkeypatch):
+def test_pull_faster_than_its_seek_loses_no_message(cluster, lite, monkeypatch):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic)
     cluster.send(topic, *numbers(20), queues=1)
@@ -275,7 +275,7 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed(cluster, lite):
     assert polled(consumer, 1) == ["0"]
 
 
-def test_what_waits_of_a_paused_queue_does_not_keep_the_others_from_being_pulled(cluster, lite):
+def test_paused_queue_with_full_cache_does_not_block_pulls_of_others(cluster, lite):
     topic = cluster.topic(queues=2)
     consumer = lite(topic=topic, limits=PullLimits(pull_threshold_for_all=10))
     cluster.send(topic, *numbers(10), queue_id=0)
@@ -290,7 +290,7 @@ def test_what_waits_of_a_paused_queue_does_not_keep_the_others_from_being_pulled
     assert sorted(polled(consumer, 10)) == numbers(10)
 
 
-def test_a_group_that_begins_at_the_end_gets_what_comes_then(cluster, lite):
+def test_group_at_the_end_gets_new_messages_only(cluster, lite):
     # A RocketMQ broker lets a new group begin a young queue with its first message,
     # whatever it wants.
     topic, group = cluster.topic(queues=1), cluster.group()
@@ -303,16 +303,14 @@ def test_a_group_that_begins_at_the_end_gets_what_comes_then(cluster, lite):
 
 
 @pytest.mark.parametrize("stored", [500, 11])
-def test_an_offset_behind_the_end_of_a_queue_that_may_be_a_new_one_leads_to_its_beginning(
-    cluster, lite, stored
-):
+def test_lite_consumer_restarts_at_zero_if_offset_is_past_a_recreated_queue(cluster, lite, stored):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(10), queues=1)
     cluster.store_offset(group, topic, stored)
     assert polled(lite(group, topic), 10) == numbers(10)
 
 
-def test_more_than_the_cache_holds_comes_through_it(cluster, lite):
+def test_lite_consumer_reads_more_messages_than_its_cache_holds(cluster, lite):
     topic = cluster.topic(queues=2)
     cluster.send(topic, *numbers(300), queues=2)
     consumer = lite(
@@ -321,9 +319,7 @@ def test_more_than_the_cache_holds_comes_through_it(cluster, lite):
     assert sorted(polled(consumer, 300)) == numbers(300)
 
 
-def test_each_of_the_broadcasting_consumers_gets_everything_and_goes_on_where_it_was(
-    cluster, lite, tmp_path
-):
+def test_broadcasting_consumers_each_get_all_and_resume(cluster, lite, tmp_path):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *numbers(20), queues=2)
     names = ("10.0.0.1@one", "10.0.0.1@two")
@@ -353,9 +349,7 @@ def test_each_of_the_broadcasting_consumers_gets_everything_and_goes_on_where_it
 
 
 @pytest.mark.parametrize("is_given", [True, False])
-def test_a_broadcasting_consumer_that_was_given_an_instance_goes_on_where_it_was_as_well(
-    cluster, is_given, tmp_path
-):
+def test_broadcasting_consumer_with_a_given_instance_resumes(cluster, is_given, tmp_path):
     topic, group = cluster.topic(queues=1), cluster.group()
     settings = LitePullSettings(
         message_model=MessageModel.BROADCASTING,
@@ -545,7 +539,7 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
 
 
-def test_subscriptions_that_come_together_are_told_to_brokers_together(cluster, lite, monkeypatch):
+def test_subscriptions_made_together_share_a_heartbeat(cluster, lite, monkeypatch):
     """A heartbeat carries all of them: one for each would be a megabyte for a thousand topics."""
     topics = [cluster.topic(queues=1) for _ in range(20)]
     consumer = lite(topic=topics[0])
@@ -567,7 +561,7 @@ def test_subscriptions_that_come_together_are_told_to_brokers_together(cluster, 
     assert len(told) <= 2
 
 
-def test_a_queue_that_is_given_up_leaves_to_the_next_one_how_far_it_is(cluster, lite):
+def test_unsubscribed_queue_commits_its_offset_at_once(cluster, lite):
     """At once, and not when offsets are persisted the next time."""
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(3), queue_id=0)
@@ -600,7 +594,7 @@ def test_a_consumer_lives_once(cluster, lite):
             use()
 
 
-def test_a_topic_that_is_not_there_is_said_at_the_start(lite):
+def test_missing_topic_is_an_error_at_start(lite):
     consumer = lite(topic="NoSuchTopic", start=False)
     with pytest.raises(RouteNotFound, match="NoSuchTopic"):
         consumer.start()
@@ -620,7 +614,7 @@ def test_shutting_down_does_not_wait_for_a_poll_or_a_pull_that_is_held(cluster, 
     assert ended == [[]]
 
 
-def test_a_thread_that_polls_for_an_hour_keeps_no_other_waiting(cluster, lite, monkeypatch):
+def test_long_poll_in_one_thread_does_not_block_other_polls(cluster, lite, monkeypatch):
     consumer, at_it, ended = lite(topic=cluster.topic()), threading.Event(), []
     cache = consumer._impl._request_cache
     poll = cache.poll
@@ -690,7 +684,7 @@ def test_a_reset_moves_all_queues_before_a_broker_is_waited_for(cluster, lite, m
     assert moved == [{1}] * 4
 
 
-def test_what_is_committed_while_a_reset_is_stored_stays(cluster, lite, monkeypatch):
+def test_commit_during_a_reset_is_kept(cluster, lite, monkeypatch):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *numbers(10), queues=2)
     consumer = lite(group, topic, auto_commit=False)
@@ -711,7 +705,7 @@ def test_what_is_committed_while_a_reset_is_stored_stays(cluster, lite, monkeypa
     assert cluster.stored_offset(group, topic, ({0, 1} - {told[0].queue_id}).pop()) == 5
 
 
-def test_committed_is_what_the_broker_has_stored_not_what_was_polled(cluster, lite):
+def test_committed_returns_the_stored_not_the_polled_offset(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(10), queues=1)
     consumer = lite(group, topic, auto_commit=False)

@@ -73,7 +73,7 @@ def broadcast(broker, group, directory):
     return bodies
 
 
-def test_a_group_that_is_an_enum_has_the_file_of_its_plain_text(tmp_path):
+def test_local_offset_file_of_an_enum_group_has_its_plain_name(tmp_path):
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)
         for group in (Groups.BILLING, "billing", Groups.BILLING):
@@ -110,13 +110,13 @@ def test_no_file_means_no_offsets(path):
     assert opened(path).stored_offset(QUEUE) is None
 
 
-def test_what_java_wrote_is_read(path):
+def test_local_offset_store_reads_files_written_by_java(path):
     path.parent.mkdir(parents=True)
     path.write_bytes(OF_JAVA)
     assert opened(path).offsets("T") == {QUEUE: 12, OTHER: 0}
 
 
-def test_what_is_written_is_read_again_and_java_can(path):
+def test_local_offset_store_writes_files_that_java_reads(path):
     written(path, first=12, second=0)
     assert opened(path).offsets("T") == {QUEUE: 12, OTHER: 0}
     assert path.read_bytes() == b"".join(OF_JAVA.split())
@@ -132,7 +132,7 @@ LAST = LastMessage(
 )
 
 
-def test_the_last_message_of_a_queue_is_kept_with_its_offset(path):
+def test_last_message_of_a_queue_is_stored_with_its_offset(path):
     store = opened(path)
     store.update_offset(QUEUE, 12, increase_only=False)
     store.last_messages[QUEUE] = LAST
@@ -151,21 +151,21 @@ def test_a_file_that_java_has_written_since_has_no_last_messages(path):
     assert opened(path).last_messages.get(QUEUE) is None
 
 
-def test_a_queue_that_goes_away_is_not_forgotten(path):
+def test_local_offset_of_a_removed_queue_is_kept_in_the_file(path):
     store = written(path, first=12)
     store.remove_offset(QUEUE)
     store.persist(OTHER, 3)
     assert opened(path).offsets("T") == {QUEUE: 12, OTHER: 3}
 
 
-def test_the_store_is_asked_where_memory_does_not_know(path):
+def test_read_offset_falls_back_to_the_store(path):
     store = opened(path)
     written(path, first=12)
     assert store.known_offset(QUEUE) is None
     assert store.read_offset(QUEUE) == 12
 
 
-def test_nothing_new_is_not_written(path):
+def test_unchanged_local_offsets_are_not_written(path):
     store = written(path, first=12)
     before = path.stat().st_ino
     store.persist_all([])
@@ -183,7 +183,7 @@ def test_a_damaged_file_is_replaced_by_its_backup(path, damage, caplog):
     assert "using its backup" in caplog.text
 
 
-def test_two_damaged_files_are_an_error_that_says_what_to_do(path):
+def test_two_damaged_offset_files_raise_with_advice(path):
     written(path, first=12)
     written(path, first=13)
     for each in path.parent.iterdir():
@@ -231,7 +231,7 @@ def _stand_still_while_writing(path, begun):
     opened(path).persist(QUEUE, 1)
 
 
-def test_what_a_killed_writer_has_left_goes_with_the_next_start_and_nothing_of_others(path):
+def test_temporary_file_of_a_killed_writer_is_removed_at_start(path):
     written(path, first=12)
     spawn = multiprocessing.get_context("spawn")
     begun = spawn.Event()
@@ -256,7 +256,7 @@ class PowerCut(Exception):
 
 
 @pytest.mark.parametrize("calls", range(5))
-def test_whenever_the_power_fails_the_old_offsets_or_the_new_are_there(path, monkeypatch, calls):
+def test_power_failure_during_offset_save_leaves_old_or_new_offsets(path, monkeypatch, calls):
     store = written(path, first=12)
     left = calls
 

@@ -122,7 +122,7 @@ class Beginner(Member):
         )
 
 
-def test_the_offset_that_a_group_begins_at_is_its_own_from_then_on():
+def test_start_offset_of_a_group_is_stored_at_once():
     """Else what comes after a member that has had no message yet would come to nobody."""
     member = Beginner()
     place = member.offsets.start_position(QUEUE)
@@ -132,7 +132,7 @@ def test_the_offset_that_a_group_begins_at_is_its_own_from_then_on():
 
 
 @pytest.mark.parametrize("stored", [None, 50])
-def test_what_is_stored_while_the_broker_is_asked_counts_above_its_answer(stored, monkeypatch):
+def test_offset_stored_during_the_start_query_wins_over_its_answer(stored, monkeypatch):
     member = Beginner()
 
     def consumer_offset(_):
@@ -145,7 +145,7 @@ def test_what_is_stored_while_the_broker_is_asked_counts_above_its_answer(stored
 
 
 @pytest.mark.parametrize("ends", ["stays", "is given up"])
-def test_of_a_queue_that_was_asked_about_with_others_and_is_not_begun_nothing_is_stored(ends):
+def test_prefetched_offset_of_a_queue_that_never_began_is_not_stored(ends):
     """Its topic may be made again meanwhile, and nobody would look: it is paused, say."""
     member = Beginner()
     member.broker.offsets = {QUEUE: 4, OTHER: 4}
@@ -166,7 +166,7 @@ def test_of_a_queue_that_was_asked_about_with_others_and_is_not_begun_nothing_is
 @pytest.mark.parametrize(
     ("later_ms", "begins_at"), [(0, 3), (4_999, 3), (5_000, 7)], ids=["at once", "late", "too late"]
 )
-def test_a_queue_that_is_moved_before_it_comes_to_a_member_begins_there(clock, later_ms, begins_at):
+def test_queue_reset_before_its_assignment_starts_there(clock, later_ms, begins_at):
     """Who had it is told as well, and may store that only behind the question where it begins."""
     member = Beginner()
     member.broker.offsets = {QUEUE: 7}
@@ -179,7 +179,7 @@ def test_a_queue_that_is_moved_before_it_comes_to_a_member_begins_there(clock, l
     assert (place.offset, member.broker.offsets[QUEUE]) == (begins_at, begins_at)
 
 
-def test_so_it_begins_once_and_then_where_the_group_has_come_to(clock):
+def test_reset_of_a_released_queue_is_used_for_one_start(clock):
     member = Beginner()
     member.offsets.store_released_reset(QUEUE, 3)
     member.known[QUEUE] = member.offsets.start_position(QUEUE).fingerprint
@@ -189,7 +189,7 @@ def test_so_it_begins_once_and_then_where_the_group_has_come_to(clock):
     assert member.offsets.start_position(QUEUE).offset == 9
 
 
-def test_what_is_consumed_of_a_queue_that_is_moved_as_it_is_given_up_is_never_stored(member):
+def test_offset_consumed_after_a_reset_of_a_released_queue_is_never_stored(member):
     member.gives_up()
     member.offsets.store_released_reset(QUEUE, 3)
     member.lane.run()
@@ -212,7 +212,7 @@ def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(
     assert member.broker.offsets == {QUEUE: 12}
 
 
-def test_who_is_told_a_little_late_stores_it_and_much_later_it_is_anothers(member, clock):
+def test_late_reset_of_a_released_queue_is_stored_within_five_seconds(member, clock):
     member.gives_up()
     member.lane.run()
     assert member.broker.offsets == {QUEUE: 10}
@@ -226,7 +226,7 @@ def test_who_is_told_a_little_late_stores_it_and_much_later_it_is_anothers(membe
     assert member.broker.offsets == {QUEUE: 3}
 
 
-def test_who_leaves_moves_what_was_given_up_just_now_and_nothing_of_others(member):
+def test_leaving_member_stores_reset_of_its_released_queues_only(member):
     member.gives_up()
     assert member.offsets.store_reset_while_leaving(QUEUE, 3)
     assert not member.offsets.store_reset_while_leaving(OTHER, 3)
@@ -251,9 +251,7 @@ def _take(messages, context):
 
 
 @pytest.mark.parametrize("kind", MEMBERS)
-def test_offsets_that_a_shutdown_leaves_behind_are_logged_once_with_their_number(
-    monkeypatch, caplog, kind
-):
+def test_unstored_offsets_at_shutdown_are_logged_once_with_their_number(monkeypatch, caplog, kind):
     real, left_to_store = GroupBrokerClient.update_consumer_offset, []
 
     def update_consumer_offset(self, queue, offset, *, one_way):

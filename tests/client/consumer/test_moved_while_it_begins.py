@@ -109,9 +109,7 @@ class Busy:
 
 
 @pytest.mark.parametrize("kind", ["listener", "orderly_listener"])
-def test_of_what_a_reset_gives_back_nothing_is_committed_before_it_is_processed(
-    broker, asking, begun, kind
-):
+def test_reset_during_start_commits_nothing_before_it_is_processed(broker, asking, begun, kind):
     busy = Busy()
     consumer = PushConsumer("G", broker.address, **{kind: busy}, settings=PushSettings(**OFTEN))
     consumer.subscribe("T")
@@ -130,7 +128,7 @@ def test_of_what_a_reset_gives_back_nothing_is_committed_before_it_is_processed(
         wait_until("all once more", lambda: sorted(busy.offsets) == [*range(10)])
 
 
-def test_what_the_user_commits_stays_committed(broker, asking, begun):
+def test_user_commit_during_start_is_kept(broker, asking, begun):
     settings = LitePullSettings(auto_commit=False, **OFTEN)
     consumer = LitePullConsumer("G", broker.address, settings)
     consumer.subscribe("T")
@@ -172,7 +170,7 @@ def test_a_member_that_has_no_queues_yet_begins_where_an_operator_moves_the_grou
 
 
 @pytest.mark.parametrize("kind", ["poll", "listener", "orderly_listener"])
-def test_what_a_member_is_told_is_stored_at_once_and_not_with_its_next_offsets(broker, kind):
+def test_reset_notice_is_stored_at_once(broker, kind):
     """As `mqadmin` has it told: nobody else stores it."""
     seldom = {"persist_consumer_offset_interval_ms": 3_600_000}
     busy = Busy()
@@ -191,7 +189,7 @@ def test_what_a_member_is_told_is_stored_at_once_and_not_with_its_next_offsets(b
         busy.may_end.set()
 
 
-def test_who_assigns_its_queues_itself_is_told_of_resets_from_its_first_pull_on(broker):
+def test_self_assigned_consumer_hears_of_resets_from_its_first_pull(broker):
     instance = ClientInstance(broker.address, heartbeat_interval_ms=3_600_000)
     consumer = LitePullConsumer("G", instance, LitePullSettings(**OFTEN))
     with Admin(broker.address) as admin, instance, consumer:

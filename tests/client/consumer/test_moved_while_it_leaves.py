@@ -74,7 +74,7 @@ def reset(cluster, group, topic):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("step", ["_stop_consuming", "_persist", "_stop_after_listeners"])
-def test_who_is_told_while_it_shuts_down_stores_nothing_else(
+def test_reset_during_shutdown_is_the_last_stored_offset(
     cluster, topic, busy, kind, step, monkeypatch
 ):
     group = cluster.group()
@@ -111,9 +111,7 @@ def test_a_reset_counts_though_the_last_offsets_of_a_member_come_in_its_midst(
     assert cluster.stored_offset(group, topic) == 0
 
 
-def test_a_member_that_is_just_telling_its_last_offset_tells_the_other_behind_it(
-    cluster, topic, busy, monkeypatch
-):
+def test_reset_during_the_last_offset_store_is_sent_afterwards(cluster, topic, busy, monkeypatch):
     group = cluster.group()
     consumer = idle_member(cluster, group, topic, busy, KINDS[0])
     brokers, told = consumer._impl._brokers, []
@@ -135,9 +133,7 @@ def test_a_member_that_is_just_telling_its_last_offset_tells_the_other_behind_it
     assert cluster.stored_offset(group, topic) == 0
 
 
-def test_a_listener_that_ends_behind_the_member_moves_the_group_no_more(
-    cluster, topic, busy, caplog
-):
+def test_listener_that_ends_after_shutdown_does_not_overwrite_a_reset(cluster, topic, busy, caplog):
     group = cluster.group()
     consumer = busy_member(cluster, group, topic, busy, KINDS[1], await_termination_ms=0)
     consumer.shutdown()
@@ -153,9 +149,7 @@ def test_a_listener_that_ends_behind_the_member_moves_the_group_no_more(
 
 
 @pytest.mark.parametrize("shuts_down", [False, True], ids=["runs on", "shuts down"])
-def test_a_queue_that_is_moved_while_a_listener_keeps_it_from_being_given_up_is_given_up(
-    cluster, topic, busy, shuts_down
-):
+def test_queue_reset_while_a_listener_is_busy_is_released(cluster, topic, busy, shuts_down):
     """The next member need not wait for more than that listener's end."""
     group = cluster.group()
     consumer = busy_member(
@@ -178,7 +172,7 @@ def test_a_queue_that_is_moved_while_a_listener_keeps_it_from_being_given_up_is_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_queue_that_is_given_up_stays_where_it_was_moved(cluster, topic, busy, kind, monkeypatch):
+def test_released_queue_keeps_its_reset_offset(cluster, topic, busy, kind, monkeypatch):
     group, tells, may_tell = cluster.group(), threading.Event(), threading.Event()
     consumer = idle_member(cluster, group, topic, busy, kind)
     real = BrokerApi.update_consumer_offset

@@ -55,7 +55,7 @@ def member(ledger, name, address):
     return consumer
 
 
-def test_a_member_that_joins_behind_a_restart_takes_no_queue_that_another_goes_on_with(tmp_path):
+def test_orderly_member_joining_after_a_broker_restart_takes_no_busy_queue(tmp_path):
     ledger = Ledger()
     with BrokerProcess(tmp_path) as broker:
         port, address = broker.port, f"127.0.0.1:{broker.port}"

@@ -27,9 +27,7 @@ def warnings(caplog):
     return lambda: [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
 
 
-def test_a_broker_that_is_away_is_told_of_once_for_all_queues_and_ways_in_which_that_shows(
-    outages, warnings
-):
+def test_broker_outage_is_logged_once_for_all_queues_and_errors(outages, warnings):
     for error in (
         ConnectionFailed("a", "nobody"),
         ConnectionClosed("a", "gone"),
@@ -44,7 +42,7 @@ def test_a_broker_that_is_away_is_told_of_once_for_all_queues_and_ways_in_which_
     assert len(warnings()) == 2
 
 
-def test_that_it_is_over_is_told_once_and_the_next_outage_is_another(outages, warnings):
+def test_recovery_from_a_broker_outage_is_logged_once(outages, warnings):
     outages.record_failure(QUEUES[0], ConnectionFailed("a", "nobody"))
     for queue in QUEUES:
         outages.record_success(queue)
@@ -53,9 +51,7 @@ def test_that_it_is_over_is_told_once_and_the_next_outage_is_another(outages, wa
     assert len(warnings()) == 3
 
 
-def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_changes(
-    outages, warnings
-):
+def test_refusal_of_a_queue_is_logged_again_if_it_changes(outages, warnings):
     for code in (16, 16, 1, 1):
         outages.record_failure(QUEUES[0], BrokerRefused(code, "no", "a", 11))
     assert len(warnings()) == 2
@@ -65,7 +61,7 @@ def test_what_a_broker_refuses_concerns_the_queue_and_is_told_again_if_it_change
     assert warnings()[2:] == [f"pulling {QUEUES[0]} recovered"]
 
 
-def test_what_is_not_told_can_be_looked_at(outages, caplog):
+def test_repeated_outage_errors_are_logged_at_debug_level(outages, caplog):
     caplog.set_level(logging.DEBUG)
     for _ in range(3):
         outages.record_failure(QUEUES[0], OSError("odd"))

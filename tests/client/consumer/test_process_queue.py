@@ -50,18 +50,18 @@ def acknowledged(queue, *offsets):
     return said
 
 
-def test_what_never_came_commits_nothing(queue):
+def test_empty_process_queue_has_no_commit_offset(queue):
     assert queue.commit_offset is None
     assert acknowledged(queue, 5) == []
 
 
-def test_before_anything_has_come_the_first_offset_may_be_committed(clock):
+def test_initial_offset_may_be_committed_before_any_message(clock):
     queue = ProcessQueue(clock)
     queue.set_initial_offset(7)
     assert acknowledged(queue) == [7]
 
 
-def test_the_first_that_is_not_acknowledged_is_what_may_be_committed(queue):
+def test_commit_offset_is_the_first_unacknowledged_message(queue):
     queue.put_messages(numbered(10, 11, 12, 13))
     assert acknowledged(queue, 11) == [10]
     assert acknowledged(queue, 10) == [12]
@@ -69,13 +69,13 @@ def test_the_first_that_is_not_acknowledged_is_what_may_be_committed(queue):
     assert acknowledged(queue, 12) == [14]
 
 
-def test_when_all_is_done_the_end_is_what_may_be_committed(queue):
+def test_commit_offset_after_all_acknowledgements_is_the_end(queue):
     queue.put_messages(numbered(3, 9))
     assert acknowledged(queue, 3, 9) == [10]
     assert queue.commit_offset == 10
 
 
-def test_a_dropped_queue_takes_nothing_and_moves_nothing(queue):
+def test_dropped_process_queue_ignores_messages_and_acknowledgements(queue):
     queue.put_messages(numbered(1))
     queue.drop()
     assert not queue.put_messages(numbered(2))
@@ -97,7 +97,7 @@ def test_a_message_that_comes_twice_counts_once(queue):
 
 
 @pytest.mark.parametrize("offsets", [(4, 7, 5), (4, 5, 5, 7), (7, 4, 5, 4)])
-def test_messages_of_one_pull_are_kept_in_order_and_once_however_they_come(queue, offsets):
+def test_process_queue_sorts_and_deduplicates_pulled_messages(queue, offsets):
     queue.put_messages(numbered(*offsets))
     assert (queue.message_count, queue.body_bytes, queue.span) == (3, 12, 3)
     queue.put_messages(numbered(6, 8))
@@ -107,7 +107,7 @@ def test_messages_of_one_pull_are_kept_in_order_and_once_however_they_come(queue
     assert acknowledged(queue, 4, 5, 6, 7, 8, 9) == [10]
 
 
-def test_what_is_taken_counts_until_it_is_acknowledged(queue):
+def test_taken_messages_count_until_acknowledged(queue):
     queue.put_messages(numbered(1, 2, 3))
     assert queue.take_messages(2) == numbered(1, 2)
     assert queue.message_count == 3
@@ -116,20 +116,20 @@ def test_what_is_taken_counts_until_it_is_acknowledged(queue):
     assert queue.message_count == 1
 
 
-def test_what_is_put_back_is_taken_again_in_its_old_place(queue):
+def test_messages_put_back_are_taken_again_in_order(queue):
     queue.put_messages(numbered(1, 2, 3))
     queue.put_back(queue.take_messages(2))
     assert queue.take_messages(3) == numbered(1, 2, 3)
 
 
-def test_what_is_taken_and_pulled_again_is_not_given_out_twice(queue):
+def test_taken_message_that_is_pulled_again_is_not_duplicated(queue):
     queue.put_messages(numbered(1))
     queue.take_messages(1)
     queue.put_messages(numbered(1, 2))
     assert queue.take_messages(9) == numbered(2)
 
 
-def test_a_listener_that_takes_too_long_is_found(queue, clock):
+def test_consume_timeout_is_found_by_pop_expired(queue, clock):
     queue.put_messages(numbered(1, 2))
     queue.start_consuming(numbered(1))
     clock.move(900_000)
@@ -152,7 +152,7 @@ def test_a_lock_is_worth_half_a_minute(queue, clock):
     assert not queue.is_locked
 
 
-def test_a_queue_that_nobody_pulls_is_noticed(queue, clock):
+def test_process_queue_without_pulls_expires(queue, clock):
     clock.move(PULL_EXPIRES_MS)
     assert not queue.is_pull_expired
     clock.move(1)
@@ -185,7 +185,7 @@ def test_operators_see_the_time_of_day(queue, clock):
     assert queue.info(None, 0).commit_offset == -1
 
 
-def test_answers_without_messages_say_nothing_of_the_listener(queue, clock):
+def test_last_consume_timestamp_ignores_empty_answers(queue, clock):
     """So that operators see since when one hangs, while pulls go on."""
     queue.put_messages(numbered(2))
     queue.take_messages(1)
@@ -198,9 +198,7 @@ def test_answers_without_messages_say_nothing_of_the_listener(queue, clock):
     assert queue.info(2, wall_ms=15_000).last_consume_timestamp == 15_000
 
 
-def test_a_lock_that_its_broker_may_have_forgotten_does_not_count_until_it_is_granted_again(
-    queue, clock
-):
+def test_invalidated_queue_lock_needs_a_new_grant(queue, clock):
     asked_at = clock()
     queue.set_locked(asked_at, locked=True)
     queue.invalidate_lock()

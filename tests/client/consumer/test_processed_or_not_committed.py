@@ -124,7 +124,7 @@ DOES = {**SAID, **{type(error).__name__: raises(error) for error in RAISED}}
 @pytest.mark.filterwarnings("ignore:coroutine")
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
 @pytest.mark.parametrize("does", DOES.values(), ids=list(DOES))
-def test_what_a_listener_has_not_finished_comes_again(cluster, join, does, orderly):
+def test_message_unfinished_by_a_listener_is_redelivered(cluster, join, does, orderly):
     topic, listener = cluster.topic(queues=1), Listener(does)
     cluster.send(topic, *BODIES, queue_id=0)
     join(cluster.group(), topic, listener, orderly=orderly)
@@ -140,9 +140,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("large", LARGE.values(), ids=list(LARGE))
-def test_what_no_broker_takes_with_more_properties_or_inflated_keeps_no_queue_for_good(
-    cluster, large, monkeypatch
-):
+def test_message_too_large_for_send_back_ends_in_the_dlq(cluster, large, monkeypatch):
     monkeypatch.setattr("rmq_spark.client.message.PROPERTIES_BYTES_SENT_MAX", 32_767)  # as Java's
     if "properties" in large and cluster.address != cluster.name_server:
         pytest.skip("RocketMQ takes such a message in no way: docs/rocketmq-differences.md")
@@ -171,7 +169,7 @@ def test_what_no_broker_takes_with_more_properties_or_inflated_keeps_no_queue_fo
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
-def test_a_listener_may_do_with_the_list_that_it_gets_what_it_likes(cluster, orderly, batch, fails):
+def test_listener_may_modify_its_message_list(cluster, orderly, batch, fails):
     topic, group, finished, failed = cluster.topic(queues=1), cluster.group(), [], []
 
     def listen(messages, _):
@@ -211,7 +209,7 @@ def sets(value):
 
 
 @pytest.mark.parametrize("ack_index", [-1, -2, -(1 << 40), "x", None, 1.5, True])
-def test_no_more_of_a_batch_counts_as_finished_than_a_listener_can_have_meant(cluster, ack_index):
+def test_invalid_ack_index_commits_no_unfinished_message(cluster, ack_index):
     topic, group, seen, finished = cluster.topic(queues=1), cluster.group(), [], set()
 
     def listen(messages, context):
@@ -283,7 +281,7 @@ ENDS = {"and succeeds": lambda: None, "and fails": lambda: 1 / 0}
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
 @pytest.mark.parametrize("ends", ENDS.values(), ids=list(ENDS))
 @pytest.mark.parametrize("interferes", INTERFERENCE, ids=lambda each: each.__name__)
-def test_whoever_interferes_nothing_is_committed_that_nobody_has_finished(
+def test_interference_during_consume_commits_nothing_unfinished(
     cluster, join, interferes, ends, orderly
 ):
     topic, group = cluster.topic(queues=1), cluster.group()
@@ -312,7 +310,7 @@ def test_whoever_interferes_nothing_is_committed_that_nobody_has_finished(
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
-def test_what_a_member_subscribes_to_while_a_pull_is_held_comes(cluster, orderly):
+def test_subscription_during_a_held_pull_delivers_all_wanted_messages(cluster, orderly):
     topic, group, seen = cluster.topic(queues=1), cluster.group(), []
     name = "orderly_listener" if orderly else "listener"
     settings = PushSettings(

@@ -123,7 +123,7 @@ def test_without_messages_the_request_goes_back_at_once_with_a_corrected_offset(
     assert bench.consumer.corrected == [800]
 
 
-def test_messages_go_to_the_listener_and_the_request_goes_on_behind_them(bench):
+def test_pulled_messages_reach_the_listener_and_the_pull_is_repeated(bench):
     bench.start()
     bench.answer(pulled(*several(5, 6), then=9))
     assert bench.comes_back_after(0)
@@ -131,7 +131,7 @@ def test_messages_go_to_the_listener_and_the_request_goes_on_behind_them(bench):
     assert bench.request.process_queue.message_count == 2
 
 
-def test_a_held_pull_is_given_up_for_one_by_another_subscription(bench):
+def test_held_pull_is_replaced_after_a_new_subscription(bench):
     bench.start()
     bench.task.restart()
     assert bench.consumer.abandoned == [1]
@@ -164,9 +164,7 @@ def in_doubt(outcome):
 
 
 @pytest.mark.parametrize("messages", [(), several(6)], ids=["as long", "longer"])
-def test_an_answer_to_a_pull_that_was_held_for_long_counts_only_if_the_queue_is_the_same(
-    held_on, messages
-):
+def test_answer_to_a_long_held_pull_is_verified_against_the_queue(held_on, messages):
     """RocketMQ's brokers hold a pull on while its topic is made again."""
     held_on.consumer.stored[5] = replace(
         received(5), store_timestamp=9, commit_log_offset=9, message_id="another"
@@ -186,7 +184,7 @@ def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_s
     assert held_on.consumer.consumed == [5, 6]
 
 
-def test_an_answer_that_is_in_doubt_counts_for_nothing_behind_another_subscription(held_on):
+def test_unverified_answer_is_dropped_after_a_new_subscription(held_on):
     held_on.consumer.stored[5] = received(5)
     held_on.answer(in_doubt(pulled(*several(6), then=7)))
     held_on.task.restart()
@@ -194,7 +192,7 @@ def test_an_answer_that_is_in_doubt_counts_for_nothing_behind_another_subscripti
     assert (held_on.offsets, held_on.consumer.consumed) == ([5, 6, 6], [5])
 
 
-def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again(
+def test_doubtful_pull_result_is_checked_again_after_the_broker_was_unreachable(
     held_on, monkeypatch
 ):
     def is_down(*_):
@@ -209,7 +207,7 @@ def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again
     assert (held_on.offsets, held_on.consumer.consumed) == ([5, 6, 6], [5])
 
 
-def test_another_subscription_in_the_midst_of_asking_has_it_ask_once_more(bench, monkeypatch):
+def test_restart_pull_during_a_pull_asks_once_more(bench, monkeypatch):
     pull = bench.consumer.pull
 
     def meanwhile(request, then):
@@ -223,7 +221,7 @@ def test_another_subscription_in_the_midst_of_asking_has_it_ask_once_more(bench,
     assert (bench.offsets, bench.consumer.abandoned) == ([5, 5], [1])
 
 
-def test_another_subscription_has_nothing_asked_for_that_waits_for_room(bench):
+def test_restart_pull_does_not_override_flow_control(bench):
     bench.start()
     bench.answer(pulled(*several(5, 6, 7), then=8))
     bench.tasks.move(0)
@@ -257,7 +255,7 @@ def test_after_a_failure_the_request_comes_back_later(bench, error, ms):
 
 
 @pytest.mark.parametrize("where", ["pull", "consume"])
-def test_whatever_goes_wrong_the_queue_does_not_stop_for_good(bench, monkeypatch, where):
+def test_pull_is_retried_after_an_exception_in_pull_or_consume(bench, monkeypatch, where):
     def breaks(*_):
         raise ZeroDivisionError
 
@@ -269,14 +267,14 @@ def test_whatever_goes_wrong_the_queue_does_not_stop_for_good(bench, monkeypatch
     assert bench.comes_back_after(1_000)
 
 
-def test_a_queue_that_is_not_locked_is_looked_at_later(bench):
+def test_unlocked_orderly_queue_is_pulled_later(bench):
     bench.consumer.is_locked = False
     bench.start()
     bench.consumer.is_locked = True
     assert bench.comes_back_after(1_000)
 
 
-def test_before_the_first_pull_it_is_found_out_where_to_begin(bench):
+def test_first_pull_retries_until_the_start_offset_is_known(bench):
     bench.request.next_offset = None
     bench.consumer.first_offsets = [DOWN, ZeroDivisionError(), 7]
     bench.start()
@@ -288,7 +286,7 @@ def test_before_the_first_pull_it_is_found_out_where_to_begin(bench):
     assert bench.request.process_queue.commit_offset == 7
 
 
-def test_what_cannot_be_read_is_buried_and_keeps_nothing_from_the_listener(bench):
+def test_unreadable_message_is_acknowledged_and_does_not_block_the_listener(bench):
     bench.start()
     bench.answer(pulled(*several(5, 7), then=8)._replace(unreadable=several(6)))
     assert (bench.consumer.consumed, bench.consumer.acknowledge_unreadable) == ([5, 7], [6])
@@ -299,7 +297,7 @@ def test_what_cannot_be_read_is_buried_and_keeps_nothing_from_the_listener(bench
     assert cache.commit_offset == 8
 
 
-def test_a_queue_that_is_retired_is_pulled_no_more(bench):
+def test_retired_queue_is_pulled_no_more(bench):
     bench.start()
     bench.request.process_queue.retire()
     bench.answer(pulled(*several(5), then=6))
@@ -307,7 +305,7 @@ def test_a_queue_that_is_retired_is_pulled_no_more(bench):
     assert bench.offsets == [5]
 
 
-def test_when_all_queues_together_take_up_too_much_only_one_without_anything_is_pulled(bench):
+def test_global_cache_limit_allows_pulls_of_empty_queues_only(bench):
     bench.start()
     bench.consumer.cached_bytes = LIMITS.bytes_for_all
     bench.answer(pulled(then=6, status=PullStatus.NO_MATCHED_MSG))
@@ -343,7 +341,7 @@ def test_a_full_cache_makes_the_request_wait(bench, messages):
     assert bench.offsets == [5, 200]
 
 
-def test_when_room_is_made_it_goes_on_at_once_and_only_once(bench):
+def test_throttled_pull_resumes_once_when_messages_are_acknowledged(bench):
     bench.start()
     bench.answer(pulled(*several(5, 6, 7), then=8))
     bench.tasks.move(10)
@@ -374,7 +372,7 @@ def test_an_illegal_offset_is_corrected_by_its_consumer_not_by_who_reads(bench):
     ],
 )
 @pytest.mark.parametrize("end", [ProcessQueue.drop, ProcessQueue.retire])
-def test_a_request_of_a_queue_that_is_given_up_ends_and_moves_nothing(bench, outcome, end, caplog):
+def test_pull_of_a_dropped_queue_ends_without_effect(bench, outcome, end, caplog):
     bench.start()
     end(bench.request.process_queue)
     bench.answer(outcome)
@@ -390,7 +388,7 @@ def test_a_request_of_a_queue_that_is_given_up_ends_and_moves_nothing(bench, out
     assert bench.request.next_offset == 5
 
 
-def test_at_no_moment_of_an_answer_does_what_comes_with_it_count_as_consumed(bench):
+def test_answer_never_counts_as_consumed_while_it_is_added(bench):
     """Another thread may acknowledge between any two lines: an empty cache counts as consumed."""
     cache, seen, before = bench.request.process_queue, [], sys.gettrace()
 

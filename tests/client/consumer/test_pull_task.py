@@ -117,7 +117,7 @@ def bench():
     return Bench()
 
 
-def test_it_begins_at_the_first_offset_and_goes_on_at_once_behind_each_answer(bench):
+def test_pull_task_starts_at_first_offset_and_pulls_again_after_each_answer(bench):
     bench.start()
     bench.source.answer(pulled(*several(5, 6), then=7))
     bench.source.answer(pulled(then=9, status=PullStatus.NO_MATCHED_MSG))
@@ -126,7 +126,7 @@ def test_it_begins_at_the_first_offset_and_goes_on_at_once_behind_each_answer(be
     assert bench.source.delivered == [5, 6]
 
 
-def test_who_reads_answers_does_not_connect_to_another_broker(bench):
+def test_pull_task_leaves_connecting_to_another_thread(bench):
     """As to a slave that was suggested: others wait for their answers meanwhile."""
     bench.start()
     bench.source.is_connected = False
@@ -156,7 +156,7 @@ class HeldOn(Bench):
 
 
 @pytest.mark.parametrize("is_empty", [False, True], ids=["longer", "as long"])
-def test_an_answer_to_a_pull_that_was_held_for_long_counts_only_if_the_queue_is_the_same(is_empty):
+def test_late_long_poll_answer_counts_only_if_the_queue_is_the_same(is_empty):
     """RocketMQ's brokers hold a pull on while its topic is made again."""
     bench = HeldOn()
     bench.tasks.move(UNVERIFIED_MS_MAX)
@@ -179,14 +179,14 @@ def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_s
     assert bench.source.delivered == [5, 6]
 
 
-def test_an_answer_that_came_soon_is_not_doubted():
+def test_early_long_poll_answer_is_not_verified():
     bench = HeldOn()
     bench.tasks.move(UNVERIFIED_MS_MAX - 1)
     bench.answered(*several(6), then=7)
     assert (bench.source.scanned_to, bench.source.delivered) == ([], [5, 6])
 
 
-def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again(monkeypatch):
+def test_unverified_answer_is_pulled_again_after_the_check(monkeypatch):
     def is_down(*_):
         raise DOWN
 
@@ -201,7 +201,7 @@ def test_an_answer_that_is_in_doubt_while_nobody_can_be_asked_is_asked_for_again
     assert (bench.source.offsets, bench.source.delivered) == ([5, 6, 6], [5])
 
 
-def test_an_answer_that_is_in_doubt_when_the_queue_is_sought_in_moves_nothing():
+def test_unverified_answer_is_dropped_after_a_seek():
     bench = HeldOn()
     bench.tasks.move(UNVERIFIED_MS_MAX)
     bench.answered(*several(6), then=7)
@@ -237,7 +237,7 @@ def test_a_request_that_cannot_even_be_sent_is_a_failure(bench):
 
 
 @pytest.mark.parametrize("where", ["first_offset", "pull", "deliver"])
-def test_whatever_goes_wrong_the_queue_does_not_stop_for_good(bench, monkeypatch, where):
+def test_pull_task_continues_after_unexpected_error(bench, monkeypatch, where):
     def breaks(*_):
         raise ZeroDivisionError
 
@@ -288,7 +288,7 @@ def test_caches_that_are_full_together_make_it_wait(bench):
     assert bench.waits(50)
 
 
-def test_when_room_is_made_it_need_not_wait(bench):
+def test_pull_continues_at_once_when_the_cache_has_room(bench):
     bench.start()
     bench.source.answer(pulled(*several(*range(5, 25)), then=25))
     bench.source.cache.poll(0)
@@ -297,7 +297,7 @@ def test_when_room_is_made_it_need_not_wait(bench):
     assert bench.source.offsets == [5, 25]
 
 
-def test_a_paused_queue_is_looked_at_every_second_or_when_it_is_resumed(bench):
+def test_paused_queue_is_checked_every_second_or_when_resumed(bench):
     bench.assigned.is_paused = True
     bench.start()
     bench.tasks.move(5_000)
@@ -334,7 +334,7 @@ def test_a_late_answer_of_a_revoked_queue_moves_nothing(bench):
     assert bench.assigned.consume_offset == 5
 
 
-def test_after_a_seek_the_next_pull_does_not_wait_for_the_one_that_is_held(bench):
+def test_seek_replaces_a_held_pull(bench):
     bench.start()
     bench.assigned.seek(50)
     bench.task.wake()
@@ -347,7 +347,7 @@ def test_after_a_seek_the_next_pull_does_not_wait_for_the_one_that_is_held(bench
     assert bench.source.delivered == [50]
 
 
-def test_who_seeks_in_a_topic_that_was_gone_goes_on_there_and_not_where_it_was(bench):
+def test_seek_during_missing_topic_wins_over_the_old_offset(bench):
     gone = TopicNotFound(ResponseCode.TOPIC_NOT_EXIST, "no T", "b:1", 11)
     bench.start()
     bench.source.answer(pulled(*several(5), then=6))
@@ -366,7 +366,7 @@ def test_waking_it_does_not_ask_twice(bench):
     assert bench.source.offsets == [5]
 
 
-def test_what_is_answered_while_it_is_woken_is_not_asked_for_again(bench, monkeypatch):
+def test_answer_during_wake_of_the_pull_task_is_not_pulled_twice(bench, monkeypatch):
     bench.start()
     begin, goes_on, is_woken = bench.assigned.pull_position, threading.Event(), threading.Event()
     answering = threading.Thread(
@@ -409,7 +409,7 @@ def test_an_answer_that_is_there_at_once_leads_to_no_deeper_calls():
     assert deepest == 1
 
 
-def test_ten_thousand_assignments_leave_no_task_behind():
+def test_ten_thousand_cancelled_pull_tasks_leave_no_scheduled_task():
     tasks, source = MovedTasks(), Source()
     for number in range(10_000):
         assigned = AssignedQueue(QUEUE, tasks)

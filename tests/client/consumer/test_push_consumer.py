@@ -81,7 +81,7 @@ def numbers(count):
     return [f"{number:03}" for number in range(count)]
 
 
-def test_a_listener_gets_what_is_there_and_what_comes(cluster, push):
+def test_push_listener_gets_existing_and_new_messages(cluster, push):
     topic, listener = cluster.topic(), Listener()
     cluster.send(topic, *numbers(50))
     consumer = push(listener, topic=topic)
@@ -114,7 +114,7 @@ def test_leaving_persists_what_was_consumed(cluster, push):
     assert cluster.members(group) == ()
 
 
-def test_what_the_filter_passes_over_counts_as_consumed(cluster, push):
+def test_push_consumer_commits_offset_past_filtered_messages(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     for tag in ("red", "green", "red", "green", "green"):
         cluster.send(topic, tag, queue_id=0, TAGS=tag)
@@ -123,7 +123,7 @@ def test_what_the_filter_passes_over_counts_as_consumed(cluster, push):
     wait_until("the end", lambda: cluster.stored_offset(group, topic) == 5)
 
 
-def test_what_fails_comes_again_from_its_own_topic(cluster, push):
+def test_push_consumer_gets_failed_message_from_its_own_topic(cluster, push):
     topic, failed = cluster.topic(queues=1), set()
 
     def once(body, message):
@@ -140,7 +140,7 @@ def test_what_fails_comes_again_from_its_own_topic(cluster, push):
     assert again.message_id == "id-bad"
 
 
-def test_what_fails_too_often_ends_among_the_dead_letters(cluster, push):
+def test_push_consumer_sends_message_to_dead_letters_after_max_reconsume_times(cluster, push):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener(lambda *_: LATER)
     push(listener, group, topic, max_reconsume_times=1)
@@ -150,7 +150,7 @@ def test_what_fails_too_often_ends_among_the_dead_letters(cluster, push):
     assert listener.bodies == ["bad", "bad"]
 
 
-def test_a_listener_may_give_messages_up(cluster, push):
+def test_negative_delay_level_sends_a_message_to_dead_letters(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
 
     def give_up(messages, context):
@@ -164,7 +164,9 @@ def test_a_listener_may_give_messages_up(cluster, push):
     assert listener.bodies == ["bad"]
 
 
-def test_what_the_broker_does_not_take_back_is_sent_again(cluster, push, monkeypatch):
+def test_push_consumer_resends_message_that_the_broker_does_not_take_back(
+    cluster, push, monkeypatch
+):
     topic, group, refused = cluster.topic(queues=1), cluster.group(), []
     listener = Listener(lambda _, message: None if message.reconsume_times else LATER)
     consumer = push(listener, group, topic)
@@ -181,7 +183,7 @@ def test_what_the_broker_does_not_take_back_is_sent_again(cluster, push, monkeyp
     assert (again.topic, again.reconsume_times, again.properties["colour"]) == (topic, 1, "red")
 
 
-def test_one_that_takes_too_long_does_not_keep_the_offset_back(cluster, push):
+def test_push_consume_timeout_does_not_hold_back_the_offset(cluster, push):
     topic, group, free = cluster.topic(queues=1), cluster.group(), threading.Event()
 
     def slow_at_first(_, message):
@@ -204,7 +206,7 @@ def test_one_that_takes_too_long_does_not_keep_the_offset_back(cluster, push):
         free.set()
 
 
-def test_an_orderly_listener_has_each_queue_one_after_the_other(cluster, push):
+def test_orderly_listener_gets_each_queue_sequentially(cluster, push):
     topic, active, overlaps = cluster.topic(queues=3), set(), []
 
     def one_at_a_time(body, message):
@@ -225,7 +227,7 @@ def test_an_orderly_listener_has_each_queue_one_after_the_other(cluster, push):
         assert [body for body in found if int(body) % 3 == queue] == numbers(150)[queue::3]
 
 
-def test_an_orderly_listener_gets_what_fails_again_before_anything_behind_it(cluster, push):
+def test_orderly_push_consumer_retries_failed_message_before_later_ones(cluster, push):
     topic, tries = cluster.topic(queues=1), []
 
     def third_time(body, message):
@@ -300,14 +302,14 @@ def test_each_broadcasting_listener_gets_everything_and_nothing_is_tried_again(
         assert sorted(listener.wait_for(10)) == numbers(10)
 
 
-def test_more_than_the_cache_holds_comes_through_it(cluster, push):
+def test_push_consumer_reads_more_messages_than_its_cache_holds(cluster, push):
     topic, listener = cluster.topic(queues=1), Listener()
     cluster.send(topic, *numbers(200), queue_id=0)
     push(listener, topic=topic, limits=PullLimits(pull_threshold_for_queue=10), pull_batch_size=5)
     assert sorted(listener.wait_for(200)) == numbers(200)
 
 
-def test_a_batch_is_no_longer_than_it_may_be(cluster, push):
+def test_consume_batch_size_is_limited(cluster, push):
     topic, sizes = cluster.topic(queues=1), []
     cluster.send(topic, *numbers(40), queue_id=0)
     push(
@@ -320,7 +322,7 @@ def test_a_batch_is_no_longer_than_it_may_be(cluster, push):
     assert len(sizes) < 40
 
 
-def test_what_of_a_batch_succeeded_does_not_come_again(cluster, push):
+def test_ack_index_of_a_batch_redelivers_only_the_rest(cluster, push):
     topic, listener = cluster.topic(queues=1), Listener()
 
     def half(messages, context):
@@ -334,9 +336,7 @@ def test_what_of_a_batch_succeeded_does_not_come_again(cluster, push):
     assert sorted(listener.bodies[4:]) == ["002", "003"]
 
 
-def test_an_offset_behind_the_end_of_a_queue_that_may_be_a_new_one_leads_to_its_beginning(
-    cluster, push
-):
+def test_push_consumer_restarts_at_zero_if_offset_is_past_a_recreated_queue(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(10), queue_id=0)
     cluster.store_offset(group, topic, 500)
@@ -357,7 +357,9 @@ def test_an_operator_sets_a_group_back(cluster, push):
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_what_is_consumed_while_a_reset_is_stored_counts(cluster, push, monkeypatch, orderly):
+def test_messages_consumed_while_a_reset_is_stored_are_committed(
+    cluster, push, monkeypatch, orderly
+):
     topic, group, listener = cluster.topic(queues=2), cluster.group(), Listener()
     cluster.send(topic, *numbers(10), queues=2)
     consumer = push(listener, group, topic, orderly=orderly)
@@ -381,9 +383,7 @@ def test_what_is_consumed_while_a_reset_is_stored_counts(cluster, push, monkeypa
     assert [cluster.stored_offset(group, topic, queue_id) for queue_id in (0, 1)] == [5, 5]
 
 
-def test_an_orderly_listener_has_nothing_of_a_queue_that_begins_anew_before_it_gives_back_its_own(
-    cluster, push
-):
+def test_orderly_push_consumer_restarts_queue_only_after_listener_returns(cluster, push):
     topic, free = cluster.topic(queues=1), threading.Event()
     queue = cluster.queue(topic)
     listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
@@ -439,7 +439,7 @@ def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monkeypatch, orderly):
+def test_rebalance_result_after_unsubscribe_is_ignored(cluster, push, monkeypatch, orderly):
     topic, listener, asked = cluster.topic(queues=1), Listener(), []
     queue = cluster.queue(topic)
     consumer = push(listener, topic=topic, orderly=orderly)
@@ -459,9 +459,7 @@ def test_a_share_that_comes_after_unsubscribing_is_not_taken(cluster, push, monk
     assert sorted(listener.wait_for(3)) == numbers(3)
 
 
-def test_a_queue_that_is_given_up_while_a_listener_is_at_it_is_pulled_again_behind_that(
-    cluster, push
-):
+def test_orderly_queue_retired_during_consume_is_pulled_again_afterwards(cluster, push):
     topic, free = cluster.topic(queues=1), threading.Event()
     listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
     consumer = push(listener, topic=topic, orderly=True)
@@ -502,7 +500,7 @@ def test_a_queue_that_is_unsubscribed_from_is_let_go_of_as_soon_as_its_listener_
     assert cluster.stored_offset(group, topic) == 1
 
 
-def test_a_lock_counts_from_when_it_was_asked_for(cluster, push, monkeypatch):
+def test_queue_lock_is_valid_from_the_time_of_its_request(cluster, push, monkeypatch):
     """When the answer comes, the broker may have given it to another long ago."""
     topic, listener, asked_at_ms = cluster.topic(queues=1), Listener(), []
     queue = cluster.queue(topic)

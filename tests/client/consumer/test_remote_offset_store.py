@@ -41,7 +41,7 @@ def store(brokers):
     return store
 
 
-def test_what_no_broker_has_is_no_offset(store):
+def test_read_offset_without_stored_offset_is_none(store):
     assert store.read_offset(QUEUE) is None
     assert store.stored_offset(QUEUE) is None
 
@@ -68,9 +68,7 @@ def test_memory_comes_first_unless_the_store_is_asked(store, brokers):
 
 
 @pytest.mark.parametrize("kind", ["read_offset", "stored_offset"])
-def test_what_is_read_from_the_store_is_not_remembered_and_so_not_stored_again(
-    store, brokers, kind
-):
+def test_offset_read_from_the_store_is_not_stored_again(store, brokers, kind):
     brokers.offsets[QUEUE] = 3
     assert getattr(store, kind)(QUEUE) == 3
     assert store.known_offset(QUEUE) is None
@@ -78,14 +76,14 @@ def test_what_is_read_from_the_store_is_not_remembered_and_so_not_stored_again(
     assert brokers.told == []
 
 
-def test_what_is_forgotten_here_is_stored_all_the_same(store, brokers):
+def test_store_offset_persists_without_keeping_it_in_memory(store, brokers):
     """Whoever begins a queue may forget its offset just as it is committed."""
     store.store_offset(QUEUE, 8)
     assert brokers.told == [(QUEUE, 8, False)]
     assert store.known_offset(QUEUE) is None
 
 
-def test_all_are_told_one_way_and_a_broker_that_is_down_keeps_none_from_it(store, brokers, caplog):
+def test_persist_all_is_one_way_and_retries_queues_of_a_broker_that_is_down(store, brokers, caplog):
     store.update_offset(QUEUE, 1, increase_only=True)
     store.update_offset(OTHER, 2, increase_only=True)
     brokers.down.add("broker-a")
@@ -97,7 +95,7 @@ def test_all_are_told_one_way_and_a_broker_that_is_down_keeps_none_from_it(store
     assert brokers.offsets == {QUEUE: 1, OTHER: 2}
 
 
-def test_one_is_persisted_with_an_answer(store, brokers):
+def test_persist_waits_for_the_answer(store, brokers):
     store.persist(QUEUE, 1)
     assert brokers.told == [(QUEUE, 1, False)]
     brokers.down.add("broker-a")
@@ -105,7 +103,7 @@ def test_one_is_persisted_with_an_answer(store, brokers):
         store.persist(QUEUE, 2)
 
 
-def test_what_is_persisted_arrives_whoever_forgets_it_meanwhile():
+def test_persist_completes_if_offset_is_removed_meanwhile():
     class ToldLate(Brokers):
         def update_consumer_offset(self, queue, offset, *, one_way):
             store.remove_offset(queue)  # as a lane does that begins the queue
@@ -119,14 +117,14 @@ def test_what_is_persisted_arrives_whoever_forgets_it_meanwhile():
     assert brokers.told == [(QUEUE, 7, False), (QUEUE, 8, False)]
 
 
-def test_what_is_removed_stays_with_the_broker(store, brokers):
+def test_removed_offset_stays_on_the_broker(store, brokers):
     store.persist(QUEUE, 1)
     store.remove_offset(QUEUE)
     assert store.known_offset(QUEUE) is None
     assert store.read_offset(QUEUE) == 1
 
 
-def test_who_has_left_stores_nothing_where_somebody_else_has_stored_another_offset(store, brokers):
+def test_stopped_member_does_not_overwrite_offset_stored_by_another(store, brokers):
     store.update_offset(QUEUE, 5, increase_only=True)
     store.persist_all([QUEUE])
     store.stop_overwriting()
@@ -139,7 +137,7 @@ def test_who_has_left_stores_nothing_where_somebody_else_has_stored_another_offs
     assert brokers.offsets == {QUEUE: 2}
 
 
-def test_who_has_left_knows_by_where_it_began_that_a_queue_was_moved(store, brokers):
+def test_stopped_member_detects_reset_by_its_start_offset(store, brokers):
     brokers.offsets[QUEUE] = 5
     assert store.read_offset(QUEUE) == 5
     store.stop_overwriting()
@@ -149,7 +147,7 @@ def test_who_has_left_knows_by_where_it_began_that_a_queue_was_moved(store, brok
     assert brokers.offsets == {QUEUE: 2}
 
 
-def test_what_was_asked_for_does_not_hide_that_an_operator_has_moved_the_group(store, brokers):
+def test_stored_offset_query_does_not_hide_a_group_reset(store, brokers):
     store.persist(QUEUE, 5)
     brokers.offsets[QUEUE] = 2
     assert store.stored_offset(QUEUE) == 2

@@ -46,7 +46,7 @@ def told_once(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["concurrent", "orderly"])
-def test_a_member_that_is_called_goes_on_there(kind, told_once):
+def test_push_member_follows_a_reset_told_once_in_a_pull(kind, told_once):
     had = []
     listener = "orderly_listener" if kind == "orderly" else "listener"
 
@@ -66,7 +66,7 @@ def test_a_member_that_is_called_goes_on_there(kind, told_once):
             wait_until("both once more", lambda: had == ["one", "two"] * 2)
 
 
-def test_a_member_that_polls_goes_on_there(told_once):
+def test_polling_member_follows_a_reset_told_once_in_a_pull(told_once):
     had = []
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)

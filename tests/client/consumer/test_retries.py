@@ -63,7 +63,7 @@ def test_a_message_goes_back_to_its_broker(retries, brokers):
     assert brokers.sent == []
 
 
-def test_what_its_broker_does_not_take_is_sent_to_the_retry_topic_of_any(retries, brokers):
+def test_message_refused_by_its_broker_is_sent_to_the_retry_topic(retries, brokers):
     brokers.refuses_back = True
     assert retries.send_back(received(7, b"body", "red", reconsume_times=2, colour="blue"), 0)
     ((address, header, body, message_id),) = brokers.sent
@@ -79,7 +79,7 @@ def test_what_its_broker_does_not_take_is_sent_to_the_retry_topic_of_any(retries
     }
 
 
-def test_what_came_back_before_keeps_where_it_came_from(retries, brokers):
+def test_retried_message_keeps_its_origin_topic_and_id(retries, brokers):
     brokers.refuses_back = True
     retries.send_back(
         received(7, RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="first", TRAN_MSG="true"), 0
@@ -90,7 +90,7 @@ def test_what_came_back_before_keeps_where_it_came_from(retries, brokers):
 
 
 @pytest.mark.parametrize("why", [ConnectionClosed("b:1", "gone"), RouteNotFound("%RETRY%G")])
-def test_what_nobody_takes_stays_with_its_consumer(retries, brokers, why):
+def test_message_that_no_broker_takes_stays_with_its_consumer(retries, brokers, why):
     brokers.refuses_back, brokers.refuses_send = True, why
     assert not retries.send_back(received(7), 0)
 
@@ -100,7 +100,9 @@ OTHERS = [RuntimeError("can't start new thread"), MemoryError(), KeyError("x"), 
 
 
 @pytest.mark.parametrize("why", OTHERS, ids=lambda each: type(each).__name__)
-def test_whatever_is_raised_a_message_is_sent_again_or_kept(retries, brokers, monkeypatch, why):
+def test_unexpected_error_in_send_back_keeps_or_resends_the_message(
+    retries, brokers, monkeypatch, why
+):
     def fails(*_):
         raise why
 
@@ -115,12 +117,12 @@ def test_whatever_is_raised_a_message_is_sent_again_or_kept(retries, brokers, mo
 ILLEGAL = MessageIllegal(13, "too large", "b:1", 310)
 
 
-def test_what_is_used_up_is_sent_to_the_retry_topic(retries, brokers):
+def test_dead_letter_is_sent_to_the_retry_topic_first(retries, brokers):
     assert retries.send_to_dlq(received(7, reconsume_times=16))
     assert (len(brokers.sent), brokers.back) == (1, [])
 
 
-def test_what_is_used_up_and_too_large_to_be_sent_is_given_back_as_a_dead_letter(retries, brokers):
+def test_dead_letter_too_large_to_send_is_sent_back_instead(retries, brokers):
     brokers.refuses_send = ILLEGAL
     assert retries.send_to_dlq(received(7, reconsume_times=16))
     assert brokers.back == [(7, -1, 16)]
@@ -129,7 +131,7 @@ def test_what_is_used_up_and_too_large_to_be_sent_is_given_back_as_a_dead_letter
 
 
 @pytest.mark.parametrize("why", [ConnectionClosed("b:1", "gone"), RouteNotFound("%RETRY%G")])
-def test_what_is_used_up_waits_for_brokers_that_are_away(retries, brokers, why):
+def test_dead_letter_waits_for_unreachable_brokers(retries, brokers, why):
     brokers.refuses_send = why
     assert not retries.send_to_dlq(received(7, reconsume_times=16))
     assert brokers.back == []
@@ -139,7 +141,7 @@ def test_what_is_used_up_waits_for_brokers_that_are_away(retries, brokers, why):
     "kind",
     [0, *(MessageSysFlag[f"COMPRESSION_{name}"] for name in ("ZLIB", "LZ4", "ZSTD"))],
 )
-def test_a_body_is_sent_again_as_small_as_it_was(retries, brokers, kind):
+def test_compressed_body_is_resent_compressed(retries, brokers, kind):
     message = replace(
         received(7, b"x" * 100_000),
         sys_flag=int(MessageSysFlag.COMPRESSED | MessageSysFlag.BORN_HOST_V6 | kind),
@@ -151,13 +153,13 @@ def test_a_body_is_sent_again_as_small_as_it_was(retries, brokers, kind):
     assert uncompress_body(body, header.sys_flag) == message.body
 
 
-def test_a_body_that_grows_when_it_is_compressed_is_sent_again_as_it_is(retries, brokers):
+def test_body_that_grows_by_compression_is_resent_plain(retries, brokers):
     body = Random(1).randbytes(10_000)
     assert retries.send_to_dlq(replace(received(7, body), sys_flag=int(MessageSysFlag.COMPRESSED)))
     [(_, header, sent, _)] = brokers.sent
     assert (header.sys_flag, sent) == (0, body)
 
 
-def test_what_a_busy_listener_has_written_into_a_message_keeps_it_here(retries, brokers):
+def test_message_changed_by_a_busy_listener_stays_local(retries, brokers):
     brokers.refuses_back = True
     assert not retries.send_back(received(7, attempt=3), 0)

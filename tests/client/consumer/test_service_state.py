@@ -13,7 +13,7 @@ def life_in(state):
     return life
 
 
-def test_of_several_that_start_one_does():
+def test_concurrent_starts_are_decided_by_compare_and_set():
     life, together, first = ServiceStateMachine(), threading.Barrier(8), []
 
     def start():
@@ -46,7 +46,7 @@ def test_a_change_from_another_state_changes_nothing():
         (OVER, OVER),
     ],
 )
-def test_what_had_begun_is_the_parents_behind_a_fork(before, behind):
+def test_service_state_after_fork(before, behind):
     life = life_in(before)
     life.after_fork()
     assert life.state is behind

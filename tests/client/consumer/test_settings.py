@@ -40,7 +40,7 @@ def test_the_defaults_are_fine_and_begin_half_an_hour_ago(kind):
         (PushSettings, "suspend_current_queue_time_ms", 9),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(kind, name, value):
+def test_invalid_setting_is_refused_by_name(kind, name, value):
     with pytest.raises(MessageRejected, match=f"{name}: needed .*, found {value}"):
         kind(**{name: value}).check()
 
@@ -60,7 +60,7 @@ def test_an_answer_is_waited_for_longer_than_the_broker_may_take(kind):
 
 
 @pytest.mark.parametrize("flag", ["false", "", None, 0, 1])
-def test_whether_offsets_are_committed_is_true_or_false(flag):
+def test_auto_commit_setting_must_be_bool(flag):
     with pytest.raises(TypeError, match="auto_commit: needed True or False"):
         LitePullSettings(auto_commit=flag).check()
 

@@ -19,9 +19,7 @@ def workers():
     made.stop(WAIT_S * 1_000)
 
 
-def test_a_topic_that_cannot_be_read_for_a_while_is_a_warning_and_changes_are_told_behind_it(
-    workers, caplog
-):
+def test_unreadable_topic_is_logged_once_and_later_changes_are_notified(workers, caplog):
     routes = iter([{"a"}, *[RouteNotFound("T")] * 3, {"a", "b"}])
     last, changed = frozenset(), threading.Event()
 
@@ -51,7 +49,7 @@ def test_a_topic_that_cannot_be_read_for_a_while_is_a_warning_and_changes_are_to
     ]
 
 
-def test_a_listener_that_fails_is_named_and_told_of_the_next_change(workers, caplog):
+def test_failing_topic_listener_is_logged_and_called_again(workers, caplog):
     numbers, told_twice = iter(range(3)), threading.Event()
     told = []
 

@@ -86,7 +86,7 @@ class Member:
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 @pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
-def test_a_member_goes_on_with_the_first_message_of_the_new_one(kind, count):
+def test_member_continues_at_the_first_message_of_a_recreated_topic(kind, count):
     new = [f"new {number}" for number in range(count)]
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         broker.create_topic("T", queues=1)
@@ -156,7 +156,7 @@ def give_up_pulls(member):
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
-def test_a_member_that_was_paused_meanwhile_goes_on_with_the_first_of_a_longer_one(kind):
+def test_paused_member_continues_at_the_first_message_of_a_recreated_topic(kind):
     new = [f"new {number}" for number in range(40)]
     with member_that_has_the_old_ones(kind) as (broker, member):
         make_again_unnoticed(broker, member, new)
@@ -224,7 +224,7 @@ MOVES = [
 
 @pytest.mark.parametrize(("kind", "move"), MOVES)
 @pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
-def test_who_was_moved_begins_a_topic_that_is_made_again_before_it_pulls(kind, move, count):
+def test_reset_member_begins_recreated_topic_before_it_pulls(kind, move, count):
     new = [f"new {number}" for number in range(count)]
     with member_that_has_the_old_ones(kind) as (broker, member):
         wait_until_held(broker, member)
@@ -242,9 +242,7 @@ def test_who_was_moved_begins_a_topic_that_is_made_again_before_it_pulls(kind, m
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 @pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
-def test_who_begins_at_a_stored_offset_and_has_had_nothing_begins_a_topic_that_is_made_again(
-    kind, count
-):
+def test_member_without_messages_begins_recreated_topic_at_zero(kind, count):
     new = [f"new {number}" for number in range(count)]
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)
@@ -265,7 +263,7 @@ def test_who_begins_at_a_stored_offset_and_has_had_nothing_begins_a_topic_that_i
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
-def test_one_that_was_too_busy_to_notice_its_pause_looks_all_the_same(kind, monkeypatch):
+def test_busy_member_detects_recreated_topic_after_its_pause(kind, monkeypatch):
     """Its thread for the broker comes to the queue again when it has been resumed."""
     monkeypatch.setattr(
         "rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 600_000
@@ -284,7 +282,7 @@ def test_one_that_was_too_busy_to_notice_its_pause_looks_all_the_same(kind, monk
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
 @pytest.mark.parametrize("more", [-3, 0, 20], ids=["shorter", "as long", "longer"])
-def test_of_an_older_copy_with_other_messages_the_first_of_these_is_next(tmp_path, kind, more):
+def test_restored_older_store_resumes_at_the_first_different_message(tmp_path, kind, more):
     new = [f"new {number}" for number in range(len(OLD) + more)]
     store, copy = tmp_path / "store", tmp_path / "copy"
     with EmbeddedBroker(store, **SMALL_FILES) as broker:
@@ -311,7 +309,7 @@ def left_for_the_next(broker):
     return member.had
 
 
-def test_what_a_member_has_had_and_not_committed_when_it_leaves_the_next_one_gets():
+def test_uncommitted_messages_of_recreated_topic_go_to_the_next_member():
     new = [f"new {number}" for number in range(40)]
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)
@@ -341,7 +339,7 @@ def test_a_member_that_has_noticed_nothing_when_it_leaves_stores_no_offset_of_th
         assert left_for_the_next(broker) == new
 
 
-def test_a_member_that_was_full_meanwhile_tells_no_offset_of_the_old_one_as_it_pulls(monkeypatch):
+def test_full_member_commits_no_old_offset_to_a_recreated_topic(monkeypatch):
     """Nothing lies yet where its last message was; it leaves before it goes on elsewhere."""
     monkeypatch.setattr("rmq_spark.client.consumer.queues.queue_identity.UNVERIFIED_MS_MAX", 0)
     new = [f"new {number}" for number in range(40)]
@@ -377,7 +375,7 @@ def test_a_member_that_was_full_meanwhile_tells_no_offset_of_the_old_one_as_it_p
         assert left_for_the_next(broker) == new
 
 
-def test_who_seeks_gets_what_is_there_now_whatever_the_last_message_was():
+def test_seek_in_recreated_topic_reads_what_is_there_now():
     new = [f"new {number}" for number in range(10)]
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)
@@ -395,7 +393,7 @@ def test_who_seeks_gets_what_is_there_now_whatever_the_last_message_was():
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly"])
-def test_where_an_operator_sets_an_offset_is_where_it_goes_on(kind):
+def test_offset_reset_in_recreated_topic_is_where_it_resumes(kind):
     new = [f"new {number}" for number in range(10)]
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         broker.create_topic("T", queues=1)

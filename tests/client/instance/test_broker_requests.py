@@ -119,7 +119,9 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize(("code", "fields", "who"), ELSEWHERE.values(), ids=ELSEWHERE)
-def test_who_is_not_here_is_said_not_to_be(requests, line, code, fields, who):
+def test_broker_request_for_another_client_is_answered_with_an_error(
+    requests, line, code, fields, who
+):
     requests(line, RemotingCommand(code, ext_fields=fields))
     answer = line.answer()
     assert answer.code == 1
@@ -127,13 +129,15 @@ def test_who_is_not_here_is_said_not_to_be(requests, line, code, fields, who):
 
 
 @pytest.mark.parametrize("properties", ["PGROUP\x01Q\x02", "PGROUP\x01R\x02", ""])
-def test_a_producer_that_has_no_transactions_is_not_asked_about_any(requests, line, properties):
+def test_transaction_check_without_a_transactional_producer_is_answered_with_an_error(
+    requests, line, properties
+):
     fields = {"tranStateTableOffset": "3", "commitLogOffset": "4"}
     requests(line, RemotingCommand(39, ext_fields=fields, body=record(properties=properties)))
     assert "no transactional producer" in line.answer().remark
 
 
-def test_what_is_not_known_is_said_not_to_be(requests, line):
+def test_unknown_broker_request_is_answered_not_supported(requests, line):
     assert requests(line, RemotingCommand(326)).code == 3
 
 
@@ -145,7 +149,7 @@ def test_a_listener_that_fails_is_an_answer(requests, consumer, line):
     assert (answer.code, answer.remark) == (1, "ZeroDivisionError: division by zero")
 
 
-def test_so_many_at_a_time_and_no_more(requests, consumer, line):
+def test_concurrent_broker_requests_are_limited(requests, consumer, line):
     go_on = threading.Event()
 
     def consumes(_):
@@ -184,7 +188,7 @@ def test_a_reset_finds_room_beside_listeners_that_are_slow(requests, consumer, l
     go_on.set()
 
 
-def test_a_request_that_cannot_be_read_takes_nobody_elses_place(requests, line):
+def test_unreadable_broker_request_takes_no_place_of_others(requests, line):
     for _ in range(CONCURRENT_REQUESTS_MAX):
         with pytest.raises(HeaderError):
             requests(line, RemotingCommand(221))
@@ -192,7 +196,7 @@ def test_a_request_that_cannot_be_read_takes_nobody_elses_place(requests, line):
     assert line.answer().code == 0
 
 
-def test_a_broker_that_has_gone_needs_no_answer(requests, caplog):
+def test_broker_request_on_a_closed_connection_is_answered_without_an_error(requests, caplog):
     caplog.set_level("INFO")
     line = Line(ConnectionClosed("h:1", "gone"))
     requests(line, RemotingCommand(221, ext_fields={"topic": "T", "group": "G"}))

@@ -55,15 +55,13 @@ def telling(brokers):
     telling.stop()
 
 
-def test_all_brokers_are_told_and_their_versions_kept(brokers, telling):
+def test_heartbeat_reaches_all_brokers_and_keeps_their_versions(brokers, telling):
     telling.send(["a", "b"])
     assert sorted(brokers.told) == [("a", "I am me"), ("b", "I am me")]
     assert telling.versions == {"a": 407, "b": 407}
 
 
-def test_one_that_is_stuck_keeps_no_other_from_hearing_again_and_again(
-    brokers, telling, monkeypatch
-):
+def test_stuck_broker_does_not_delay_heartbeats_to_others(brokers, telling, monkeypatch):
     monkeypatch.setattr(heartbeats, "SEND_WAIT_MS", 50)
     brokers.stuck["a"] = threading.Event()
     for count in range(1, 4):
@@ -73,7 +71,7 @@ def test_one_that_is_stuck_keeps_no_other_from_hearing_again_and_again(
     wait_until("a has heard what was on its way", lambda: ("a", "I am me") in brokers.told)
 
 
-def test_one_that_is_known_to_be_silent_is_not_waited_for(brokers, telling):
+def test_heartbeat_skips_broker_known_to_be_silent(brokers, telling):
     brokers.silent.add("a")
     telling.send(["a", "b"])
     assert brokers.told == [("b", "I am me")]
@@ -91,7 +89,7 @@ def test_a_failure_is_logged_once_until_it_is_over(brokers, telling, caplog):
     assert len(lines_of(caplog, "rmq_spark.client.instance")) == 2
 
 
-def test_leaving_comes_behind_a_heartbeat_that_is_on_its_way(brokers, telling, monkeypatch):
+def test_unregister_is_sent_after_a_heartbeat_in_progress(brokers, telling, monkeypatch):
     monkeypatch.setattr(heartbeats, "SEND_WAIT_MS", 10_000)
     brokers.stuck["a"] = threading.Event()
     threading.Thread(target=telling.send, args=(["a"],)).start()
@@ -111,7 +109,7 @@ def test_a_broker_that_fails_hears_of_no_more_groups_and_the_others_of_all(broke
     assert brokers.told == [("b", "me leaves G"), ("b", "me leaves H")]
 
 
-def test_behind_the_end_and_in_a_child_nobody_is_known(brokers, telling):
+def test_heartbeat_versions_are_forgotten_by_stop_and_fork(brokers, telling):
     telling.send(["a"])
     lanes = telling._executor  # whose thread a child would not have
     telling._after_fork()
@@ -122,7 +120,7 @@ def test_behind_the_end_and_in_a_child_nobody_is_known(brokers, telling):
     assert len(brokers.told) == 1
 
 
-def test_a_broker_that_was_not_told_is_as_soon_as_it_is_connected_again(brokers, telling):
+def test_failed_heartbeat_is_repeated_when_the_broker_is_connected_again(brokers, telling):
     brokers.gone.add("a")
     telling.send(["a", "b"])
     telling.resend("b")
@@ -134,7 +132,7 @@ def test_a_broker_that_was_not_told_is_as_soon_as_it_is_connected_again(brokers,
     assert sorted(brokers.told) == [("a", "I am me"), ("b", "I am me")]
 
 
-def test_a_broker_whose_connection_ended_is_told_once_more_and_then_no_more(brokers, telling):
+def test_closed_connection_triggers_one_more_heartbeat(brokers, telling):
     telling.send(["a"])
     telling.on_connection_closed("a")
     assert telling.versions == {}
@@ -145,7 +143,7 @@ def test_a_broker_whose_connection_ended_is_told_once_more_and_then_no_more(brok
     assert brokers.told == [("a", "I am me"), ("a", "I am me"), ("a", "me leaves G")]
 
 
-def test_a_broker_that_did_not_answer_is_told_again_until_it_does(brokers, telling, monkeypatch):
+def test_unanswered_heartbeat_is_retried(brokers, telling, monkeypatch):
     """Also if nobody has anything else to ask it, as a member without queues."""
     monkeypatch.setattr(heartbeats, "RETRY_MS", 1)
     brokers.gone.add("a")
@@ -167,7 +165,7 @@ def test_a_heartbeat_that_a_client_has_under_way_as_it_ends_is_no_failure(broker
     assert lines_of(caplog, "heartbeat") == []
 
 
-def test_one_that_is_gone_for_good_is_told_again_so_many_times(brokers, telling, monkeypatch):
+def test_heartbeat_retries_to_a_gone_broker_are_limited(brokers, telling, monkeypatch):
     monkeypatch.setattr(heartbeats, "RETRY_MS", 1)
     tries, say = [], brokers._say
     monkeypatch.setattr(brokers, "_say", lambda *what: (tries.append(what), say(*what)))
@@ -178,9 +176,7 @@ def test_one_that_is_gone_for_good_is_told_again_so_many_times(brokers, telling,
     assert len(tries) == heartbeats.RETRIES_MAX + 2
 
 
-def test_one_whose_connection_ends_while_it_is_told_is_told_again_when_it_is_there(
-    brokers, telling
-):
+def test_connection_closed_during_heartbeat_triggers_another_one(brokers, telling):
     def ends_once(address):
         brokers.beside = lambda _address: None
         telling.on_connection_closed(address)

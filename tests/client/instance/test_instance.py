@@ -41,21 +41,19 @@ def make(running_broker, api):
         instance.shutdown()
 
 
-def test_its_id_says_where_it_runs(make):
+def test_client_id_names_host_and_process(make):
     instance = make()
     assert re.fullmatch(r"127\.0\.0\.1@\d+#\d+", instance.client_id)
     assert make().client_id != instance.client_id
     assert make(client_id="mine").client_id == "mine"
 
 
-def test_behind_a_restart_it_has_the_name_that_it_was_given_or_that_of_its_machine(make):
+def test_lasting_id_is_stable_across_restarts(make):
     assert make().lasting_id == make().lasting_id == "127.0.0.1@DEFAULT"
     assert make(client_id="mine").lasting_id == "mine"
 
 
-def test_a_consumer_that_registers_is_known_to_the_broker_at_once_and_is_told_of_itself(
-    make, api, running_broker
-):
+def test_registered_consumer_is_known_to_the_broker_and_notified(make, api, running_broker):
     instance = make()
     consumer = Consumer()
     instance.register_consumer("G", consumer)
@@ -67,7 +65,7 @@ def test_a_consumer_that_registers_is_known_to_the_broker_at_once_and_is_told_of
     assert (connection.client_id, connection.language) == (instance.client_id, "PYTHON")
 
 
-def test_a_group_has_one_member_in_each_client_and_a_name_that_can_be_one(make):
+def test_client_instance_refuses_duplicate_members_and_bad_group_names(make):
     instance = make()
     instance.register_consumer("G", Consumer())
     instance.register_producer("G")
@@ -81,7 +79,7 @@ def test_a_group_has_one_member_in_each_client_and_a_name_that_can_be_one(make):
     instance.register_producer("G")
 
 
-def test_who_leaves_is_gone_at_once_and_the_others_are_told(make, api, running_broker):
+def test_unregistered_consumer_leaves_group_at_once_and_others_rebalance(make, api, running_broker):
     first, second = Consumer(), Consumer()
     leaver, stayer = make(), make()
     leaver.register_consumer("G", first)
@@ -110,7 +108,7 @@ def test_shutting_down_leaves_all_groups(make, api, running_broker):
         instance.routes.refresh("T")
 
 
-def test_it_runs_until_its_last_user_stops(make):
+def test_client_instance_runs_until_its_last_user_stops(make):
     instance = make()
     with instance:
         pass
@@ -120,7 +118,7 @@ def test_it_runs_until_its_last_user_stops(make):
         instance.routes.refresh("T")
 
 
-def test_a_shutdown_in_the_midst_of_a_start_leaves_no_thread_behind(running_broker, monkeypatch):
+def test_shutdown_during_start_leaks_no_thread(running_broker, monkeypatch):
     """As that of a consumer whose start was interrupted, and goes on in a thread."""
     instance, begun = ClientInstance(running_broker.address), []
 
@@ -141,9 +139,7 @@ def test_a_shutdown_in_the_midst_of_a_start_leaves_no_thread_behind(running_brok
         wait_until("its threads end", lambda each=each: not each.thread_count)
 
 
-def test_a_connection_that_breaks_is_followed_by_a_heartbeat_on_a_new_one(
-    make, api, running_broker
-):
+def test_broken_connection_is_followed_by_a_heartbeat_on_a_new_one(make, api, running_broker):
     instance = make()
     consumer = Consumer()
     instance.register_consumer("G", consumer)
@@ -153,7 +149,7 @@ def test_a_connection_that_breaks_is_followed_by_a_heartbeat_on_a_new_one(
     assert api.consumer_ids(running_broker.address, "G") == (instance.client_id,)
 
 
-def test_what_brokers_ask_gets_to_the_consumer(make, api, running_broker):
+def test_requests_from_brokers_reach_the_consumer(make, api, running_broker):
     instance = make()
     consumer = Consumer()
     instance.register_consumer("G", consumer)
@@ -223,7 +219,7 @@ def test_a_shutdown_ends_in_two_seconds_whatever_is_under_way(running_broker, ap
         thread.join(10)
 
 
-def test_its_address_is_the_one_that_others_see():
+def test_local_address_is_that_of_the_route_to_the_name_server():
     assert local_address(["127.0.0.1:9876"]) == "127.0.0.1"
     assert local_address(["no address", "[::1]:9876"]) in ("::1", "127.0.0.1")
     assert local_address(["broker..example:9876", "127.0.0.1:9876"]) == "127.0.0.1"

@@ -79,7 +79,7 @@ def test_an_ordered_topic_has_the_queues_that_its_configuration_names():
 
 
 @pytest.mark.parametrize("which", ["publish_queues", "subscribe_queues"])
-def test_a_topic_without_usable_queues_is_asked_for_again_before_that_is_an_error(which):
+def test_route_without_usable_queues_is_refreshed_before_the_error(which):
     server = NameServer(T=route(queue_data("a", perm=0), brokers=(A,)))
     with pytest.raises(TopicNotUsable, match="allows"):
         getattr(Routes(server), which)("T")
@@ -92,7 +92,7 @@ def test_a_route_with_a_billion_queues_is_refused():
         Routes(server).publish_queues("T")
 
 
-def test_a_topic_that_is_not_there_may_be_made_by_those_who_make_topics():
+def test_missing_topic_uses_the_route_of_the_default_topic():
     server = NameServer(
         TBW102=route(queue_data("a", write=8), queue_data("b", write=2), brokers=(A, B))
     )
@@ -107,12 +107,12 @@ def test_a_topic_that_is_not_there_may_be_made_by_those_who_make_topics():
 
 
 @pytest.mark.parametrize("table", [{}, {"TBW102": route(queue_data("a", perm=4), brokers=(A,))}])
-def test_where_nobody_makes_topics_that_is_said(table):
+def test_unknown_topic_without_auto_creation_raises_route_not_found(table):
     with pytest.raises(RouteNotFound, match="no broker creates topics"):
         Routes(NameServer(**table)).sendable_queues("N", "TBW102", 4)
 
 
-def test_a_topic_that_may_not_be_written_is_not_taken_for_one_to_be_made():
+def test_unwritable_topic_does_not_use_the_default_topic():
     server = NameServer(
         T=route(queue_data("a", perm=4), brokers=(A,)), TBW102=route(queue_data("a"), brokers=(A,))
     )
@@ -136,7 +136,7 @@ def test_addresses_for_writing_and_for_reading():
         routes.address_for_read("nobody")
 
 
-def test_the_newest_route_says_where_a_broker_is():
+def test_newest_route_gives_the_broker_address():
     server = NameServer(
         T=route(queue_data("a"), brokers=(A,)), U=route(queue_data("a"), brokers=(A,))
     )
@@ -148,7 +148,7 @@ def test_the_newest_route_says_where_a_broker_is():
     assert routes.master_address("a") == "moved:1"
 
 
-def test_a_topic_that_is_gone_does_not_bring_back_where_a_broker_was():
+def test_deleted_topic_does_not_restore_an_old_broker_address():
     """Whichever topic was known first, and whichever is asked for last."""
     both = route(queue_data("a"), queue_data("b"), brokers=(A, B))
     server = NameServer(T=both, U=both, V=route(queue_data("b"), brokers=(B,)))
@@ -162,7 +162,7 @@ def test_a_topic_that_is_gone_does_not_bring_back_where_a_broker_was():
     assert routes.topics == {"T", "U", "V"}
 
 
-def test_a_broker_that_is_back_in_one_route_is_back_in_all_that_lost_it():
+def test_broker_back_in_one_route_refreshes_routes_that_lost_it():
     both, left = (
         route(queue_data("a"), queue_data("b"), brokers=(A, B)),
         route(queue_data("a"), brokers=(A,)),
@@ -199,7 +199,7 @@ def test_a_topic_that_has_left_a_broker_for_good_is_asked_for_once_more_only():
 
 
 @pytest.mark.parametrize("error", [RouteNotFound("T"), NoNameServer()])
-def test_a_route_that_cannot_be_found_out_keeps_no_other_from_being_asked_for(error):
+def test_failing_route_refresh_does_not_block_others(error):
     both, left = (
         route(queue_data("a"), queue_data("b"), brokers=(A, B)),
         route(queue_data("a"), brokers=(A,)),
@@ -215,7 +215,7 @@ def test_a_route_that_cannot_be_found_out_keeps_no_other_from_being_asked_for(er
 
 
 @pytest.mark.parametrize("error", [RouteNotFound("T"), NoNameServer()])
-def test_what_name_servers_do_not_know_now_is_kept_as_it_was(error):
+def test_route_is_kept_if_name_servers_fail(error):
     server = NameServer(T=route(queue_data("a"), brokers=(A,)))
     routes = Routes(server)
     before = routes.publish_queues("T")
@@ -226,7 +226,7 @@ def test_what_name_servers_do_not_know_now_is_kept_as_it_was(error):
         routes.refresh("T")
 
 
-def test_a_topic_that_was_deleted_is_asked_for_no_more_until_it_is_needed():
+def test_deleted_topic_is_not_refreshed_until_needed():
     server = NameServer(
         T=route(queue_data("a"), brokers=(A,)), U=route(queue_data("a"), brokers=(A,))
     )
@@ -242,7 +242,7 @@ def test_a_topic_that_was_deleted_is_asked_for_no_more_until_it_is_needed():
     assert len(routes.publish_queues("T")) == 2
 
 
-def test_who_asks_again_waits_no_longer_than_told_and_the_answer_counts_when_it_comes():
+def test_refresh_within_times_out_and_the_late_answer_counts():
     come = threading.Event()
     asked = []
 
@@ -263,7 +263,7 @@ def test_who_asks_again_waits_no_longer_than_told_and_the_answer_counts_when_it_
     assert len(asked) > before
 
 
-def test_whoever_asks_for_a_while_is_told_of_no_error_and_keeps_what_is_known():
+def test_refresh_within_hides_errors_and_keeps_the_known_route():
     server = NameServer(T=route(queue_data("a"), brokers=[A]))
     routes = Routes(server)
     known = routes.route("T")
@@ -292,7 +292,7 @@ class Together:
 
 
 @pytest.mark.parametrize("way", ["find", "refresh_all"])
-def test_where_many_routes_are_wanted_some_are_asked_for_at_a_time(way):
+def test_many_routes_are_fetched_in_parallel_up_to_a_limit(way):
     topics = [f"T{number}" for number in range(3 * ROUTE_THREADS_MAX)]
     server = Together(ROUTE_THREADS_MAX)
     routes = Routes(server)
@@ -308,7 +308,7 @@ def test_where_many_routes_are_wanted_some_are_asked_for_at_a_time(way):
     assert server.highest == ROUTE_THREADS_MAX
 
 
-def test_only_routes_that_are_not_known_are_asked_for_and_one_that_is_missing_is_an_error():
+def test_require_fetches_unknown_routes_and_raises_for_missing_ones():
     server = NameServer(
         **{name: route(queue_data("a"), brokers=[A]) for name in ("T", "U", "V", "W")}
     )

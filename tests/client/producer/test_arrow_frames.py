@@ -167,7 +167,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("rows", "why"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_meant_is_refused_by_its_name_with_a_way_out(rows, why):
+def test_unsupported_rows_are_refused_with_advice(rows, why):
     with pytest.raises(TypeError, match=why) as raised:
         list(normalize_tables([rows]))
     assert SAYS.fullmatch(str(raised.value)), raised.value
@@ -283,7 +283,7 @@ def test_a_frame_of_polars_is_sent(sent):
     assert sent(polars.DataFrame(columns)) == EXPECTED
 
 
-def test_what_was_read_can_be_sent_again(sent, admin):
+def test_table_that_was_read_can_be_sent_again(sent, admin):
     names = ["body", "properties", "flag", "bornTimestamp"]
     maps = pa.array([[("n", "1")], []], MAPS)
     sent(pa.table({"body": ["one", "two"], "properties": maps, "flag": [1, 2]}))

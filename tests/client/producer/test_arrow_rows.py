@@ -34,7 +34,7 @@ def test_rows_are_cut_where_one_request_is_full():
     ]
 
 
-def test_properties_count_in_the_rows_that_have_them():
+def test_arrow_rows_count_properties_only_where_they_are():
     """Large ones that lie together must not make a request larger than others."""
     maps = [[("p", "v" * 1_000)]] * 20 + [[], None] * 490
     rows = batch(body=[b"b"] * 1_000, properties=pa.array(maps, pa.map_(pa.string(), pa.string())))
@@ -44,7 +44,7 @@ def test_properties_count_in_the_rows_that_have_them():
         assert max(sizes) > 15
 
 
-def test_each_topic_of_a_column_has_its_own():
+def test_arrow_rows_are_split_by_their_topic_column():
     rows = batch(body=[b"1", b"2", b"3"], topic=["A", "B", "A"])
     assert [(each.topic, bodies(each)) for each in cut(rows, None)] == [
         ("A", [b"1", b"3"]),

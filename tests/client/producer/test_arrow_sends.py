@@ -93,7 +93,7 @@ def test_rows_that_are_given_a_queue_stay_in_order(producer, pull):
     assert [message.body for message in pull()] == [b"%d" % n for n in range(100)]
 
 
-def test_a_queue_of_another_topic_is_refused_before_anything_is_sent(producer, pull):
+def test_send_table_refuses_a_queue_of_another_topic(producer, pull):
     table = pa.table({"body": ["one"], "topic": ["T"]})
     other = MessageQueue("Another", "broker-a", 0)
     with pytest.raises(MessageRejected, match="queue: needed a queue of T"):
@@ -117,9 +117,7 @@ def test_settings_that_mean_nothing_are_refused_by_their_names(producer, given, 
         producer.send_table(pa.table({"body": ["one"]}), "T", **given)
 
 
-def test_where_a_request_is_refused_nothing_is_stored_that_stood_behind_it(
-    producer, pull, monkeypatch
-):
+def test_refused_append_keeps_later_chunks_from_being_stored(producer, pull, monkeypatch):
     """A broker may be busy for one request, and not for the next."""
     refused = Future()
     refused.set_exception(
@@ -190,7 +188,7 @@ def test_a_rocketmq_broker_gets_batches():
         assert properties == {"KEYS": "k7", "TAGS": "t", "mine": "7", "WAIT": "true"}
 
 
-def test_a_rocketmq_broker_gets_only_what_can_be_in_a_batch():
+def test_send_table_to_rocketmq_refuses_rows_unfit_for_batches():
     with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
         with pytest.raises(MessageRejected, match="no retry topic"):
             producer.send_table(TABLE, "%RETRY%G")
@@ -199,7 +197,7 @@ def test_a_rocketmq_broker_gets_only_what_can_be_in_a_batch():
         assert cluster.sends() == {"a": 0}
 
 
-def test_rows_that_are_given_a_queue_wait_for_each_other_where_a_broker_has_several_threads():
+def test_arrow_rows_sent_to_a_queue_wait_for_the_answer_before():
     with FakeCluster(a=lambda _: None) as cluster, Producer("P", cluster.address) as producer:
         queue = producer.publish_queues("T")[0]
         with pytest.raises(SendFailed, match="did not answer"):
@@ -207,7 +205,7 @@ def test_rows_that_are_given_a_queue_wait_for_each_other_where_a_broker_has_seve
         assert cluster.sends() == {"a": 1}
 
 
-def test_a_request_that_fails_goes_to_another_broker():
+def test_failed_arrow_request_is_retried_at_another_broker():
     with (
         FakeCluster(a=lambda _: 14, b=lambda _: 0) as cluster,
         Producer("P", cluster.address) as producer,
@@ -228,7 +226,7 @@ def test_a_topic_that_has_fewer_queues_by_now_is_asked_for_again(running_broker,
         assert {span.queue.queue_id for span in result.spans} == {0}
 
 
-def test_what_would_fail_anywhere_is_an_error_that_says_what_is_stored():
+def test_permanent_send_table_error_lists_what_is_stored():
     with (
         FakeCluster(a=lambda _: 2) as cluster,
         Producer("P", cluster.address) as producer,

@@ -47,7 +47,7 @@ def test_a_connection_that_fails_is_tried_again_elsewhere():
         assert {producer.send_async(X).result(10).queue.broker_name for _ in range(6)} == {"b"}
 
 
-def test_a_refusal_is_not():
+def test_refused_async_send_is_not_retried():
     with FakeCluster(a=lambda _: 14) as cluster, Producer("P", cluster.address) as producer:
         with pytest.raises(BrokerRefused):
             producer.send_async(X).result(10)
@@ -63,7 +63,7 @@ def test_three_tries_and_no_more():
         assert len(raised.value.tries) == 3
 
 
-def test_without_a_thread_to_try_again_the_failure_is_told_and_later_ones_are_tried(monkeypatch):
+def test_async_send_without_retry_thread_reports_failure_and_later_sends_work(monkeypatch):
     real, is_limited = threading.Thread.start, True
 
     def start(thread):
@@ -82,7 +82,7 @@ def test_without_a_thread_to_try_again_the_failure_is_told_and_later_ones_are_tr
         assert {producer.send_async(X).result(10).queue.broker_name for _ in range(6)} == {"b"}
 
 
-def test_what_has_to_go_to_one_queue_is_tried_once():
+def test_async_send_to_a_fixed_queue_is_tried_once():
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
         producer.publish_queues("T")
         cluster.servers["a"].__exit__()
@@ -91,7 +91,7 @@ def test_what_has_to_go_to_one_queue_is_tried_once():
         assert not isinstance(raised.value, SendFailed)
 
 
-def test_no_more_than_so_many_wait_and_room_comes_with_answers():
+def test_pending_async_sends_are_limited():
     go_on = threading.Event()
 
     def story(_):
@@ -107,7 +107,7 @@ def test_no_more_than_so_many_wait_and_room_comes_with_answers():
         assert [future.result(10).send_status.name for future in futures] == ["SEND_OK"] * 3
 
 
-def test_where_no_thread_reads_nobody_would_hear_of_the_answer():
+def test_async_send_needs_a_connection_that_a_thread_reads():
     with FakeCluster(a=ok) as cluster:
         instance = ClientInstance(cluster.address, reads_itself=True)
         with Producer("P", instance=instance) as producer:
@@ -116,14 +116,14 @@ def test_where_no_thread_reads_nobody_would_hear_of_the_answer():
                 producer.send_async(X)
 
 
-def test_the_end_of_the_producer_is_the_end_of_what_waits():
+def test_producer_shutdown_fails_pending_async_sends():
     with FakeCluster(a=lambda _: None) as cluster:
         with Producer("P", cluster.address) as producer:
             future = producer.send_async(X, timeout_ms=60_000)
         assert isinstance(future.exception(10), ClientError)
 
 
-def test_who_keeps_the_future_of_a_send_that_failed_does_not_keep_its_message():
+def test_future_of_a_failed_send_does_not_keep_its_message():
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
         producer.publish_queues("T")
         cluster.servers["a"].__exit__()
@@ -158,7 +158,7 @@ def heads_of(sends):
     return 1_000 * (sends + 1)
 
 
-def test_what_is_given_up_behind_a_slow_broker_is_neither_kept_nor_sent_later():
+def test_timed_out_async_sends_to_a_slow_broker_are_neither_kept_nor_sent():
     limit, size, broker = 4 << 20, 1 << 16, Trickling()
     failed, most, refused = set(), 0, 0
     with (
@@ -249,7 +249,7 @@ def begun(producer, outcome, timeout_ms=10_000):
     )
 
 
-def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_then_on(monkeypatch):
+def test_async_send_starts_in_a_thread_only_while_the_route_is_unknown(monkeypatch):
     threads = []
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
         ask = producer.instance.connections.submit
@@ -269,7 +269,7 @@ def test_a_send_is_begun_by_a_thread_where_nothing_is_known_yet_and_here_from_th
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["route-unknown", "try-that-fails"])
-def test_what_another_thread_tries_is_not_left_to_the_one_that_asked(monkeypatch, is_known):
+def test_async_send_tried_in_another_thread_is_not_deferred_to_the_caller(monkeypatch, is_known):
     """Not even where it does so before that one goes on: a loop's ways are for its own thread."""
     soon_of = []
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
@@ -297,7 +297,7 @@ def test_what_another_thread_tries_is_not_left_to_the_one_that_asked(monkeypatch
         assert soon_of == []
 
 
-def test_a_send_for_which_there_is_no_room_is_not_begun():
+def test_async_send_over_the_pending_limit_is_not_started():
     answer = threading.Event()
     with (
         FakeCluster(a=lambda _: answer.wait(10) and 0) as cluster,
@@ -311,7 +311,7 @@ def test_a_send_for_which_there_is_no_room_is_not_begun():
         assert begun(producer, Outcome())
 
 
-def test_a_send_that_nobody_wants_any_more_is_not_tried():
+def test_cancelled_async_send_is_not_tried():
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
         outcome = Outcome()
         outcome.is_cancelled = True
@@ -322,7 +322,7 @@ def test_a_send_that_nobody_wants_any_more_is_not_tried():
         assert cluster.sends() == {"a": 0}
 
 
-def test_one_that_waits_for_its_first_try_as_the_producer_ends_fails(monkeypatch):
+def test_async_send_before_its_first_try_fails_at_shutdown(monkeypatch):
     asked, go_on = threading.Event(), threading.Event()
     with FakeCluster(a=ok) as cluster, Producer("P", cluster.address) as producer:
         real = topic_sender(producer).publish_queues

@@ -28,7 +28,7 @@ IDS = UniqueIdGenerator("10.0.0.1")
 QUEUE = MessageQueue("T", "a", 3)
 
 
-def test_a_small_message_goes_as_it_is():
+def test_small_body_is_not_compressed():
     ready = prepare_message(Message("T", b"x" * 4_095, flag=9), RULES, IDS, 1_000)
     assert (ready.body, ready.sys_flag, ready.flag) == (b"x" * 4_095, 0, 9)
     assert decode_properties(ready.properties_text)["UNIQ_KEY"] == ready.message_id
@@ -53,7 +53,7 @@ def test_a_large_one_goes_compressed_and_says_how():
 
 
 @pytest.mark.parametrize("size", [4_096, 10_000])
-def test_a_body_that_would_grow_goes_as_it_is(size):
+def test_incompressible_body_is_sent_plain(size):
     body = Random(1).randbytes(size)
     ready = prepare_message(Message("T", body), RULES, IDS, 0)
     assert (ready.body, ready.sys_flag) == (body, 0)
@@ -86,7 +86,7 @@ def test_the_limit_counts_the_bytes_of_a_view():
         prepare_batch([too_long], RULES, IDS)
 
 
-def test_what_the_caller_writes_later_changes_nothing():
+def test_prepared_message_copies_the_body():
     body = bytearray(b"before")
     ready, parts = (
         prepare_message(Message("T", body), RULES, IDS, 0),
@@ -136,13 +136,13 @@ CANNOT = {
 
 
 @pytest.mark.parametrize("messages", CANNOT.values(), ids=CANNOT)
-def test_what_cannot_go_together_is_refused(messages):
+def test_batch_with_incompatible_messages_is_refused(messages):
     with pytest.raises(MessageRejected):
         prepare_batch(messages, RULES, IDS)
 
 
 @java_vectors.each("defaults", where=lambda vector: vector["kind"] == "DefaultMQProducer")
-def test_what_nobody_sets_is_as_in_javas_producer(vector):
+def test_producer_defaults_equal_javas(vector):
     javas, arguments = vector["settings"], inspect.signature(Producer).parameters
     for ours, theirs in (
         ("send_timeout_ms", "sendMsgTimeout"),

@@ -6,7 +6,7 @@ from support.brokers.broker_kinds import wait_until
 from rmq_spark.client.producer.async_sender import SendPermits
 
 
-def test_so_many_fit_and_one_more_is_refused_when_its_time_is_over():
+def test_send_permits_limit_sends_and_time_out():
     pending = SendPermits(2, 100)
     assert pending.acquire("a", 1, 0)
     assert pending.acquire("b", 1, 0)
@@ -16,7 +16,7 @@ def test_so_many_fit_and_one_more_is_refused_when_its_time_is_over():
     assert pending.acquire("c", 1, 0)
 
 
-def test_who_leaves_twice_or_has_never_entered_leaves_no_room_of_others():
+def test_release_of_unknown_or_released_send_frees_nothing():
     pending = SendPermits(2, 100)
     assert pending.acquire("a", 1, 0)
     assert pending.acquire("b", 1, 0)
@@ -26,7 +26,7 @@ def test_who_leaves_twice_or_has_never_entered_leaves_no_room_of_others():
     assert (pending.count, pending.bytes) == (1, 1)
 
 
-def test_so_many_bytes_fit_however_few_they_come_in():
+def test_send_permits_limit_bytes():
     pending = SendPermits(10, 100)
     assert pending.acquire("a", 60, 0)
     assert not pending.acquire("b", 41, 0.01)
@@ -34,7 +34,7 @@ def test_so_many_bytes_fit_however_few_they_come_in():
     assert not pending.acquire("c", 1, 0)
 
 
-def test_what_is_larger_than_all_the_room_goes_alone():
+def test_send_larger_than_all_permits_goes_alone():
     pending = SendPermits(10, 100)
     assert pending.acquire("large", 1_000, 0)
     assert not pending.acquire("a", 1, 0.01)
@@ -44,7 +44,7 @@ def test_what_is_larger_than_all_the_room_goes_alone():
 
 
 @pytest.mark.parametrize("left", [[100], [50, 50]])
-def test_room_that_is_made_is_noticed_by_all_that_wait(left):
+def test_released_permits_wake_all_waiters(left):
     pending = SendPermits(10, 100)
     for number, size in enumerate(left):
         pending.acquire(f"before {number}", size, 0)
@@ -90,7 +90,7 @@ def test_room_that_is_made_wakes_the_first_alone(monkeypatch):
     assert max(woken) == 1
 
 
-def test_a_large_one_is_not_passed_over_by_small_ones_however_many_come():
+def test_large_send_is_not_overtaken_by_small_ones():
     pending, came = SendPermits(100, 10), []
 
     def begin(name, size):

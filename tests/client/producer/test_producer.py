@@ -67,7 +67,7 @@ def pull(running_broker, api):
     return pull
 
 
-def test_a_message_arrives_with_all_that_it_says(producer, pull):
+def test_sent_message_arrives_with_all_fields(producer, pull):
     queue = MessageQueue("T", "broker-a", 2)
     message = Message("T", b"body" * 2_000, "tag", ["k1", "k2"], {"mine": "1"}, flag=9)
     result = producer.send(message, queue)
@@ -89,13 +89,13 @@ def test_each_way_of_sending_stores_the_message(producer, pull):
     assert [message.body for message in pull()] == [b"sync", b"async", b"one way", b"last"]
 
 
-def test_messages_take_turns_over_the_queues_and_those_of_one_key_do_not(producer):
+def test_queue_selection_is_round_robin_or_by_sharding_key(producer):
     assert {producer.send(X).queue.queue_id for _ in range(4)} == {0, 1, 2, 3}
     keyed = Message("T", b"x", sharding_key="TagA")
     assert {producer.send(keyed).queue.queue_id for _ in range(3)} == {2_598_919 % 4}
 
 
-def test_a_batch_goes_in_as_few_requests_as_its_broker_takes(producer, api, running_broker):
+def test_batch_is_split_by_the_size_limit(producer, api, running_broker):
     topic_sender(producer).rules = SendRules("P", max_message_bytes=300_000)
     results = producer.send_batch([Message("T", b"%03d" % n * 40_000) for n in range(8)])
     assert len(results) == 4
@@ -105,7 +105,7 @@ def test_a_batch_goes_in_as_few_requests_as_its_broker_takes(producer, api, runn
     assert producer.send_batch([]) == []
 
 
-def test_a_topic_that_is_not_there_is_made_by_its_first_message(producer, pull):
+def test_missing_topic_is_created_by_its_first_message(producer, pull):
     result = producer.send(Message("New", b"x"))
     assert [message.body for message in pull(result.queue.queue_id, "New")] == [b"x"]
 
@@ -116,7 +116,7 @@ def test_a_delayed_message_is_taken(producer, pull):
 
 
 @pytest.mark.parametrize("code", sorted(RETRY_RESPONSE_CODES))
-def test_what_another_broker_may_do_better_is_tried_there(code):
+def test_retryable_response_code_is_retried_at_another_broker(code):
     with FakeCluster(a=always(code), b=ok) as cluster, Producer("P", cluster.address) as producer:
         for _ in range(3):
             assert producer.send(X).queue.broker_name == "b"
@@ -124,7 +124,7 @@ def test_what_another_broker_may_do_better_is_tried_there(code):
 
 
 @pytest.mark.parametrize("code", [2, 3, 13, 15, 23, 26, 207, 215, 9_999])
-def test_what_would_fail_anywhere_or_makes_things_worse_is_tried_once(code):
+def test_final_response_code_is_not_retried(code):
     with (
         FakeCluster(a=always(code), b=always(code)) as cluster,
         Producer("P", cluster.address) as producer,
@@ -135,7 +135,7 @@ def test_what_would_fail_anywhere_or_makes_things_worse_is_tried_once(code):
         assert sum(cluster.sends().values()) == 1
 
 
-def test_three_tries_and_no_more_each_at_another_broker_and_the_error_tells_of_all():
+def test_send_gives_up_after_three_tries_and_lists_them():
     with (
         FakeCluster(a=always(14), b=always(14)) as cluster,
         Producer("P", cluster.address) as producer,
@@ -146,7 +146,7 @@ def test_three_tries_and_no_more_each_at_another_broker_and_the_error_tells_of_a
         assert sorted(cluster.sends().values()) == [1, 2]
 
 
-def test_a_broker_that_has_gone_is_passed_over():
+def test_unreachable_broker_is_skipped_by_sends():
     with FakeCluster(a=ok, b=ok) as cluster, Producer("P", cluster.address) as producer:
         producer.send(X)
         cluster.servers["a"].__exit__()
@@ -161,7 +161,7 @@ def test_silence_costs_the_time_for_all_tries_and_not_more():
 
 
 @pytest.mark.parametrize("message", [X, Message("T", b"x", sharding_key="k")])
-def test_what_has_to_go_to_one_queue_is_tried_once(message):
+def test_send_to_a_fixed_queue_is_not_retried(message):
     queue = None if message.sharding_key else MessageQueue("T", "a", 0)
     with FakeCluster(a=always(14)) as cluster, Producer("P", cluster.address) as producer:
         with pytest.raises(BrokerRefused, match="answer 14"):
@@ -224,14 +224,14 @@ def test_a_batch_that_stops_half_way_says_how_far_it_came():
         assert isinstance(error.tries[0], SystemBusy)
 
 
-def test_a_batch_that_is_illegal_is_halved_down_to_the_message_that_is():
+def test_illegal_batch_is_halved_down_to_the_bad_message():
     with FakeCluster(a=always(13)) as cluster, Producer("P", cluster.address) as producer:
         with pytest.raises(MessageIllegal):
             producer.send_batch([X] * 4)
         assert cluster.sends() == {"a": 4}  # in the end alone, and not as a batch
 
 
-def test_nothing_is_sent_before_the_start_or_after_the_end(running_broker, topic):
+def test_send_before_start_and_after_shutdown_is_refused(running_broker, topic):
     producer = Producer("P", running_broker.address)
     with pytest.raises(ClientShutDown, match="Start it"):
         producer.send(X)
@@ -243,7 +243,7 @@ def test_nothing_is_sent_before_the_start_or_after_the_end(running_broker, topic
             send(X)
 
 
-def test_one_that_was_started_already_may_be_used_in_a_with_statement(running_broker, topic):
+def test_started_producer_may_enter_a_with_statement(running_broker, topic):
     producer = Producer("twice", running_broker.address)
     producer.start()
     with producer:
@@ -278,7 +278,7 @@ def test_a_wrong_address_and_a_wrong_topic_are_different_errors():
     assert isinstance(raised.value.tries[0], ConnectionFailed)
 
 
-def test_a_member_that_is_given_can_be_asked_for_its_transactions(running_broker):
+def test_transaction_member_is_registered_with_the_instance(running_broker):
     member = Member()
     with (
         ClientInstance(running_broker.address) as instance,
@@ -288,7 +288,7 @@ def test_a_member_that_is_given_can_be_asked_for_its_transactions(running_broker
 
 
 @pytest.mark.parametrize("way", ["waits", "futures"])
-def test_a_topic_that_has_fewer_queues_than_before_is_sent_to_where_these_are(way):
+def test_producer_follows_a_reduced_number_of_queues(way):
     with EmbeddedBroker() as broker, Producer("P", broker.address) as producer:
         broker.create_topic("T", queues=8)
         assert len({producer.send(Message("T", b"x")).queue.queue_id for _ in range(8)}) == 8
@@ -304,7 +304,7 @@ def test_a_topic_that_has_fewer_queues_than_before_is_sent_to_where_these_are(wa
             wait_until("the queues are known", lambda: len(producer.publish_queues("T")) == 1)
 
 
-def test_a_message_that_is_as_large_as_one_may_be_goes_alone_out_of_a_batch():
+def test_message_of_maximum_size_is_sent_outside_the_batch():
     with (
         EmbeddedBroker(maxMessageSize=65_536) as broker,
         Producer("P", broker.address, rules=SendRules("P", max_message_bytes=65_536)) as producer,

@@ -43,7 +43,7 @@ def sends():
     return Sends()
 
 
-def test_it_is_started_once_ended_once_and_started_again(instance, sends):
+def test_producer_lifecycle_starts_and_stops_repeatedly(instance, sends):
     life = producer(instance, sends)
     for lives in (1, 2):
         with pytest.raises(ClientShutDown, match="Start it"):
@@ -72,7 +72,7 @@ def test_a_start_that_fails_leaves_the_instance_as_it_was(sends):
     assert instance.is_shut_down  # with its last user
 
 
-def test_it_runs_no_more_than_its_instance(sends):
+def test_producer_stops_running_with_its_instance(sends):
     instance = ClientInstance("127.0.0.1:1")
     life = producer(instance, sends)
     life.start()
@@ -91,7 +91,7 @@ def of_the_parent(instance, sends):
     return life
 
 
-def test_behind_a_fork_one_that_ran_starts_with_its_first_use(of_the_parent, sends):
+def test_forked_producer_that_ran_starts_at_its_first_use(of_the_parent, sends):
     assert not of_the_parent.is_running
     of_the_parent._check_running()
     assert of_the_parent.is_running
@@ -101,16 +101,14 @@ def test_behind_a_fork_one_that_ran_starts_with_its_first_use(of_the_parent, sen
         of_the_parent._check_running()
 
 
-def test_one_that_is_ended_behind_a_fork_before_it_is_used_does_not_start_there(
-    of_the_parent, sends
-):
+def test_forked_producer_shut_down_before_use_does_not_start(of_the_parent, sends):
     of_the_parent.shutdown()
     with pytest.raises(ClientShutDown):
         of_the_parent._check_running()
     assert (sends.starts, sends.stops) == (1, 0)
 
 
-def test_behind_a_fork_one_that_did_not_run_does_not_either(instance, sends):
+def test_forked_producer_that_never_ran_does_not_start(instance, sends):
     life = producer(instance, sends)
     life._after_fork()
     with pytest.raises(ClientShutDown):

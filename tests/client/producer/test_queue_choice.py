@@ -43,7 +43,7 @@ def test_queues_take_turns():
     assert chosen[:4] == chosen[4:]
 
 
-def test_a_broker_that_has_just_failed_is_passed_over_if_there_is_another():
+def test_queue_selector_avoids_a_failed_broker():
     choice = QueueSelector(Clock(), nobody)
     assert {choice.select(A + B, "a").broker_name for _ in range(8)} == {"b"}
     assert choice.select(A, "a") in A
@@ -59,7 +59,7 @@ def test_a_slow_broker_is_passed_over_until_its_time_is_over():
     assert {choice.select(A + B).broker_name for _ in range(8)} == {"a", "b"}
 
 
-def test_where_all_are_slow_the_one_that_is_back_first_is_chosen():
+def test_queue_selector_picks_the_broker_that_recovers_first():
     choice = QueueSelector(Clock(), nobody, send_latency_fault_enable=True)
     choice.record_failure("a")
     choice.record_latency("b", 600)
@@ -73,7 +73,7 @@ def test_slowness_counts_only_for_who_asked_for_it():
     assert choice.is_available("a")
 
 
-def test_a_key_has_one_queue_the_one_that_java_gives_it():
+def test_sharding_key_selects_the_same_queue_as_java():
     queues = [MessageQueue("T", "a", n) for n in range(8)]
     assert queue_for_key(queues, "TagA").queue_id == 2_598_919 % 8
     assert queue_for_key(queues, "polygenelubricants").queue_id == 2_147_483_648 % 8

@@ -30,7 +30,7 @@ def test_a_callback_runs_in_a_thread_of_the_producer(callbacks):
     assert names == [("callbacks", "stored")]
 
 
-def test_a_callback_that_never_ends_keeps_nobody_from_resolving_others(callbacks):
+def test_blocked_callback_does_not_block_set_result_of_other_futures(callbacks):
     stuck, order = threading.Event(), []
     futures = [SendFuture(callbacks) for _ in range(3)]
     futures[0].add_done_callback(lambda _: stuck.wait(10))
@@ -47,7 +47,7 @@ def test_a_callback_that_never_ends_keeps_nobody_from_resolving_others(callbacks
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt()])
-def test_what_a_callback_raises_is_logged_and_the_next_one_runs(callbacks, caplog, error):
+def test_error_in_send_callback_is_logged_and_next_one_runs(callbacks, caplog, error):
     def callback(_):
         raise error
 
@@ -60,7 +60,7 @@ def test_what_a_callback_raises_is_logged_and_the_next_one_runs(callbacks, caplo
     assert "a callback of a send failed" in caplog.text
 
 
-def test_one_that_is_done_calls_at_once(callbacks):
+def test_callback_added_to_a_done_future_runs_at_once(callbacks):
     called = []
     future = SendFuture(callbacks)
     future.set_result("stored")
@@ -68,9 +68,7 @@ def test_one_that_is_done_calls_at_once(callbacks):
     assert called == [threading.current_thread()]
 
 
-def test_the_thread_ends_when_there_is_nothing_to_do_and_none_is_lost_on_the_way(
-    callbacks, monkeypatch
-):
+def test_idle_callback_thread_ends_without_losing_callbacks(callbacks, monkeypatch):
     monkeypatch.setattr(async_sender, "IDLE_SECONDS", 0.0)
     called, lock = [], threading.Lock()
 
@@ -87,7 +85,7 @@ def test_the_thread_ends_when_there_is_nothing_to_do_and_none_is_lost_on_the_way
     assert sorted(called) == list(range(1_000))
 
 
-def test_without_a_thread_they_run_where_the_answer_came(callbacks, monkeypatch):
+def test_callbacks_run_in_the_response_thread_if_no_thread_starts(callbacks, monkeypatch):
     def start(_):
         raise RuntimeError("can't start new thread")
 
@@ -99,7 +97,7 @@ def test_without_a_thread_they_run_where_the_answer_came(callbacks, monkeypatch)
     assert called == [threading.current_thread()]
 
 
-def test_one_that_is_awaited_names_the_producer_of_asyncio_and_a_way_out(callbacks):
+def test_awaiting_a_send_future_names_the_asyncio_producer(callbacks):
     future = SendFuture(callbacks)
 
     async def program():
@@ -109,7 +107,7 @@ def test_one_that_is_awaited_names_the_producer_of_asyncio_and_a_way_out(callbac
         asyncio.run(program())
 
 
-def test_one_may_be_wrapped_for_asyncio(callbacks):
+def test_send_future_can_be_wrapped_for_asyncio(callbacks):
     async def program():
         future = SendFuture(callbacks)
         wrapped = asyncio.wrap_future(future)
@@ -119,7 +117,7 @@ def test_one_may_be_wrapped_for_asyncio(callbacks):
     assert asyncio.run(program()) == "stored"
 
 
-def test_where_too_many_wait_a_sender_waits_and_a_callback_that_sends_does_not(callbacks):
+def test_queued_callback_limit_blocks_senders_but_not_callbacks(callbacks):
     stuck, found = threading.Event(), []
 
     def sends(_):
@@ -141,7 +139,7 @@ def test_where_too_many_wait_a_sender_waits_and_a_callback_that_sends_does_not(c
     wait_until("all have run", lambda: found == [True] * 4)
 
 
-def test_behind_a_fork_none_of_the_parents_callbacks_runs_and_the_thread_ends():
+def test_fork_discards_callbacks_of_the_parent_and_ends_the_thread():
     callbacks, ran, may_go_on = CallbackExecutor("forking callbacks", 10), [], threading.Event()
     callbacks.submit(lambda: (may_go_on.wait(10), callbacks.after_fork(), ran.append("the one")))
     callbacks.submit(lambda: ran.append("another"))

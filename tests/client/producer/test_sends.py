@@ -102,12 +102,12 @@ CLOSED = ConnectionClosed("a", "gone")
 LATE = RequestTimeout("a", 310, 1_000)
 
 
-def test_what_is_stored_is_not_sent_again(sending, brokers):
+def test_send_stops_after_success(sending, brokers):
     assert sending(OK).send(PREPARED, 3_000).send_status is OK
     assert len(brokers.asked) == 1
 
 
-def test_each_try_goes_to_another_broker_than_the_last(sending, brokers):
+def test_send_retry_chooses_another_broker(sending, brokers):
     assert sending(CLOSED, LATE, OK).send(PREPARED, 3_000).send_status is OK
     assert len(brokers.asked) == 3
     assert all(
@@ -115,7 +115,7 @@ def test_each_try_goes_to_another_broker_than_the_last(sending, brokers):
     )
 
 
-def test_the_error_tells_of_all_tries(sending):
+def test_send_error_lists_all_tries(sending):
     with pytest.raises(SendFailed) as raised:
         sending(CLOSED, LATE, CLOSED).send(PREPARED, 3_000)
     assert raised.value.tries == (CLOSED, LATE, CLOSED)
@@ -135,15 +135,13 @@ def test_the_first_try_is_made_however_little_time_there_is(sending, brokers):
     assert brokers.asked == [(brokers.brokers[0], 1)]
 
 
-def test_a_connection_that_is_yet_to_be_made_leaves_others_their_share_of_the_time(
-    sending, brokers
-):
+def test_slow_connect_shares_the_send_timeout_between_tries(sending, brokers):
     sending((1.0, LATE), (1.0, LATE), OK).send(PREPARED, 3_000)
     assert [timeout_ms for _, timeout_ms in brokers.reached] == [1_000, 1_000, 1_000]
     assert [timeout_ms for _, timeout_ms in brokers.asked] == [3_000, 2_000, 1_000]
 
 
-def test_what_would_fail_anywhere_is_raised_as_it_is(sending, brokers):
+def test_send_error_that_no_retry_can_help_is_raised_at_once(sending, brokers):
     refused = BrokerRefused(13, "illegal", "a", 310)
     with pytest.raises(BrokerRefused) as raised:
         sending(refused).send(PREPARED, 3_000)
@@ -162,7 +160,7 @@ def test_what_would_fail_anywhere_is_raised_as_it_is(sending, brokers):
         (BrokerRefused(14, "not now", "a", 310), 0),
     ],
 )
-def test_where_the_topic_lives_is_asked_only_where_it_may_have_moved(
+def test_send_retry_refreshes_route_only_if_topic_may_have_moved(
     sending, brokers, error, refreshes
 ):
     sending(error, OK).send(PREPARED, 3_000)
@@ -191,9 +189,7 @@ def test_silent_name_servers_cost_a_send_to_the_only_broker_its_share_of_the_tim
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_where_no_other_try_follows_nobody_waits_for_where_the_topic_lives_now(
-    sending, brokers, retries
-):
+def test_last_send_try_refreshes_the_route_in_background(sending, brokers, retries):
     with pytest.raises(SendFailed):
         sending((3.0 if retries else 0.0, CLOSED), retries=retries).send(PREPARED, 3_000)
     assert (brokers.refreshed, brokers.refreshed_soon) == ([], 1)
@@ -212,12 +208,12 @@ def test_finding_out_where_the_topic_lives_takes_of_the_time_for_all_tries(sendi
 
 
 @pytest.mark.parametrize("second", [CLOSED, BrokerRefused(13, "illegal", "a", 310)])
-def test_what_was_stored_counts_whatever_is_said_to_the_second_try(sending, second):
+def test_send_not_safely_stored_keeps_its_result_if_the_retry_fails(sending, second):
     result = sending(NOT_SAFE, second, retries=1, retries_not_ok=True).send(PREPARED, 3_000)
     assert result.send_status is NOT_SAFE
 
 
-def test_a_send_that_is_not_answered_goes_elsewhere_if_nobody_is_there(sending, brokers):
+def test_oneway_send_skips_unreachable_brokers(sending, brokers):
     brokers.away = {"a": 0.0, "b": 60.0}
     sends = sending(retries=2)
     for _ in range(6):
@@ -227,7 +223,7 @@ def test_a_send_that_is_not_answered_goes_elsewhere_if_nobody_is_there(sending, 
     assert brokers.refreshed, "it may live elsewhere now"
 
 
-def test_it_says_so_if_nobody_is_there_at_all_and_takes_no_longer_than_it_may(sending, brokers):
+def test_oneway_send_without_reachable_broker_fails_within_timeout(sending, brokers):
     brokers.away = dict.fromkeys("abc", 60.0)
     began = brokers.now
     with pytest.raises(SendFailed) as caught:
@@ -237,7 +233,7 @@ def test_it_says_so_if_nobody_is_there_at_all_and_takes_no_longer_than_it_may(se
     assert not brokers.told
 
 
-def test_a_send_that_is_not_answered_has_one_try_at_a_queue_that_is_given(sending, brokers):
+def test_oneway_send_to_a_fixed_queue_has_one_try(sending, brokers):
     brokers.away = {"a": 0.0}
     with pytest.raises(ConnectionFailed):
         sending(retries=2).send_one_way_once(PREPARED, QUEUES[0], 3_000)

@@ -119,7 +119,9 @@ def test_queues_take_turns(producer, sent):
     assert {header.queue_id for header, _ in sent} == {0, 1}
 
 
-def test_what_is_committed_already_is_left_out(producer, api, running_broker, sent):
+def test_staged_attempt_of_a_committed_batch_sends_nothing_more(
+    producer, api, running_broker, sent
+):
     first = attempt_of(producer, Tries())
     first.stage(rows(2), "T")
     commit(producer, api, running_broker, first.finish())
@@ -142,7 +144,7 @@ def test_the_last_try_ends_it_and_the_others_are_waited_for(producer, sent):
         attempt_of(producer, Tries(most=0)).stage(pa.record_batch({"body": [b""]}), "T")
 
 
-def test_a_broker_without_staged_batches_and_one_that_is_gone_are_told_apart():
+def test_broker_without_staging_and_missing_broker_give_different_errors():
     with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
         sends = attempt_of(producer, Tries(most=0))
         with pytest.raises(NotSupported, match="it does not support staged batches"):

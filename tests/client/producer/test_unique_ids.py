@@ -9,7 +9,7 @@ from rmq_spark.wire.message_id import decode_unique_id
 SOME_DAY_MS = int(datetime(2026, 3, 17, 12, 34, 56).timestamp() * 1000)  # noqa: DTZ001  # Java's month is local
 
 
-def test_an_id_says_where_and_when():
+def test_unique_id_contains_host_and_time():
     ids = UniqueIdGenerator("10.0.0.1", lambda: SOME_DAY_MS)
     first, second = decode_unique_id(ids.next()), decode_unique_id(ids.next())
     assert first.address == bytes([10, 0, 0, 1])
@@ -18,7 +18,7 @@ def test_an_id_says_where_and_when():
     assert (first.counter, second.counter) == (0, 1)
 
 
-def test_many_at_once_go_on_where_the_last_one_was():
+def test_bulk_unique_ids_continue_the_counter():
     ids = UniqueIdGenerator("10.0.0.1", lambda: SOME_DAY_MS)
     made = [ids.next(), *ids.next_many(3), ids.next()]
     assert [decode_unique_id(each).counter for each in made] == [0, 1, 2, 3, 4]

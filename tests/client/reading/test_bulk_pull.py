@@ -98,7 +98,7 @@ def test_how_many_messages_fill_a_chunk_is_learnt_from_the_first_one(address, co
     assert all(count <= full for _, count in asked_api.asked[1:])
 
 
-def test_of_chunks_one_is_worked_on_and_one_arrives(address, connections):
+def test_bulk_pull_keeps_one_chunk_ahead(address, connections):
     asked_api = AskedApi(connections)
     pull = BulkPull(asked_api, address, "G", QUEUE, 0, COUNT, PullRules(chunk_bytes=3_000))
     for chunk in pull:
@@ -125,7 +125,7 @@ class FailingApi(BrokerApi):
 )
 @pytest.mark.parametrize("subscription", ["*", "tag3"])
 @pytest.mark.parametrize("fails_at", range(1, 9))
-def test_what_has_come_is_not_lost_when_asking_for_more_fails(
+def test_bulk_pull_keeps_received_chunks_if_a_later_request_fails(
     address, extensions, subscription, fails_at
 ):
     connections = RemotingClient(**extensions)
@@ -143,17 +143,17 @@ def test_the_broker_filters_and_nothing_beyond_the_end_comes(api, address, start
     assert found == [n for n in range(start, end) if n % 10 in (3, 7)]
 
 
-def test_where_nothing_matches_nothing_comes(api, address):
+def test_bulk_pull_with_filter_that_matches_nothing_is_empty(api, address):
     assert list(BulkPull(api, address, "G", QUEUE, 0, COUNT, PullRules(subscription="none"))) == []
 
 
-def test_sizes_come_where_the_broker_tells_them(address, connections):
+def test_bulk_pull_returns_record_sizes_if_broker_sends_them(address, connections):
     (chunk,) = BulkPull(BrokerApi(connections), address, "G", QUEUE, 0, COUNT)
     assert len(chunk.sizes) == COUNT
     assert sum(chunk.sizes) == len(chunk.records)
 
 
-def test_what_the_queue_has_no_more_or_not_yet_is_an_error_that_says_where_to_go_on(api, address):
+def test_bulk_pull_of_offsets_out_of_range_raises_offset_moved_with_next_offset(api, address):
     with pytest.raises(OffsetMoved) as raised:
         list(BulkPull(api, address, "G", QUEUE, COUNT + 5, COUNT + 9, QUICK))
     assert (raised.value.queue_offset, raised.value.next_begin_offset) == (COUNT + 5, COUNT + 1)
@@ -163,7 +163,7 @@ def test_what_the_queue_has_no_more_or_not_yet_is_an_error_that_says_where_to_go
         next(pull)
 
 
-def test_what_comes_in_time_is_waited_for(api, address, running_broker):
+def test_bulk_pull_waits_for_late_message(api, address, running_broker):
     pull = iter(
         BulkPull(api, address, "G", QUEUE, COUNT, COUNT + 2, PullRules(wait_ms=20_000, in_flight=1))
     )
@@ -173,7 +173,7 @@ def test_what_comes_in_time_is_waited_for(api, address, running_broker):
         assert offsets(pull) == [COUNT + 1]
 
 
-def test_a_connection_that_fails_while_it_waits_is_made_again(address, connections):
+def test_bulk_pull_reconnects_while_it_waits(address, connections):
     class FailsOnce(BrokerApi):
         has_failed = False
 
@@ -189,7 +189,7 @@ def test_a_connection_that_fails_while_it_waits_is_made_again(address, connectio
     assert api.has_failed
 
 
-def test_a_topic_that_is_not_there_is_an_error(api, address):
+def test_bulk_pull_of_a_missing_topic_raises(api, address):
     with pytest.raises(TopicNotFound):
         list(BulkPull(api, address, "G", MessageQueue("Nobody", "broker-a", 0), 0, 1))
 
@@ -247,25 +247,25 @@ def test_a_cap_that_stays_is_seldom_tried(plain):
     assert 200 <= len(broker.asked) < 230
 
 
-def test_a_connection_that_fails_is_made_again(plain):
+def test_bulk_pull_reconnects_after_a_closed_connection(plain):
     broker = Broker(deaths=2)
     with FakeServer(answering(broker)) as server:
         assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10)) == list(range(10))
 
 
-def test_one_that_fails_every_now_and_then_is_made_again_each_time(plain):
+def test_bulk_pull_reconnects_after_each_failure(plain):
     broker, rules = Broker(dies=lambda number: number % 2 == 0), PullRules(in_flight=1)
     with FakeServer(answering(broker)) as server:
         assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10, rules)) == list(range(10))
     assert len(broker.asked) == 5
 
 
-def test_one_that_fails_again_and_again_is_an_error(plain):
+def test_bulk_pull_raises_after_repeated_failures(plain):
     with FakeServer(answering(Broker(deaths=99))) as server, pytest.raises(ConnectionClosed):
         list(BulkPull(plain, server.address, "G", QUEUE, 0, 10))
 
 
-def test_a_broker_that_does_not_get_on_is_an_error(plain):
+def test_bulk_pull_without_progress_raises(plain):
     broker = Broker(next_of=lambda offset: offset)
     with (
         FakeServer(answering(broker)) as server,
@@ -296,7 +296,7 @@ class QueueWithHoles:
 @pytest.mark.parametrize(
     "there", [range(0, 600, 2), range(200, 500), [*range(40), *range(41, 300), *range(900, 1000)]]
 )
-def test_where_offsets_have_no_messages_each_message_comes_once(there):
+def test_bulk_pull_over_holes_returns_each_message_once(there):
     chunks = BulkPull(QueueWithHoles(there), "127.0.0.1:1", "G", QUEUE, 0, max(there) + 1)
     assert offsets(chunks) == list(there)
 
@@ -317,7 +317,7 @@ class QueueThatLosesItsBeginning:
         return answer
 
 
-def test_what_has_gone_is_not_taken_for_what_does_not_match():
+def test_bulk_pull_does_not_take_deleted_messages_for_filtered_ones():
     rules = PullRules(subscription="blue")
     chunks = iter(BulkPull(QueueThatLosesItsBeginning(), "127.0.0.1:1", "G", QUEUE, 0, 20, rules))
     assert offsets([next(chunks)]) == [6]

@@ -9,7 +9,7 @@ from rmq_spark.client.reading.readable_chunks import missing_ranges
 
 
 @given(st.sets(st.integers(3, 40)), st.integers(0, 3), st.integers(41, 50))
-def test_what_is_there_and_what_is_left_out_are_all(offsets, start, end):
+def test_offsets_and_missing_ranges_cover_the_span(offsets, start, end):
     ranges = missing_ranges(sorted(offsets), start, end)
     missing = [offset for first, last in ranges for offset in range(first, last)]
     assert sorted([*offsets, *missing]) == list(range(start, end))

@@ -109,7 +109,9 @@ steps = st.lists(
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.sampled_from(["*", "tag1", "tag0 || tag2", "none"]), st.integers(20_000, 1 << 20))
-def test_files_give_what_the_broker_gives(running_broker, api, steps, subscription, chunk_bytes):
+def test_log_files_give_the_same_records_as_the_broker(
+    running_broker, api, steps, subscription, chunk_bytes
+):
     filled(running_broker, steps)
     for queue in (QUEUE, OTHER):
         way = {"queue": queue, "subscription": subscription, "chunk_bytes": chunk_bytes}
@@ -176,7 +178,7 @@ def of_another_topic(path):
 @pytest.mark.parametrize(
     "happens", [deleted, cut_short, of_another_place, of_another_queue, of_another_topic]
 )
-def test_records_that_are_not_there_any_more_are_pulled(
+def test_records_missing_in_log_files_are_pulled(
     running_broker, api, tmp_path, monkeypatch, happens
 ):
     """The reader sees a copy of the store, in which something happens to the log."""
@@ -203,7 +205,7 @@ def test_records_that_are_not_there_any_more_are_pulled(
     assert files.bytes_read <= 1 << 20
 
 
-def test_a_file_that_deletion_has_taken_is_pulled_for_and_not_tried_again(running_broker, api):
+def test_deleted_log_file_is_pulled_instead_and_not_opened_again(running_broker, api):
     filled(running_broker, LARGE)
     tried = []
 
@@ -300,7 +302,7 @@ def test_records_lie_back_to_back_whatever_lies_between_them(tmp_path):
         ("queue", MessageQueue("T" * 300, "broker-a", 0)),
     ],
 )
-def test_records_that_are_not_as_the_broker_says_are_none(tmp_path, of, changed):
+def test_mismatching_records_in_log_files_are_not_used(tmp_path, of, changed):
     files, places, sizes, _ = log_of(tmp_path, (3, b"a" * 9), (4, b"b" * 50))
     queue, offsets = QUEUE, range(3, 5)
     if of == "places":
@@ -330,7 +332,7 @@ def test_offsets_must_ascend(tmp_path):
     assert files.read_records(QUEUE, places, sizes, range(9)) is None
 
 
-def test_nothing_is_read_once_the_proof_is_gone_or_another(tmp_path):
+def test_log_files_are_not_read_after_their_proof_changed(tmp_path):
     """As where another broker has taken the place of the one that wrote it."""
     files, places, sizes, data = log_of(tmp_path, (0, b"a"), (1, b"b"))
     assert bytes(files.read_records(QUEUE, places, sizes, range(2)).data) == data
@@ -560,7 +562,7 @@ def test_the_stand_in_has_its_own_files_read(running_broker, api, tmp_path):
     assert files.bytes_read > 0
 
 
-def test_a_broker_that_does_not_answer_the_nonce_is_pulled_from(running_broker, tmp_path):
+def test_broker_without_the_log_file_proof_is_pulled_from(running_broker, tmp_path):
     filled(running_broker, LARGE)
     connections = RemotingClient(negotiation_timeout_ms=300)
     api = BrokerApi(connections)

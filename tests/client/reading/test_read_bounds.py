@@ -90,7 +90,7 @@ REJECTED = {
 
 @pytest.mark.parametrize("name", ["start", "end"])
 @pytest.mark.parametrize(("bound", "why"), REJECTED.values(), ids=REJECTED)
-def test_what_means_nothing_is_refused(admin, name, bound, why):
+def test_invalid_read_bound_is_refused(admin, name, bound, why):
     with pytest.raises(MessageRejected, match=why) as raised:
         offsets(admin, **{name: bound})
     assert name in str(raised.value)
@@ -99,7 +99,7 @@ def test_what_means_nothing_is_refused(admin, name, bound, why):
 @pytest.mark.parametrize(
     "bound", [None, 1.5, True, [QUEUES[0]], {"T": 0}, {0: 5}, {QUEUES[0]: "5"}]
 )
-def test_what_is_of_another_kind_is_refused_with_an_example(bound):
+def test_read_bound_of_wrong_type_is_refused_with_an_example(bound):
     with pytest.raises(TypeError, match=r"start.*: needed .+, found .+; for example: .+"):
         normalize_bound("start", bound)
 
@@ -111,14 +111,14 @@ def test_offsets_that_a_queue_does_not_hold_are_refused(admin):
         offsets(admin, end={QUEUES[0]: -1})
 
 
-def test_a_start_and_an_end_that_contradict_each_other_are_refused(admin):
+def test_contradicting_read_bounds_are_refused(admin):
     with pytest.raises(MessageRejected, match="end: needed a time that is not before the start"):
         offsets(admin, NOON, NOON_MS - 1)
     with pytest.raises(MessageRejected, match="end: needed the queues that start names"):
         offsets(admin, {QUEUES[0]: 0}, {QUEUES[1]: 0})
 
 
-def test_a_topic_that_is_not_there_is_named(admin):
+def test_read_of_a_missing_topic_names_it(admin):
     with pytest.raises(RouteNotFound, match="ordres"):
         resolve_read_ranges(admin.instance, "ordres", "earliest", "latest")
     with pytest.raises(MessageRejected, match="topic"):

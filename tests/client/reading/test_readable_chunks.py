@@ -28,7 +28,7 @@ def test_a_large_answer_is_not_copied():
     assert next(merge_chunks([answer])).records is answer.records
 
 
-def test_what_came_before_a_failure_is_given_out_before_it():
+def test_merge_chunks_yields_received_chunks_before_an_error():
     def answers():
         yield RawChunk(b"ab", None, 1)
         yield RawChunk(b"cd", None, 2)
@@ -49,7 +49,7 @@ def record(queue_offset, magic=None, queue_id=0, topic="T"):
 
 
 @pytest.mark.parametrize(("is_filtered", "expected"), [(False, 8), (True, 9)])
-def test_a_record_that_cannot_be_read_ends_a_chunk_and_its_offset_is_told(is_filtered, expected):
+def test_unreadable_record_ends_a_chunk_and_gives_its_offset(is_filtered, expected):
     """Behind a filter the record itself says where it stands."""
     data = record(7) + record(9, magic=b"none") + record(10)
     [chunk] = readable_chunks([RawChunk(data, None, 11)], QUEUE, 7, is_filtered=is_filtered)
@@ -59,7 +59,7 @@ def test_a_record_that_cannot_be_read_ends_a_chunk_and_its_offset_is_told(is_fil
     assert chunk.stated_crc == body_crc_of(b"x")
 
 
-def test_of_a_record_without_its_head_nothing_is_stated():
+def test_truncated_record_head_gives_no_stated_crc():
     [chunk] = readable_chunks([RawChunk(record(7) + bytes(9), None, 9)], QUEUE, 7, is_filtered=True)
     assert (len(chunk.records), chunk.next_offset, chunk.stated_crc) == (1, 8, None)
 
@@ -95,7 +95,7 @@ def test_a_record_of_another_offset_cannot_be_read(
     assert f"found T, 0 and {offsets[right]}" in str(chunk.fault)
 
 
-def test_of_as_many_records_as_offsets_each_has_its_own():
+def test_repeated_queue_offset_in_a_chunk_is_a_fault():
     data = record(7) + record(9) + record(9)
     [chunk] = readable_chunks([RawChunk(data, None, 10)], QUEUE, 7, is_filtered=False)
     assert chunk.records.head["queue_offset"].tolist() == [7]

@@ -103,7 +103,7 @@ def test_a_table_has_all_that_others_have_sent(tmp_path, queue_bytes, gap):
 
 
 @pytest.mark.parametrize("most", [1, 2, 1_000])
-def test_a_query_goes_on_behind_it_wherever_its_batches_end(tmp_path, queue_bytes, gap, most):
+def test_query_reads_past_rolled_back_offsets_with_any_batch_size(tmp_path, queue_bytes, gap, most):
     sent, _, _ = gap
     with broker_on(tmp_path, queue_bytes) as broker:
         query = Engine(broker.address, topic="T", maxOffsetsPerTrigger=most)
@@ -147,7 +147,9 @@ def test_tasks_know_their_topic_wherever_a_queue_is_cut(
 
 
 @pytest.mark.parametrize("how", ["null", "skip", "fail"])
-def test_a_record_that_is_damaged_behind_it_is_one_record(tmp_path, queue_bytes, gap, caplog, how):
+def test_damaged_record_past_rolled_back_offsets_counts_once(
+    tmp_path, queue_bytes, gap, caplog, how
+):
     _, offsets, there = gap
     behind = there[offsets[-1] + 1]
     with broker_on(tmp_path, queue_bytes) as broker:
@@ -175,7 +177,7 @@ def test_a_record_that_is_damaged_behind_it_is_one_record(tmp_path, queue_bytes,
             read_table("T", broker.address)
 
 
-def test_a_record_behind_it_that_cannot_be_read_is_named_by_its_own_offset(
+def test_unreadable_record_past_rolled_back_offsets_gives_its_own_offset(
     tmp_path, queue_bytes, gap, monkeypatch
 ):
     """It is one record, and not one for each offset that has no message."""
@@ -209,7 +211,7 @@ def first_gap(store):
 
 
 @pytest.mark.parametrize("is_crash", [False, True])
-def test_a_query_that_has_waited_at_a_queues_beginning_goes_on_behind_it(
+def test_query_waiting_at_an_empty_queue_reads_past_rolled_back_offsets(
     tmp_path, queue_bytes, first_gap, is_crash
 ):
     """It knows the queue from before the batch was rolled back, when it was empty."""
@@ -254,7 +256,7 @@ def test_a_query_that_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_
         assert sorted(found) == sorted(text.encode() for text in ["first", *sent])
 
 
-def test_a_message_that_is_lost_beside_it_is_told(tmp_path, queue_bytes, gap):
+def test_message_lost_beside_rolled_back_offsets_is_data_loss(tmp_path, queue_bytes, gap):
     _, offsets, there = gap
     place = there[offsets[-1] + 1].physical_offset
     file = tmp_path / "commitlog" / f"{place // LOG_BYTES * LOG_BYTES:020}"

@@ -45,7 +45,7 @@ def test_messages_that_are_gone_in_the_middle_hide_none_before_them():
     assert run(times, 100, hint=0)[0] == 100
 
 
-def test_where_a_broker_only_says_that_nothing_is_there_the_next_offset_is_tried():
+def test_time_search_tries_the_next_offset_after_an_empty_answer():
     search = TimeSearch(5, 0, 4, hint=9)
     asked = []
     while (probe := search.next_probe()) is not None:

@@ -105,7 +105,7 @@ def test_clients_are_seen_and_asked(api, address):
         )
 
 
-def test_a_broker_tells_of_itself(api, address, running_broker):
+def test_broker_runtime_info_config_and_stats_are_read(api, address, running_broker):
     send(api, address)
     assert api.admin.runtime_info(address)["brokerVersionDesc"].startswith("V4_9")
     assert api.admin.broker_config(address)["brokerName"] == "broker-a"

@@ -22,7 +22,7 @@ def answer(code, fields, body=b"", remark=None):
 @pytest.mark.parametrize(
     ("code", "status"), [(0, SendStatus.SEND_OK), (10, SendStatus.FLUSH_DISK_TIMEOUT)]
 )
-def test_what_is_stored_says_how_safely_and_where(code, status):
+def test_send_result_has_status_queue_and_offset(code, status):
     result = send_result("h:1", SEND, answer(code, STORED), HEADER, "unique")
     assert result[:5] == (status, "unique", MessageQueue("T", "b", 1), 7, "ID")
 

@@ -90,7 +90,7 @@ def test_messages_are_sent_in_each_way_and_pulled(api, address):
     assert found.sizes is None
 
 
-def test_pulls_say_what_they_came_to(api, address):
+def test_pull_result_has_status_and_offsets(api, address):
     api.send(address, send_header(), b"one", "ID")
     assert api.pull(address, pull_header(1)).pull_status is PullStatus.NO_NEW_MSG
     moved = api.pull(address, pull_header(9))
@@ -116,7 +116,7 @@ def test_a_held_pull_is_answered_when_a_message_comes(api, running_broker):
     assert bodies(held.result(10)) == [b"two"]
 
 
-def test_a_chunk_comes_with_its_sizes_and_can_be_appended_with_them(api, address):
+def test_chunk_is_pulled_and_appended_with_its_sizes(api, address):
     api.send(address, send_header(), b"zero", "ID")
     agreement = api.agreement(address)
     assert api.supports_chunks(address)
@@ -140,7 +140,7 @@ def test_a_chunk_comes_with_its_sizes_and_can_be_appended_with_them(api, address
         api.append_chunk(address, wrong, sized).result(10)
 
 
-def test_offsets_are_stored_and_looked_up(api, address):
+def test_consumer_offsets_are_stored_and_queried(api, address):
     for body in (b"one", b"two"):
         api.send(address, send_header(), body, "ID")
     api.pull(address, pull_header())  # makes the group
@@ -186,7 +186,7 @@ def test_groups_have_members_who_lock_queues(api, address):
     assert api.consumer_ids(address, "G") == ()
 
 
-def test_a_message_goes_back_and_comes_again_in_the_retry_topic(api, address):
+def test_send_back_returns_the_message_through_the_retry_topic(api, address):
     result = api.send(address, send_header(), b"one", "ID")
     consumer = ConsumerData(group_name="G", subscription_data_set=(SubscriptionData(topic="T"),))
     api.heartbeat(address, HeartbeatData(client_id="c", consumer_data_set=(consumer,)))
@@ -197,7 +197,7 @@ def test_a_message_goes_back_and_comes_again_in_the_retry_topic(api, address):
     assert api.max_offset(address, MessageQueue("%DLQ%G", "broker-a", 0)) == 1
 
 
-def test_a_send_that_was_taken_says_how_safe_it_is(api):
+def test_send_result_shows_flush_timeout(api):
     def answer(request):
         if request.code == 310:
             return request.respond(
@@ -211,7 +211,7 @@ def test_a_send_that_was_taken_says_how_safe_it_is(api):
 
 
 @pytest.mark.parametrize("ext_fields", [{}, {"msgId": "M", "queueId": "x", "queueOffset": "7"}])
-def test_an_answer_to_a_send_that_makes_no_sense_is_an_error(api, ext_fields):
+def test_malformed_send_response_is_a_protocol_error(api, ext_fields):
     with FakeServer(
         answering(lambda r: r.respond(0, None, ext_fields) if r.code == 310 else None)
     ) as server:
@@ -230,7 +230,7 @@ def test_4_9_says_minus_one_of_a_queue_without_a_file(api):
         assert api.query_consumer_offset(server.address, "G", QUEUE) is None
 
 
-def test_a_group_that_cannot_be_asked_for_is_not_a_group_without_members(api):
+def test_failed_member_query_is_not_an_empty_group(api):
     def answer(request):
         return request.respond(1, "disk on fire") if request.code == 38 else None
 
@@ -246,7 +246,7 @@ def test_a_rocketmq_broker_takes_no_chunks(api):
         assert not api.supports_chunks(server.address)
 
 
-def test_a_chunk_that_was_not_agreed_on_is_refused(running_broker):
+def test_append_chunk_without_agreement_is_not_supported(running_broker):
     api = BrokerApi(RemotingClient(extensions=frozenset()))
     with pytest.raises(NotSupported):
         api.append_chunk(

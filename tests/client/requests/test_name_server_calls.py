@@ -5,7 +5,7 @@ from rmq_spark.client.errors import ConnectionFailed, NoNameServer
 from rmq_spark.wire.command import RemotingCommand
 
 
-def test_what_all_must_know_is_told_to_all_and_one_that_is_not_there_is_an_error():
+def test_delete_topic_is_sent_to_all_name_servers():
     told = []
 
     def ask(address, command, _):
@@ -22,7 +22,7 @@ def test_what_all_must_know_is_told_to_all_and_one_that_is_not_there_is_an_error
     assert told == [("dead", 216), ("b", 216)]
 
 
-def test_nobody_can_be_told_without_any_address():
+def test_delete_topic_without_name_server_address_is_refused():
     with pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
         NameServers(None, None, 1_000).admin.delete_topic("T")
 

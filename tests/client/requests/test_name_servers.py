@@ -53,7 +53,7 @@ DEAD = ConnectionFailed("a", "refused")
         (["a:1;b:2", "c:3"], ("a:1", "b:2", "c:3")),
     ],
 )
-def test_addresses_come_in_one_text_or_in_several(text, addresses):
+def test_name_server_addresses_are_parsed_from_one_text_or_several(text, addresses):
     assert parse_addresses(text) == addresses
 
 
@@ -69,7 +69,7 @@ def test_an_address_with_a_scheme_is_refused(text, why):
         parse_addresses(text)
 
 
-def test_the_next_is_asked_when_one_does_not_answer_and_stays_the_first_to_be_asked():
+def test_name_server_that_does_not_answer_is_skipped_from_then_on():
     cluster = Cluster(a=DEAD, b=RequestTimeout("b", 206, 1_000), c=topics("T"))
     servers = cluster.name_servers()
     assert servers.admin.topics() == {"T"}
@@ -77,7 +77,7 @@ def test_the_next_is_asked_when_one_does_not_answer_and_stays_the_first_to_be_as
     assert [address for address, _ in cluster.asked] == ["a", "b", "c", "c"]
 
 
-def test_one_that_has_closed_a_connection_that_was_kept_is_asked_over_another():
+def test_kept_name_server_connection_that_closed_is_retried():
     """It may have been away since the last question, and be back."""
     cluster = Cluster(a=[topics("T"), ConnectionClosed("a", "the broker closed it"), topics("U")])
     servers = cluster.name_servers()
@@ -85,7 +85,7 @@ def test_one_that_has_closed_a_connection_that_was_kept_is_asked_over_another():
     assert servers.admin.topics() == {"U"}
 
 
-def test_one_that_closes_each_connection_is_asked_twice_and_then_the_next():
+def test_name_server_that_closes_connections_is_tried_twice_then_the_next():
     closed = ConnectionClosed("a", "the broker closed it")
     cluster = Cluster(a=closed, b=topics("T"))
     servers = cluster.name_servers()
@@ -94,14 +94,14 @@ def test_one_that_closes_each_connection_is_asked_twice_and_then_the_next():
     assert [address for address, _ in cluster.asked] == ["a", "a", "b", "b"]
 
 
-def test_when_none_answers_the_error_tells_of_each():
+def test_no_name_server_error_lists_all_tries():
     cluster = Cluster(a=DEAD, b=RequestTimeout("b", 206, 1_000))
     with pytest.raises(NoNameServer, match=r"refused.*b did not answer") as raised:
         cluster.name_servers().admin.topics()
     assert len(raised.value.tries) == 2
 
 
-def test_without_any_address_the_error_says_how_to_give_one():
+def test_missing_name_server_address_error_gives_advice():
     with pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
         NameServers(None, Cluster(), 1_000).admin.topics()
 
@@ -112,7 +112,7 @@ def test_a_name_server_that_refuses_is_believed():
         cluster.name_servers().admin.topics()
 
 
-def test_a_topic_that_is_not_there_has_no_route():
+def test_missing_topic_raises_route_not_found():
     with pytest.raises(RouteNotFound, match="topic T"):
         Cluster(a=RemotingCommand(17)).name_servers().route("T")
 

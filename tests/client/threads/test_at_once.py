@@ -13,7 +13,7 @@ def each_with(action, things, most=4):
     return parallel_map(things, action, threads_max=most, name="test")
 
 
-def test_some_are_done_at_a_time_and_no_more():
+def test_parallel_map_limits_its_threads():
     together, changing = threading.Barrier(4), threading.Lock()
     under_way, highest = 0, 0
 
@@ -46,14 +46,14 @@ def test_each_is_done_once_and_an_error_is_what_came_of_it():
     assert (found[2], found[1].args, found[3].args) == (2, (1,), (3,))
 
 
-def test_one_alone_is_done_by_the_caller():
+def test_parallel_map_of_one_item_runs_in_the_caller():
     assert each_with(lambda _: threading.current_thread(), ["one"]) == {
         "one": threading.current_thread()
     }
     assert each_with(lambda _: 1, []) == {}
 
 
-def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
+def test_parallel_map_without_threads_runs_in_the_caller(monkeypatch):
     def none_is_left(_):
         raise ThreadNotStarted("can't start new thread")
 
@@ -62,7 +62,7 @@ def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
     assert each_with(lambda _: threading.current_thread(), "abc") == dict.fromkeys("abc", caller)
 
 
-def test_behind_an_error_that_is_the_last_nothing_more_is_begun():
+def test_parallel_map_stops_after_a_final_error():
     begun = []
 
     def action(thing):
@@ -79,7 +79,7 @@ def test_behind_an_error_that_is_the_last_nothing_more_is_begun():
     assert found[2].args == (2,)
 
 
-def test_who_is_interrupted_has_nothing_more_begun():
+def test_interrupted_parallel_map_starts_nothing_more():
     begun, may_end = [], threading.Event()
 
     def action(thing):

@@ -8,7 +8,7 @@ def counted(*those):
     return Latch(lambda: ends.append("end"), *those), ends
 
 
-def test_it_is_over_when_the_last_one_has_ended_and_only_once():
+def test_countdown_ends_once_with_the_last_one():
     countdown, ends = counted("a")
     countdown.add("b", "c")
     countdown.count_down("b", "nobody")
@@ -19,7 +19,7 @@ def test_it_is_over_when_the_last_one_has_ended_and_only_once():
     assert ends == ["end"]
 
 
-def test_what_comes_when_it_is_over_is_not_waited_for():
+def test_countdown_ignores_additions_after_its_end():
     countdown, ends = counted("a")
     countdown.count_down("a")
     countdown.add("b")
@@ -27,7 +27,7 @@ def test_what_comes_when_it_is_over_is_not_waited_for():
     assert ends == ["end"]
 
 
-def test_it_can_be_ended_before_its_time():
+def test_countdown_can_be_released_early():
     countdown, ends = counted("a", "b")
     countdown.release()
     countdown.count_down("a", "b")
@@ -35,7 +35,7 @@ def test_it_can_be_ended_before_its_time():
     assert ends == ["end"]
 
 
-def test_of_many_that_end_at_a_time_one_is_the_last():
+def test_countdown_from_many_threads_ends_once():
     names = range(100)
     countdown, ends = counted(*names)
     threads = [threading.Thread(target=countdown.count_down, args=(name,)) for name in names]

@@ -51,7 +51,7 @@ def test_a_lane_that_is_shared_does_things_in_order_and_keeps_no_other_broker_wa
     crew.stop()
 
 
-def test_one_user_that_stops_is_done_with_and_the_others_go_on():
+def test_stopped_user_of_shared_threads_does_not_stop_others():
     crew, done = WorkerThreads("all"), []
     first, second = (WorkerThreads(name, crew).broker_executor for name in ("first", "second"))
     services = WorkerThreads("first", crew).service_scheduler

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 10
 
 
-def test_it_ends_once_and_everybody_waits_for_that():
+def test_safe_stop_runs_once_and_all_callers_wait():
     going, ended, back = threading.Event(), [], []
 
     def end():
@@ -38,7 +38,7 @@ def test_it_ends_once_and_everybody_waits_for_that():
     assert ended in back
 
 
-def test_whoever_asks_waits_no_longer_than_was_said():
+def test_safe_stop_waits_at_most_its_timeout():
     never = threading.Event()
     SafeStop("never", lambda: never.wait(PATIENCE_S), 0.01).run()
     never.set()
@@ -64,7 +64,7 @@ def test_a_signal_handler_may_ask_while_its_own_thread_holds_what_ending_needs()
     assert ended.wait(PATIENCE_S)
 
 
-def test_what_ends_may_ask_for_the_end_itself():
+def test_safe_stop_may_be_called_by_its_own_action():
     def end():
         ending.run()
         ended.append(True)
@@ -75,7 +75,7 @@ def test_what_ends_may_ask_for_the_end_itself():
     assert ended == [True]
 
 
-def test_without_a_thread_for_it_whoever_asks_ends_it(monkeypatch):
+def test_safe_stop_without_threads_runs_in_the_caller(monkeypatch):
     def start(_):
         raise RuntimeError("can't start new thread")
 

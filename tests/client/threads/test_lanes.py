@@ -8,7 +8,7 @@ from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
 LONG_MS = 10_000
 
 
-def test_one_broker_that_takes_long_keeps_no_other_waiting():
+def test_slow_broker_does_not_block_lanes_of_other_brokers():
     stuck, done = threading.Event(), threading.Event()
     lanes = PerBrokerExecutor("lane")
     lanes.for_broker("a").schedule(lambda: stuck.wait(10))
@@ -18,7 +18,7 @@ def test_one_broker_that_takes_long_keeps_no_other_waiting():
     lanes.stop()
 
 
-def test_what_is_done_for_one_broker_is_done_in_its_order():
+def test_lane_runs_tasks_of_one_broker_in_order():
     order, ended = [], threading.Event()
     lanes = PerBrokerExecutor("lane")
     for number in range(200):
@@ -30,14 +30,14 @@ def test_what_is_done_for_one_broker_is_done_in_its_order():
     lanes.stop()
 
 
-def test_something_is_done_for_each_at_the_same_time():
+def test_run_for_each_runs_all_brokers_in_parallel():
     together = threading.Barrier(3)
     lanes = PerBrokerExecutor("lane")
     assert lanes.run_for_each("abc", lambda _: together.wait(10), LONG_MS)
     lanes.stop()
 
 
-def test_what_takes_too_long_is_left_and_what_has_not_begun_is_not_done():
+def test_run_for_each_times_out_and_drops_tasks_that_have_not_begun():
     stuck, done = threading.Event(), []
     lanes = PerBrokerExecutor("lane")
     lanes.for_broker("a").schedule(lambda: stuck.wait(10))
@@ -50,7 +50,7 @@ def test_what_takes_too_long_is_left_and_what_has_not_begun_is_not_done():
     lanes.stop()
 
 
-def test_one_that_fails_counts_as_done_and_harms_no_other():
+def test_failing_task_counts_as_done_and_does_not_block_its_lane():
     def act(broker):
         done.append(broker)
         raise SystemExit
@@ -63,7 +63,7 @@ def test_one_that_fails_counts_as_done_and_harms_no_other():
     lanes.stop()
 
 
-def test_behind_the_end_nothing_is_begun_nor_waited_for():
+def test_stopped_lanes_start_nothing_and_do_not_wait():
     done = []
     lanes = PerBrokerExecutor("lane")
     lanes.run_for_each("a", done.append, LONG_MS)

@@ -32,7 +32,7 @@ def seen_in_a_child(action):
     return said
 
 
-def test_each_is_told_once_in_the_child_and_not_at_all_in_the_parent():
+def test_after_fork_runs_once_in_the_child_only():
     bound = [Bound() for _ in range(3)]
     assert (
         seen_in_a_child(lambda: [each.told == [os.getpid()] for each in bound])
@@ -42,7 +42,7 @@ def test_each_is_told_once_in_the_child_and_not_at_all_in_the_parent():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_one_that_fails_keeps_no_other_from_being_told():
+def test_failing_after_fork_does_not_block_others():
     class HalfMade(Bound):
         def _after_fork(self):
             raise AttributeError("made by a thread that is not here")
@@ -52,7 +52,7 @@ def test_one_that_fails_keeps_no_other_from_being_told():
     del half_made
 
 
-def test_what_nobody_has_any_more_is_not_kept_for_the_next_fork():
+def test_collected_objects_have_no_after_fork():
     told = []
 
     class Gone(Bound):
@@ -64,6 +64,6 @@ def test_what_nobody_has_any_more_is_not_kept_for_the_next_fork():
     assert seen_in_a_child(lambda: len(told)) == "0"
 
 
-def test_none_travels_to_another_process_and_the_refusal_names_it():
+def test_process_bound_object_cannot_be_pickled():
     with pytest.raises(TypeError, match=r"a Bound has threads and connections.*: make one there"):
         pickle.dumps(Bound())

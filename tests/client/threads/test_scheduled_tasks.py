@@ -19,7 +19,7 @@ def tasks():
     assert tasks.stop(PATIENCE_S * 1000)
 
 
-def test_what_is_due_earlier_is_done_earlier(tasks):
+def test_scheduler_runs_tasks_in_order_of_due_time(tasks):
     done, order = threading.Event(), []
     tasks.schedule(lambda: (order.append("late"), done.set()), 1_000)
     tasks.schedule(lambda: order.append("early"), 300)
@@ -28,7 +28,7 @@ def test_what_is_due_earlier_is_done_earlier(tasks):
     assert order == ["now", "early", "late"]
 
 
-def test_what_comes_later_and_is_due_earlier_does_not_wait_for_the_rest(tasks):
+def test_later_task_with_earlier_due_time_runs_first(tasks):
     idle, done = threading.Barrier(4), threading.Event()
     for _ in range(3):
         tasks.schedule(lambda: idle.wait(PATIENCE_S))
@@ -64,7 +64,7 @@ def test_a_burst_that_finds_one_idle_thread_gets_the_others_as_well(tasks):
     meeting.wait(PATIENCE_S)
 
 
-def test_what_is_due_later_does_not_wait_for_the_only_thread_to_end_its_task(tasks):
+def test_delayed_task_does_not_wait_for_busy_thread(tasks):
     idle(tasks, 1)
     late, end = threading.Event(), threading.Event()
     with tasks._state:
@@ -74,7 +74,7 @@ def test_what_is_due_later_does_not_wait_for_the_only_thread_to_end_its_task(tas
     end.set()
 
 
-def test_one_at_a_time_takes_two_threads_and_no_more():
+def test_scheduler_needs_two_threads_for_one_task_at_a_time():
     """One does what is due, the other looks at the clock meanwhile."""
     tasks, done = idle(ThreadScheduler("test", threads_max=20), 1), threading.Semaphore(0)
     tasks.schedule(lambda: None, 3_600_000)
@@ -85,7 +85,7 @@ def test_one_at_a_time_takes_two_threads_and_no_more():
     assert tasks.stop(PATIENCE_S * 1000)
 
 
-def test_no_more_threads_than_allowed_are_made():
+def test_scheduler_limits_its_threads():
     tasks, met = ThreadScheduler("test", threads_max=2), []
     names, done = set(), threading.Semaphore(0)
     for number in range(50):
@@ -98,7 +98,7 @@ def test_no_more_threads_than_allowed_are_made():
     assert tasks.stop(PATIENCE_S * 1000)
 
 
-def test_what_is_called_off_is_not_done(tasks):
+def test_cancelled_task_does_not_run(tasks):
     done, order = threading.Event(), []
     tasks.schedule(lambda: order.append("never"), 20).cancel()
     tasks.schedule(done.set, 40)
@@ -144,7 +144,7 @@ def test_a_task_may_stop_its_scheduler():
 # ---- repeated
 
 
-def test_what_is_started_twice_is_repeated_once():
+def test_repeated_task_started_twice_runs_once_per_period():
     tasks, at = MovedTasks(), []
     repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms), 100)
     repeated.start(10)
@@ -153,7 +153,7 @@ def test_what_is_started_twice_is_repeated_once():
     assert at == [10, 110, 210]
 
 
-def test_what_is_repeated_comes_after_each_period():
+def test_repeated_task_runs_each_period():
     tasks, at = MovedTasks(), []
     repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms), 100)
     repeated.start(10)
@@ -161,7 +161,7 @@ def test_what_is_repeated_comes_after_each_period():
     assert at == [10, 110, 210]
 
 
-def test_who_asks_need_not_wait_and_the_period_begins_anew():
+def test_wake_runs_repeated_task_at_once_and_restarts_its_period():
     tasks, at = MovedTasks(), []
     repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms), 100)
     repeated.start(100)
@@ -202,7 +202,7 @@ def test_asking_while_it_is_done_means_once_more():
     assert at == [0, 0]
 
 
-def test_an_action_may_say_when_to_come_back():
+def test_repeated_task_may_choose_its_next_delay():
     tasks, at = MovedTasks(), []
     repeated = RepeatedTask(
         tasks, lambda: at.append(tasks.now_ms) or (7 if len(at) < 3 else None), 100
@@ -212,7 +212,7 @@ def test_an_action_may_say_when_to_come_back():
     assert at == [0, 7, 14]
 
 
-def test_an_action_that_raises_comes_again():
+def test_failing_repeated_task_runs_again():
     tasks, at = MovedTasks(), []
     repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms) or 1 // 0, 100)
     repeated.start(0)
@@ -220,7 +220,7 @@ def test_an_action_that_raises_comes_again():
     assert at == [0, 100]
 
 
-def test_what_is_stopped_does_not_come_again():
+def test_stopped_repeated_task_does_not_run():
     tasks, at = MovedTasks(), []
     repeated = RepeatedTask(tasks, lambda: at.append(tasks.now_ms), 100)
     repeated.start(0)

@@ -25,7 +25,7 @@ from rocketpoll import (
 from rocketpoll.errors import RocketPollError
 
 
-def test_a_limit_of_threads_is_told_as_python_tells_it(monkeypatch):
+def test_thread_limit_error_is_raised_as_by_python(monkeypatch):
     def refuse(_):
         raise RuntimeError("can't start new thread")
 

@@ -3,7 +3,7 @@ import threading
 from rmq_spark.client.concurrency import deferred_wakeups
 
 
-def test_what_is_put_off_is_called_at_the_end_of_the_turn_in_its_order():
+def test_deferred_wakeups_run_in_order_at_the_end_of_a_turn():
     called = []
     deferred_wakeups.begin()
     assert deferred_wakeups.defer(lambda: called.append(1))

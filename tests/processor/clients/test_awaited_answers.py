@@ -26,7 +26,7 @@ OWN = ALL // CLIENT_SHARE
 @given(
     st.lists(st.tuples(st.integers(0, 11), st.booleans(), st.integers(0, 2 * OWN)), max_size=200)
 )
-def test_whoever_asks_all_and_each_stay_within_their_bounds_but_for_one_each(moves):
+def test_pending_reply_limits_hold_per_asker_and_in_total(moves):
     awaited, asked = PendingReplies(ALL), FakeConnection()
     askers = [FakeConnection() for _ in range(12)]
     sizes, refused = {}, 0
@@ -56,7 +56,7 @@ def test_whoever_asks_all_and_each_stay_within_their_bounds_but_for_one_each(mov
         assert awaited.bytes == sum(size for _, size in sizes.values())
 
 
-def test_what_cannot_be_asked_does_not_wait():
+def test_request_that_cannot_be_encoded_does_not_wait():
     awaited, asked = PendingReplies(), FakeConnection()
 
     def cannot(*_):

@@ -110,7 +110,7 @@ def test_a_heartbeat_makes_what_its_group_needs(clients, parts, one):
     assert "IS_SUPPORT_HEART_BEAT_V2" not in answer.ext_fields
 
 
-def test_who_joins_a_group_is_told_of_once_until_it_leaves(clients, one, two):
+def test_member_that_joins_is_reported_once_until_it_leaves(clients, one, two):
     for connection in (one, two, one):
         clients.beat(connection, consumer("g", "T"))
     assert clients.joined == [(one, "g"), (two, "g")]
@@ -126,7 +126,7 @@ def test_the_retry_topic_has_as_many_queues_as_the_group_is_set_to(clients, part
     assert parts.topics.get("%RETRY%g").write_queue_nums == 3
 
 
-def test_a_client_is_entered_with_what_it_says_of_itself(clients, parts):
+def test_heartbeat_registers_a_client_with_its_attributes(clients, parts):
     client = FakeConnection("c@1", version=477, language=LanguageCode.GO)
     clients.beat(client, consumer("g", "T", "U"), producers=["p", "CLIENT_INNER_PRODUCER"])
     channel = clients.consumers.find("g", "c@1")
@@ -154,7 +154,7 @@ def test_all_members_hear_of_a_newcomer_itself_too(clients, one, two):
     assert one.codes() == [NOTICE, NOTICE]
 
 
-def test_what_all_members_hear_is_encoded_once(clients, one, two):
+def test_member_change_notice_is_encoded_once_for_all_members(clients, one, two):
     heard = []
     for client in (one, two):
         client.send_frame = heard.append
@@ -164,7 +164,7 @@ def test_what_all_members_hear_is_encoded_once(clients, one, two):
     assert heard[1] is heard[2]
 
 
-def test_one_client_may_be_in_so_many_groups_even_if_it_says_so_one_by_one(clients, one, two):
+def test_number_of_groups_per_client_is_limited(clients, one, two):
     clients.beat(one, consumer("a", "T"), consumer("b", "T"), producers=["a", "p"])
     clients.beat(one, consumer("c", "T"))
     clients.beat(one, consumer("c", "T"), consumer("a", "T"))
@@ -181,7 +181,7 @@ def test_one_client_may_be_in_so_many_groups_even_if_it_says_so_one_by_one(clien
     clients.beat(one, consumer("d", "T"), producers=["q"])
 
 
-def test_groups_for_which_there_is_no_room_keep_no_others_out(clients, parts, one, two):
+def test_group_over_the_limit_does_not_block_other_groups(clients, parts, one, two):
     parts.groups.max_groups = len(parts.groups.groups) + 1
     with pytest.raises(TooMany, match="maxGroups"):
         clients.beat(one, consumer("a", "T"), consumer("b", "T"))
@@ -191,7 +191,7 @@ def test_groups_for_which_there_is_no_room_keep_no_others_out(clients, parts, on
     assert parts.topics.get("%RETRY%b") is None
 
 
-def test_members_of_a_group_that_is_not_to_be_told_hear_nothing(clients, parts, one, two):
+def test_group_with_notifications_disabled_gets_no_member_change_notice(clients, parts, one, two):
     parts.groups.put(
         SubscriptionGroupConfig(group_name="g", notify_consumer_ids_changed_enable=False)
     )
@@ -209,7 +209,7 @@ def test_a_heartbeat_of_5x_without_subscriptions_drops_none(clients, one):
     assert set(clients.consumers.group("g").subscriptions) == {"U"}
 
 
-def test_a_client_leaves_a_group_and_the_others_hear_of_it(clients, one, two):
+def test_unregistered_client_leaves_its_group_and_others_are_notified(clients, one, two):
     clients.beat(one, consumer("g", "T"), producers=["p"])
     clients.beat(two, consumer("g", "T"))
     one.sent.clear()
@@ -237,7 +237,7 @@ def test_a_connection_that_breaks_leaves_everything(clients, one, two):
     assert clients.producers.groups == {}
 
 
-def test_who_is_not_heard_of_for_too_long_is_closed(clients, parts, one, two):
+def test_client_without_heartbeat_is_closed_after_the_timeout(clients, parts, one, two):
     clients.beat(one, consumer("g", "T"), producers=["p"])
     clients.beat(two, consumer("g", "T"))
     parts.clock.now_ms += 100_000
@@ -306,9 +306,7 @@ def test_a_heartbeat_with_a_name_that_cannot_be_enters_nothing(clients, parts, o
     assert parts.topics.get("%RETRY%g") is None
 
 
-def test_where_groups_are_not_made_by_themselves_the_unknown_are_named_and_the_others_entered(
-    tmp_path, one
-):
+def test_heartbeat_without_group_auto_creation_names_unknown_groups(tmp_path, one):
     parts = open_parts(tmp_path, auto_create=False)
     clients = Clients(parts)
     parts.groups.put(SubscriptionGroupConfig(group_name="known"))
@@ -342,7 +340,7 @@ def test_the_heartbeat_of_a_java_client_is_understood(clients, one):
     assert clients.consumers.subscription("h", "T").tags_set == {"A"}
 
 
-def test_a_heartbeat_without_a_body_or_with_another_is_refused(clients, one):
+def test_malformed_heartbeat_is_refused(clients, one):
     code, remark = refused(clients.processor.heart_beat, one, one.ask(Code.HEART_BEAT))
     assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "request 34 needs a body")
     with pytest.raises(BodyError, match="clientID"):
@@ -361,7 +359,7 @@ def test_a_consumer_can_ask_whether_it_could_filter(clients, one, kind):
         assert refused(handler, one, request) == (ResponseCode.SYSTEM_ERROR, "not by SQL92")
 
 
-def test_a_group_that_changes_again_before_its_members_were_told_is_told_once(parts):
+def test_repeated_member_changes_are_notified_once(parts):
     work = []
     consumers = ConsumerManager(NotifyConsumerIdsChanged(parts.groups, work.append), room())
     members = [join(consumers, "g", f"client {number}", "T") for number in range(20)]

@@ -57,7 +57,7 @@ def running_info(admin, client_id="c", *, one_way=False):
     return admin.ask(Code.GET_CONSUMER_RUNNING_INFO, header, one_way=one_way)
 
 
-def test_a_question_goes_to_the_consumer_and_its_answer_to_the_asker(processor, consumers, admin):
+def test_request_is_relayed_to_the_consumer_and_answered(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     member.answers[Code.GET_CONSUMER_RUNNING_INFO] = lambda asked: asked.respond(
         0, "fine", {"a": "b"}, b"{}"
@@ -79,7 +79,7 @@ def test_a_question_goes_to_the_consumer_and_its_answer_to_the_asker(processor, 
     assert answer.is_response
 
 
-def test_what_the_consumer_refuses_is_told_as_it_is(processor, consumers, admin):
+def test_refusal_by_the_consumer_is_relayed_unchanged(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     member.answers[Code.GET_CONSUMER_RUNNING_INFO] = lambda asked: asked.respond(
         1, "no such group here"
@@ -89,7 +89,7 @@ def test_what_the_consumer_refuses_is_told_as_it_is(processor, consumers, admin)
     assert (admin.sent[0].code, admin.sent[0].remark) == (1, "no such group here")
 
 
-def test_who_does_not_answer_in_time_has_timed_out(processor, consumers, admin):
+def test_relayed_request_without_answer_times_out(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     processor.get_consumer_running_info(admin, running_info(admin))
     member.acknowledge_all()
@@ -168,7 +168,7 @@ def test_a_one_way_question_is_not_answered(processor, consumers, admin):
     assert admin.sent == []
 
 
-def test_nothing_piles_up_for_a_consumer_or_a_tool_that_does_not_read(processor, consumers, admin):
+def test_relay_refuses_requests_to_or_from_clients_that_do_not_read(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     member.answers[Code.GET_CONSUMER_RUNNING_INFO] = lambda asked: asked.respond(
         0, body=bytes(1_000)
@@ -183,7 +183,7 @@ def test_nothing_piles_up_for_a_consumer_or_a_tool_that_does_not_read(processor,
     assert member.asked == []
 
 
-def test_who_is_not_online_or_too_old_cannot_be_asked(processor, consumers, admin):
+def test_relay_refuses_offline_and_outdated_consumers(processor, consumers, admin):
     old = join(consumers, "g", "old", "T", version=61)
     code, remark = refused(processor.get_consumer_running_info, admin, running_info(admin))
     assert (code, remark) == (Answer.SYSTEM_ERROR, "The Consumer <g> <c> not online")
@@ -201,7 +201,7 @@ def directly(admin, msg_id, client_id="c"):
     return admin.ask(Code.CONSUME_MESSAGE_DIRECTLY, header)
 
 
-def test_a_message_is_given_to_a_consumer_with_its_record(processor, consumers, parts, admin):
+def test_direct_consume_sends_the_record_to_the_consumer(processor, consumers, parts, admin):
     member = join(consumers, "g", "c", "T")
     _, second = parts.put("one", "two")
     msg_id = encode_offset_message_id(STORE_HOST, second.physical_offset)
@@ -219,7 +219,7 @@ def test_a_message_is_given_to_a_consumer_with_its_record(processor, consumers, 
     assert admin.codes() == [Answer.SUCCESS]
 
 
-def test_a_message_that_is_not_there_is_given_to_nobody(processor, consumers, parts, admin):
+def test_direct_consume_of_a_missing_message_is_refused(processor, consumers, parts, admin):
     member = join(consumers, "g", "c", "T")
     parts.put("one")
     request = directly(admin, encode_offset_message_id(STORE_HOST, 7))
@@ -245,9 +245,7 @@ def at(number):
     return lambda asked: asked.respond(0, None, {}, body)
 
 
-def test_all_members_are_asked_where_they_are_and_answered_for_together(
-    processor, consumers, admin
-):
+def test_consumer_status_collects_answers_of_all_members(processor, consumers, admin):
     one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
     one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(1)
     two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
@@ -264,7 +262,7 @@ def test_all_members_are_asked_where_they_are_and_answered_for_together(
     }
 
 
-def test_one_member_can_be_asked_alone(processor, consumers, admin):
+def test_consumer_status_can_be_asked_of_one_member(processor, consumers, admin):
     one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
     two.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = at(2)
     finished(processor.get_consumer_status(admin, status(admin, "two")))
@@ -303,14 +301,14 @@ def test_an_answer_that_takes_long_to_read_is_left_out(processor, consumers, adm
     assert found == {"two": {QUEUE: 2}, "three": {QUEUE: 3}}
 
 
-def test_if_nobody_answers_the_question_has_timed_out(processor, consumers, admin):
+def test_consumer_status_without_answers_times_out(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     finished(processor.get_consumer_status(admin, status(admin)))
     member.acknowledge_all()
     assert admin.codes() == [Answer.CONSUME_MSG_TIMEOUT]
 
 
-def test_a_group_without_the_member_or_with_one_too_old_is_not_asked(processor, consumers, admin):
+def test_consumer_status_of_missing_or_outdated_member_is_refused(processor, consumers, admin):
     handler = processor.handlers()[Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS]
     assert (
         "no consumer online in the consumer group: [g]" in refused(handler, admin, status(admin))[1]

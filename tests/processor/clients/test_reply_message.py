@@ -46,9 +46,7 @@ async def stored_replies(client):
 
 @pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 @pytest.mark.parametrize("code", CODES)
-def test_a_reply_comes_to_who_has_asked_and_is_stored_when_it_was_taken(
-    tmp_path, code, flush_disk_type
-):
+def test_reply_is_pushed_to_the_requester_and_stored(tmp_path, code, flush_disk_type):
     async def story(broker):
         asker, replier = await asking(broker), await broker.connect()
         replier.send(reply_to(code=code, opaque=7))
@@ -82,7 +80,7 @@ def test_a_reply_comes_to_who_has_asked_and_is_stored_when_it_was_taken(
         ("10.0.0.9@nobody", "<10.0.0.9@nobody> not found"),
     ],
 )
-def test_a_reply_to_nobody_is_refused(tmp_path, client_id, remark):
+def test_reply_to_an_unknown_client_is_refused(tmp_path, client_id, remark):
     async def story(broker):
         await asking(broker)
         replier = await broker.connect()
@@ -95,7 +93,7 @@ def test_a_reply_to_nobody_is_refused(tmp_path, client_id, remark):
 
 
 @pytest.mark.parametrize("how", ["refuses it", "goes", "does not answer"])
-def test_a_reply_that_is_not_taken_is_not_stored_and_its_sender_hears_of_it(tmp_path, how):
+def test_undelivered_reply_is_not_stored_and_reported(tmp_path, how):
     async def story(broker):
         asker, replier = await asking(broker), await broker.connect()
         replier.send(reply_to(opaque=7))
@@ -154,7 +152,7 @@ def test_a_reply_whose_topic_cannot_be_written_to_has_still_come(tmp_path):
     tell(story, tmp_path)
 
 
-def test_one_way_replies_and_those_of_clients_that_have_gone_are_pushed_and_nobody_is_answered(
+def test_oneway_replies_are_pushed_without_an_answer(
     tmp_path,
 ):
     async def story(broker):

@@ -57,7 +57,7 @@ def test_a_groups_lag_is_shown_in_the_text_that_java_reads(stocked):
     )
 
 
-def test_without_a_topic_all_that_the_group_has_offsets_for_are_shown(stocked):
+def test_consume_stats_without_topic_show_all_topics_of_the_group(stocked):
     assert lags(consume_stats(stocked)) == {"T/0": 1, "U/0": 2}
     assert lags(consume_stats(stocked, topic="")) == {"T/0": 1, "U/0": 2}
 
@@ -77,7 +77,7 @@ def test_a_topic_that_is_named_a_thousand_times_is_looked_at_once(stocked, monke
     assert looks == [("T", 0)]
 
 
-def test_an_answer_that_would_keep_all_others_waiting_is_not_made(room):
+def test_oversized_consume_stats_are_refused(room):
     for number in range(3):
         room.create_topic(f"T{number}", queue_nums=4_096)
         room.offsets.commit("G", f"T{number}", 0, 0)
@@ -92,18 +92,18 @@ def test_an_answer_that_would_keep_all_others_waiting_is_not_made(room):
     assert len(consume_stats(room, topic="T1").offset_table) == 4_096
 
 
-def test_a_topic_that_nobody_in_an_online_group_subscribes_to_is_left_out(stocked):
+def test_consume_stats_omit_topics_without_subscription_in_an_online_group(stocked):
     stocked.consume("G", "U")
     assert lags(consume_stats(stocked)) == {"U/0": 2}
 
 
-def test_a_group_that_has_not_begun_is_behind_by_all(stocked):
+def test_consume_stats_of_a_new_group_lag_by_all_messages(stocked):
     stats = consume_stats(stocked, "new", topic="T")
     assert lags(stats) == {"T/0": 3}
     assert stats.offset_table[queue()].last_timestamp == 0
 
 
-def test_of_a_group_that_nobody_knows_there_is_nothing(stocked):
+def test_consume_stats_of_an_unknown_group_are_empty(stocked):
     assert consume_stats(stocked, "nobody") == ConsumeStats()
 
 
@@ -114,7 +114,7 @@ def test_every_queue_that_can_be_read_is_shown(room):
     }
 
 
-def test_a_groups_rate_is_that_of_all_its_topics(stocked):
+def test_consume_tps_of_a_group_sums_its_topics(stocked):
     stocked.stats.record_get("T", "G", 40, 400, 0)
     stocked.stats.record_get("U", "G", 20, 200, 0)
     finished(stocked.stats.sample(START + 10_000))
@@ -148,7 +148,7 @@ def test_the_lag_of_every_group_is_added_up(stocked):
     )
 
 
-def test_of_all_groups_every_queue_that_can_be_written_is_shown(room):
+def test_consume_stats_of_all_groups_show_every_writable_queue(room):
     """As RocketMQ has it, which shows one group the queues that it can read."""
     room.create_topic("T", read_queue_nums=1, write_queue_nums=3)
     room.put("x", topic="T", queue_id=2)
@@ -175,7 +175,7 @@ def time_spans(room, group="G", topic="T") -> tuple[QueueTimeSpan, ...]:
     return body.consume_time_span_set
 
 
-def test_the_time_span_tells_how_old_the_next_message_is(stocked):
+def test_consume_time_span_shows_delay_of_the_next_message(stocked):
     stocked.clock.now_ms = START + 60_000
     (span,) = time_spans(stocked)
     assert span == QueueTimeSpan(
@@ -187,7 +187,7 @@ def test_the_time_span_tells_how_old_the_next_message_is(stocked):
     )
 
 
-def test_a_group_that_has_caught_up_waits_for_nothing(stocked):
+def test_consume_time_span_of_a_caught_up_group_has_no_delay(stocked):
     stocked.offsets.commit("G", "T", 0, 3)
     stocked.clock.now_ms = START + 60_000
     (span,) = time_spans(stocked)

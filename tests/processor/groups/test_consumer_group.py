@@ -121,7 +121,7 @@ def test_a_member_that_the_broker_cannot_divide_for_keeps_its_queues(processor, 
     assert assignment(processor, "stranger") == []
 
 
-def test_an_unknown_strategy_is_refused_and_the_known_ones_are_named(processor, consumers, parts):
+def test_unknown_rebalance_strategy_is_refused_with_the_choices(processor, consumers, parts):
     parts.make_topic("T", 3)
     join(consumers, "g", "a", "T")
     body = clients.QueryAssignmentRequestBody(
@@ -156,14 +156,14 @@ def test_queues_that_this_broker_does_not_have_cannot_be_locked(processor):
     assert lock(processor, "a", strange | queues(3)) == queues(3)
 
 
-def test_a_member_may_hold_more_than_a_stranger(processor, consumers, monkeypatch):
+def test_group_member_may_hold_more_queue_locks_than_a_stranger(processor, consumers, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.state.members.queue_locks.LOCK_BYTES_MAX", 128 << 10)
     assert len(lock(processor, "a", queues(*range(4)))) == 1
     join(consumers, "g", "a", "T")
     assert len(lock(processor, "a", queues(*range(4)))) == 4
 
 
-def test_who_has_gone_gets_no_locks(processor):
+def test_lock_of_a_closed_client_is_refused(processor):
     gone = FakeConnection()
     gone.close("it is over")
     body = clients.LockBatchRequestBody(consumer_group="g", client_id="gone", mq_set=queues(0, 1))
@@ -186,7 +186,7 @@ def test_a_lock_without_group_or_client_is_refused(processor, code):
         assert why in remark
 
 
-def test_the_connections_of_a_group_are_told_with_what_it_subscribes_to(processor, consumers):
+def test_consumer_connection_list_shows_subscriptions(processor, consumers):
     member = join(consumers, "g", "c", "T", "U", version=477, language=LanguageCode.GO)
     answer = ask(
         processor,
@@ -205,7 +205,7 @@ def test_the_connections_of_a_group_are_told_with_what_it_subscribes_to(processo
     assert body.consume_from_where is clients.ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
-def test_a_group_that_is_offline_has_no_connections(processor):
+def test_consumer_connections_of_an_offline_group_are_refused(processor):
     request = CLIENT.ask(
         Code.GET_CONSUMER_CONNECTION_LIST, consumer_groups.ConsumerGroupRequestHeader("g")
     )
@@ -215,7 +215,7 @@ def test_a_group_that_is_offline_has_no_connections(processor):
     )
 
 
-def test_the_connections_of_producers_are_told_by_group(processor, producers, parts):
+def test_producer_connection_list_is_by_group(processor, producers, parts):
     one = produce(producers, "p", "one", now_ms=5)
     produce(producers, "q", "two")
     header = operators.GetProducerConnectionListRequestHeader("p")
@@ -238,7 +238,7 @@ def test_the_connections_of_producers_are_told_by_group(processor, producers, pa
     )
 
 
-def test_a_producer_group_that_nobody_is_in_does_not_exist(processor):
+def test_empty_producer_group_does_not_exist(processor):
     header = operators.GetProducerConnectionListRequestHeader("p")
     request = CLIENT.ask(Code.GET_PRODUCER_CONNECTION_LIST, header)
     assert refused(processor.get_producer_connection_list, CLIENT, request) == (
@@ -251,7 +251,7 @@ def test_a_producer_group_that_nobody_is_in_does_not_exist(processor):
     )
 
 
-def test_the_topics_of_a_group_are_those_in_which_it_has_offsets(processor, parts):
+def test_topics_of_a_group_are_those_with_offsets(processor, parts):
     parts.offsets.commit("g", "T", 0, 1)
     parts.offsets.commit("g", "%RETRY%g", 0, 1)
     header = operators.GetSubscriptionGroupConfigRequestHeader("g")
@@ -259,7 +259,7 @@ def test_the_topics_of_a_group_are_those_in_which_it_has_offsets(processor, part
     assert body_in(TopicList, answer).topic_list == {"T", "%RETRY%g"}
 
 
-def test_what_a_group_subscribes_to_in_a_topic(processor, consumers):
+def test_query_subscription_of_a_group_in_a_topic(processor, consumers):
     join(consumers, "g", "c", "T")
     for topic in ("T", "U"):
         header = operators.QuerySubscriptionByConsumerRequestHeader("g", topic)

@@ -54,7 +54,7 @@ def commit(processor, queue_offset, queue_id=0, topic="T", group="g"):
     return CLIENT.ask(Code.UPDATE_CONSUMER_OFFSET, header)
 
 
-def test_what_a_group_has_committed_it_is_told(processor, parts):
+def test_committed_offset_is_returned_by_query(processor, parts):
     answer = processor.update_consumer_offset(CLIENT, commit(processor, 3, queue_id=1))
     assert answer.code == Answer.SUCCESS
     assert stored(processor, 1) == 3
@@ -69,7 +69,7 @@ def test_a_new_group_begins_at_0_in_a_queue_that_still_has_its_first_message(pro
     assert stored(processor) == 0
 
 
-def test_a_new_group_has_no_offset_in_a_queue_whose_first_message_is_far_behind(parts):
+def test_new_group_has_no_offset_if_the_first_message_is_old(parts):
     parts.put("first")
     for number in range(20):
         parts.store.put_message(message("x" * 100, queue_id=number % 3 + 1))
@@ -96,7 +96,7 @@ def test_a_new_group_has_no_offset_in_a_queue_that_has_lost_its_first_messages(t
     parts.store.shutdown()
 
 
-def test_who_does_not_want_0_is_told_that_there_is_nothing(processor):
+def test_missing_offset_is_zero_or_not_found_as_asked(processor):
     assert not_stored(processor, set_zero_if_not_found=False)[0] == Answer.QUERY_NOT_FOUND
     assert stored(processor, set_zero_if_not_found=True) == 0
 
@@ -145,7 +145,7 @@ def test_a_topic_that_was_deleted_and_comes_back_has_none_of_its_old_offsets(pro
         ),
     ],
 )
-def test_a_queue_that_the_topic_does_not_have_is_refused(processor, code, header, queue_id):
+def test_offset_request_for_a_missing_queue_is_refused(processor, code, header, queue_id):
     answer, remark = refused(processor.handlers()[code], CLIENT, CLIENT.ask(code, header(queue_id)))
     assert answer == Answer.SYSTEM_ERROR
     assert f"queueId[{queue_id}] is illegal, topic[T] has the queues 0 to 3" in remark
@@ -164,7 +164,7 @@ def test_the_queues_of_an_unknown_topic_look_empty(processor):
     assert processor.get_earliest_msg_storetime(CLIENT, request).ext_fields == {"timestamp": "-1"}
 
 
-def test_a_queue_that_was_taken_away_is_there_as_long_as_it_has_messages(processor, parts):
+def test_removed_queue_exists_while_it_has_messages(processor, parts):
     parts.put("a", "b", queue_id=3)
     parts.make_topic("T", queues=2)
     assert offset_in(processor, Code.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader("T", 3)) == 2
@@ -180,7 +180,7 @@ def test_a_negative_offset_is_not_stored(processor, parts):
     assert parts.offsets.query("g", "T", 0) is None
 
 
-def test_a_group_that_may_not_be_made_stores_nothing(tmp_path):
+def test_offset_commit_of_an_uncreatable_group_is_refused(tmp_path):
     parts = open_parts(tmp_path, auto_create=False)
     parts.make_topic("T")
     processor = processor_of(parts)
@@ -192,7 +192,7 @@ def test_a_group_that_may_not_be_made_stores_nothing(tmp_path):
     parts.store.shutdown()
 
 
-def test_where_a_queue_begins_and_ends(processor, parts):
+def test_max_and_min_offset_of_a_queue(processor, parts):
     for code, header in (
         (Code.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader("T", 0)),
         (Code.GET_MIN_OFFSET, headers.GetMinOffsetRequestHeader("T", 0)),
@@ -243,7 +243,7 @@ def test_when_the_first_message_of_a_queue_was_stored(processor, parts):
     assert offset_in(processor, Code.GET_EARLIEST_MSG_STORETIME, header) == begin
 
 
-def test_all_offsets_are_told_as_they_are_saved(processor, parts):
+def test_all_consumer_offsets_are_returned_as_saved(processor, parts):
     parts.offsets.commit("g", "T", 1, 5)
     answer = finished(
         processor.get_all_consumer_offset(CLIENT, CLIENT.ask(Code.GET_ALL_CONSUMER_OFFSET))
@@ -251,6 +251,6 @@ def test_all_offsets_are_told_as_they_are_saved(processor, parts):
     assert body_in(ConsumerOffsetSerializeWrapper, answer).offset_table == {"T@g": {1: 5}}
 
 
-def test_a_request_without_its_fields_says_which(processor):
+def test_offset_request_without_fields_names_them(processor):
     with pytest.raises(HeaderError, match="consumerGroup"):
         processor.query_consumer_offset(CLIENT, CLIENT.ask(Code.QUERY_CONSUMER_OFFSET))

@@ -16,7 +16,7 @@ def saved_groups(room):
     return room.saved("subscriptionGroup.json", SubscriptionGroupWrapper).subscription_group_table
 
 
-def test_a_group_that_was_created_is_on_the_disk_as_it_was_asked_for(room):
+def test_created_group_is_saved_as_requested(room):
     config = SubscriptionGroupConfig(
         group_name="G",
         consume_enable=False,
@@ -31,7 +31,7 @@ def test_a_group_that_was_created_is_on_the_disk_as_it_was_asked_for(room):
     assert room.groups.get("G") == again == saved_groups(room)["G"]
 
 
-def test_the_body_may_lack_what_has_a_default(room):
+def test_subscription_group_body_may_omit_defaults(room):
     body = b'{"groupName":"G"}'
     assert room.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
     assert room.groups.get("G") == SubscriptionGroupConfig(group_name="G")
@@ -73,7 +73,7 @@ def test_the_body_may_lack_what_has_a_default(room):
         ),
     ],
 )
-def test_what_cannot_be_a_group_is_refused_with_the_reason(room, config, why):
+def test_invalid_subscription_group_is_refused_with_the_reason(room, config, why):
     before = dict(room.groups.groups)
     code, remark = room.refused(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, config)
     assert (code, why in remark) == (ResponseCode.SYSTEM_ERROR, True)
@@ -92,7 +92,7 @@ def test_many_groups_are_created_at_once_and_none_if_a_name_is_wrong(room):
     assert {"G", "H"} <= saved_groups(room).keys()
 
 
-def test_if_one_number_is_wrong_none_of_many_is_created(room):
+def test_invalid_group_in_a_list_creates_no_group(room):
     configs = tuple(
         SubscriptionGroupConfig(group_name=name, retry_max_times=times)
         for name, times in [("G", 1), ("H", -1)]
@@ -111,7 +111,7 @@ def test_all_groups_come_at_once_even_if_a_page_is_asked_for(room):
     assert "TOOLS_CONSUMER" in found.subscription_group_table
 
 
-def test_one_group_is_shown_in_the_text_that_java_reads(room):
+def test_subscription_group_is_shown_as_json_that_java_reads(room):
     room.groups.put(SubscriptionGroupConfig(group_name="G"))
     answer = room.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "G"})
     assert bytes(answer.body).decode() == (
@@ -132,7 +132,7 @@ def test_a_new_group_that_is_asked_for_is_created_if_groups_may_be(room):
 @pytest.mark.parametrize(
     ("group", "may_be_created"), [("new", False), ("no name", True)], ids=["disabled", "bad name"]
 )
-def test_a_new_group_that_may_not_be_created_does_not_exist(tmp_path, group, may_be_created):
+def test_uncreatable_group_does_not_exist(tmp_path, group, may_be_created):
     room = AdminRoom(tmp_path, auto_create_subscription_group=may_be_created)
     code, _ = room.refused(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
     assert code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -160,7 +160,7 @@ def test_a_deleted_group_keeps_its_offsets_unless_they_are_to_go(room, ext_field
     assert room.stats.data("GROUP_GET_NUMS", "T@H") is not None
 
 
-def test_deleting_a_group_that_is_not_there_is_a_success(room):
+def test_deleting_a_missing_group_succeeds(room):
     assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "nobody"}).code == 0
 
 
@@ -210,7 +210,7 @@ def test_a_group_whose_deletion_could_not_be_saved_keeps_its_offsets_and_counter
     assert room.offsets.query("G", "T", 0) is None
 
 
-def test_what_comes_while_a_deletion_is_not_saved_yet_is_not_written_over_by_taking_it_back(room):
+def test_rollback_of_an_unsaved_group_deletion_keeps_later_commits(room):
     """The group commits, and one of its topics goes, before the disk has refused the deletion."""
     waiting = []
     room.after_saving._run_in_thread = lambda _, then: waiting.append(then)

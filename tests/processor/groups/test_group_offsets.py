@@ -67,9 +67,7 @@ def reset_refused(processor, timestamp=0, topic="T", **more):
     return refused(processor.reset_offset, ADMIN, ADMIN.ask(RESET, header))
 
 
-def test_members_are_told_where_to_go_on_and_store_it_themselves(
-    processor, consumers, parts, story
-):
+def test_offset_reset_notifies_members_which_store_it(processor, consumers, parts, story):
     members = [join(consumers, "g", name, "T") for name in "ab"]
     assert reset(processor, story + 1_000) == {0: 1, 1: 0, 2: 0, 3: 0}
     for member in members:
@@ -99,14 +97,14 @@ def test_minus_one_is_the_end(processor, consumers, story):
     assert reset(processor, -1, force=True) == {0: 5, 1: 2, 2: 0, 3: 0}
 
 
-def test_one_queue_can_be_reset_alone_to_a_time_or_an_offset(processor, consumers, story):
+def test_offset_reset_of_one_queue_by_time_or_offset(processor, consumers, story):
     join(consumers, "g", "a", "T")
     assert reset(processor, story, queue_id=0, offset=-1) == {0: 0}
     assert reset(processor, 0, queue_id=0, offset=5) == {0: 5}
     assert reset(processor, story, queue_id=-1, offset=-1) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_an_offset_that_the_queue_does_not_have_is_refused(processor, consumers, story):
+def test_offset_reset_past_the_queue_end_is_refused(processor, consumers, story):
     member = join(consumers, "g", "a", "T")
     code, remark = reset_refused(processor, queue_id=1, offset=3)
     assert code == Answer.SYSTEM_ERROR
@@ -127,7 +125,7 @@ def test_clients_written_in_c_get_a_flat_list(processor, consumers, story):
     assert len(body_in(ResetOffsetBody, java.sent[0]).offset_table) == 4
 
 
-def test_a_group_that_is_offline_is_said_to_be_and_not_changed(processor, parts, story):
+def test_offset_reset_of_an_offline_group_is_refused_unchanged(processor, parts, story):
     """Upon which mqadmin stores the offsets itself."""
     code, remark = reset_refused(processor)
     assert code == Answer.CONSUMER_NOT_ONLINE
@@ -135,7 +133,7 @@ def test_a_group_that_is_offline_is_said_to_be_and_not_changed(processor, parts,
     assert parts.offsets.queues("g", "T") == {0: 3, 1: 1}
 
 
-def test_what_is_not_there_cannot_be_reset(processor, consumers, parts):
+def test_offset_reset_of_missing_topic_or_group_is_refused(processor, consumers, parts):
     member = join(consumers, "g", "a", "T")
     assert reset_refused(processor, topic="U")[0] == Answer.TOPIC_NOT_EXIST
     code, remark = reset_refused(processor)
@@ -144,7 +142,7 @@ def test_what_is_not_there_cannot_be_reset(processor, consumers, parts):
     assert member.sent == []
 
 
-def test_a_group_with_a_member_too_old_to_be_told_is_left_alone(processor, consumers, story):
+def test_offset_reset_with_an_outdated_member_is_refused(processor, consumers, story):
     member = join(consumers, "g", "a", "T")
     join(consumers, "g", "old", "T", version=27)
     assert "client [old] is too old" in reset_refused(processor)[1]
@@ -156,7 +154,7 @@ def clone(processor, source="g", to="h", topic=None, *, offline=False):
     return ADMIN.ask(Code.CLONE_GROUP_OFFSET, header)
 
 
-def test_a_group_is_given_the_offsets_of_another(processor, parts, story):
+def test_clone_group_offset_copies_offsets_of_existing_topics(processor, parts, story):
     parts.make_topic("U")
     parts.offsets.commit("g", "U", 2, 9)
     parts.offsets.commit("g", "deleted", 2, 9)
@@ -168,7 +166,7 @@ def test_a_group_is_given_the_offsets_of_another(processor, parts, story):
     assert parts.groups.get("h") is not None
 
 
-def test_what_the_other_group_does_not_subscribe_to_any_more_is_cloned_only_on_request(
+def test_offset_clone_includes_unsubscribed_topics_on_request_only(
     processor, parts, consumers, story
 ):
     parts.make_topic("U")
@@ -180,7 +178,7 @@ def test_what_the_other_group_does_not_subscribe_to_any_more_is_cloned_only_on_r
     assert parts.offsets.topics_of("h") == {"T", "U"}
 
 
-def test_a_clone_of_nothing_or_to_nowhere_is_refused(tmp_path, consumers):
+def test_clone_group_offset_without_source_or_target_is_refused(tmp_path, consumers):
     parts = open_parts(tmp_path, auto_create=False)
     parts.make_topic("T")
     parts.offsets.commit("g", "T", 0, 1)
@@ -197,7 +195,7 @@ def test_a_clone_of_nothing_or_to_nowhere_is_refused(tmp_path, consumers):
     parts.store.shutdown()
 
 
-def test_a_group_is_told_how_far_behind_the_others_are(processor, parts, story):
+def test_correction_offsets_show_the_slowest_other_group(processor, parts, story):
     for group, first, second in (("h", 2, 1), ("i", 4, 0), ("left out", 0, 0)):
         parts.offsets.commit(group, "T", 0, first)
         parts.offsets.commit(group, "T", 1, second)
@@ -219,7 +217,7 @@ def test_a_group_is_told_how_far_behind_the_others_are(processor, parts, story):
     assert parts.offsets.query("left out", "T", 0) == 0  # RocketMQ removes what it filters
 
 
-def test_an_offset_whose_messages_have_expired_corrects_nobody(processor, parts, monkeypatch):
+def test_expired_offset_is_no_correction_offset(processor, parts, monkeypatch):
     parts.offsets.commit("h", "T", 0, 2)
     parts.offsets.commit("i", "T", 0, 4)
     monkeypatch.setattr(parts.store, "queue_offsets", lambda *_: QueueBounds(3, 5))

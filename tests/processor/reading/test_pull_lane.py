@@ -220,7 +220,7 @@ def story(tmp_path_factory):
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(st.lists(acts, min_size=1, max_size=9))
-def test_nobody_can_tell_by_which_way_a_pull_has_come(story, told):
+def test_pull_lane_is_indistinguishable_from_the_usual_path(story, told):
     story.begin()
     story.act_pull(0, [pull(0, 1, 2)], is_cut=False)
     for act in told:
@@ -241,7 +241,7 @@ OF_JAVA = (
 """The header that a lite pull consumer of 4.9.7 has sent, but for its topic and three numbers."""
 
 
-def test_what_a_consumer_in_java_has_sent_takes_the_lane(told):
+def test_pulls_of_a_java_consumer_take_the_lane(told):
     story = told()
     story.act_send(0, "T", "A", sends=9)
     for offset in range(10):
@@ -283,7 +283,7 @@ def test_a_pull_that_is_held_by_the_lane_is_woken_and_its_time_ends(told):
     story.check()
 
 
-def test_what_has_changed_since_counts_for_the_next_pull(told):
+def test_topic_and_group_changes_apply_to_the_next_lane_pull(told):
     story = told()
     story.act_send(0, "U", "B", sends=3)
     for change, code in (
@@ -316,7 +316,7 @@ def test_a_subscription_is_that_of_the_last_heartbeat(told):
     story.check()
 
 
-def test_a_disk_that_does_not_give_the_messages_is_told_of_the_same_way(told):
+def test_disk_error_in_the_pull_lane_is_answered_like_the_usual_path(told):
     disks = [FaultyDisk(LocalDisk()), FaultyDisk(LocalDisk())]
     story = told(*disks)
     story.act_send(0, "T", "A", sends=3)

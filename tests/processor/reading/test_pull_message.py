@@ -93,7 +93,7 @@ STATUSES = {
 @pytest.mark.parametrize(
     ("status", "row"), STATUSES.items(), ids=lambda each: getattr(each, "name", "")
 )
-def test_each_status_of_the_store_is_a_code_and_two_of_them_are_waited_for(parts, status, row):
+def test_each_store_status_has_its_pull_code_and_two_are_held(parts, status, row):
     code, is_held = row
     room = Room(parts, Finding(status))
     answer = room.pull(5)
@@ -109,7 +109,7 @@ def test_each_status_of_the_store_is_a_code_and_two_of_them_are_waited_for(parts
     assert len(room.held) == is_held
 
 
-def test_pulls_that_find_nothing_are_counted_and_so_is_the_time_that_they_took(parts):
+def test_empty_pulls_are_counted_with_their_time(parts):
     room = Room(parts, Finding(GetMessageStatus.OFFSET_OVERFLOW_ONE))
     times = iter([1_000, 1_007, 2_000, 2_003])
     room.processor._now_ms = times.__next__
@@ -131,7 +131,7 @@ def test_a_queue_without_messages_is_waited_for_at_its_start(parts):
     assert len(room.held) == 1
 
 
-def test_one_that_waits_for_what_is_to_come_is_woken_by_no_message_before_it(parts):
+def test_held_pull_past_the_queue_end_ignores_messages_before_its_offset(parts):
     """It is in the log; those before it are carried to the queue first."""
     room = Room(parts, Finding(GetMessageStatus.OFFSET_OVERFLOW_ONE, next_begin_offset=43))
     assert room.pull(43, suspend_ms=5_000) is None
@@ -149,9 +149,7 @@ def test_one_that_waits_for_what_is_to_come_is_woken_by_no_message_before_it(par
         (15_000, HoldLimits(long_polling_enable=False, short_polling_time_ms=300), 300),
     ],
 )
-def test_what_is_held_waits_within_bounds_and_keeps_nothing_of_its_request_but_the_header(
-    parts, asked, limits, waits
-):
+def test_held_pull_keeps_header_only_and_bounded_timeout(parts, asked, limits, waits):
     room = Room(parts, holds=limits)
     assert room.pull(0, suspend_ms=asked, opaque=9) is None
     (held,) = room.held
@@ -168,9 +166,7 @@ def test_what_is_held_waits_within_bounds_and_keeps_nothing_of_its_request_but_t
         ({"subscription": "x", "expressionType": "TAG"}, True),
     ],
 )
-def test_of_a_pull_that_waits_only_what_its_replay_needs_is_kept_however_long_the_rest_is(
-    parts, fields, is_kept
-):
+def test_held_pull_keeps_only_the_fields_that_its_replay_needs(parts, fields, is_kept):
     room = Room(parts)
     room.consumers.register(
         ClientChannelInfo(room.connection, "c", "JAVA", 1, 0),
@@ -198,26 +194,26 @@ def test_a_pull_that_cannot_wait_is_refused_or_it_would_come_again_at_once(parts
     )
 
 
-def test_where_messages_may_follow_that_are_there_already_nobody_waits(parts):
+def test_pull_of_missing_entries_with_later_messages_is_not_held(parts):
     """A file of the queue is missing; the client has to go on behind it."""
     room = Room(parts, Finding(GetMessageStatus.OFFSET_FOUND_NULL, next_begin_offset=17))
     answer = room.pull(5, suspend_ms=5_000)
     assert (answer.code, answer.ext_fields["nextBeginOffset"], room.held) == (19, "17", [])
 
 
-def test_where_nothing_follows_what_is_missing_the_next_arrival_is_waited_for(parts):
+def test_pull_of_missing_entries_at_the_queue_end_is_held(parts):
     room = Room(parts, Finding(GetMessageStatus.OFFSET_FOUND_NULL))
     assert room.pull(5, suspend_ms=5_000) is None
     assert [held.no_match_before for held in room.held] == [40]
 
 
-def test_a_client_that_does_not_read_is_answered_and_not_held(parts):
+def test_pull_of_a_congested_client_is_not_held(parts):
     room = Room(parts)
     room.connection.is_congested = True
     assert room.pull(0, suspend_ms=5_000).code == 19
 
 
-def test_the_replay_answers_with_what_has_come_and_is_never_held_again(parts):
+def test_replayed_pull_is_never_held_again(parts):
     room = Room(parts)
     room.pull(0, suspend_ms=5_000, opaque=9, commit_offset=4)
     (held,) = room.held
@@ -242,7 +238,7 @@ def test_the_replay_of_a_client_that_does_not_read_sends_no_messages(parts):
     assert answer.ext_fields["maxOffset"] == "2"
 
 
-def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts):
+def test_sql_filter_of_held_pull_is_matched_against_all_new_messages(parts):
     room = Room(parts)
     room.pull(0, suspend_ms=5_000, subscription="price = 7", expression_type="SQL92")
     parts.put(*range(3_000), price="6")
@@ -257,9 +253,7 @@ def test_whether_a_waiting_filter_matches_is_looked_up_in_all_that_is_new(parts)
     assert not matched(room.held[0], 3_001)
 
 
-def test_so_many_messages_are_looked_at_for_a_waiting_filter_and_its_replay_goes_on(
-    parts, monkeypatch
-):
+def test_sql_filter_of_held_pull_checks_a_bounded_number_of_messages(parts, monkeypatch):
     monkeypatch.setattr(
         "rocketpoll.broker.processor.pulls.pull_message._EXTENDED_ENTRIES_FILTERED", 1_000
     )
@@ -297,7 +291,7 @@ PASSED_OVER = [
     ("then", "is_match"),
     [(GetMessageStatus.FOUND, True), (GetMessageStatus.OFFSET_OVERFLOW_ONE, False)],
 )
-def test_a_match_behind_messages_that_have_expired_is_found(parts, status, then, is_match):
+def test_held_pull_finds_match_past_expired_messages(parts, status, then, is_match):
     room = Room(parts)
     room.pull(0, suspend_ms=5_000)
     room.processor._store = Expiring((status, 7), (then, 7))
@@ -308,16 +302,14 @@ def test_a_match_behind_messages_that_have_expired_is_found(parts, status, then,
     ("status", "next_begin_offset"),
     [(GetMessageStatus.OFFSET_OVERFLOW_BADLY, 40), (GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)],
 )
-def test_a_pull_whose_queue_has_been_cut_or_deleted_is_woken_to_be_told_so(
-    parts, status, next_begin_offset
-):
+def test_held_pull_is_woken_if_its_queue_is_truncated_or_deleted(parts, status, next_begin_offset):
     room = Room(parts)
     room.pull(0, suspend_ms=5_000)
     room.processor._store = Expiring((status, next_begin_offset))
     assert finished(room.processor.is_matched_by_commit_log(room.held[0], 50))
 
 
-def test_a_waiting_group_that_has_left_is_woken_to_be_told_so(parts):
+def test_held_pull_is_woken_if_its_group_has_left(parts):
     room = Room(parts)
     room.pull(0, suspend_ms=5_000)
     held = replace(room.held[0], header=room.held[0].header._replace(sys_flag=2))
@@ -354,7 +346,7 @@ def test_how_much_a_large_pull_may_ask_of_it(parts):
     assert limits_of(found) == (100_000, 8 << 20, 4_000)
 
 
-def test_places_are_told_to_those_who_have_agreed(monkeypatch, parts):
+def test_pull_places_are_sent_to_clients_with_the_extension(monkeypatch, parts):
     monkeypatch.setattr(record_locations, "RUN_BYTES_MIN", 1)
     room = Room(parts)
     parts.put(*"abc")
@@ -382,7 +374,7 @@ def test_scattered_records_come_themselves(parts):
     assert len(found.records) == sum(found.sizes.tolist())
 
 
-def test_what_was_found_is_counted(parts):
+def test_pulled_messages_are_counted_in_group_tps(parts):
     room = Room(parts)
     parts.put("a", "b")
     assert room.pull(0).code == 0

@@ -50,7 +50,7 @@ def test_a_header_is_cut_at_both_offsets_and_the_opaque():
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
-def test_the_numbers_may_come_in_any_order(order):
+def test_pull_header_numbers_may_come_in_any_order(order):
     request = in_order(USUAL, order)
     shape = shape_of_request(request)
     assert cut(shape, header_of(request)) == (17, 5, 7)
@@ -64,7 +64,7 @@ def test_the_numbers_may_come_in_any_order(order):
 
 
 @given(*[st.integers(0, (1 << 63) - 1)] * 2, st.integers(0, (1 << 31) - 1), st.sampled_from(ORDERS))
-def test_what_is_cut_is_what_the_codec_reads(queue_offset, commit_offset, opaque, order):
+def test_pull_header_fast_path_reads_like_the_codec(queue_offset, commit_offset, opaque, order):
     shape = shape_of_request(in_order(USUAL, order))
     request = pull_request(
         queue_offset, suspend_ms=15_000, commit_offset=commit_offset, opaque=opaque
@@ -96,7 +96,7 @@ def test_what_is_cut_is_what_the_codec_reads(queue_offset, commit_offset, opaque
     ],
     ids=lambda each: each.decode("utf-8", "replace"),
 )
-def test_what_differs_elsewhere_is_not_cut(old, new):
+def test_unusual_pull_header_is_left_to_the_codec(old, new):
     header = header_of(USUAL)
     assert old in header
     assert cut(SHAPE, header.replace(old, new)) is None
@@ -129,7 +129,7 @@ def test_no_shape_is_made_where_another_place_might_be_meant(change):
             assert cut(shape, other) in (None, expected)
 
 
-def test_only_json_has_a_shape_and_only_so_much_of_it():
+def test_pull_header_shape_is_for_bounded_json_only():
     binary = USUAL._replace(serialize_type=SerializeType.ROCKETMQ)
     assert shape_of_request(binary) is None
     long = pull_request(17, subscription="t" * 2_048)

@@ -22,7 +22,7 @@ def stocked(room):
     return room
 
 
-def test_entries_tell_where_messages_lie_and_what_their_tags_are(stocked):
+def test_query_consume_queue_returns_positions_and_tag_codes(stocked):
     found = ask(stocked, 6, 4)
     assert (found.min_queue_index, found.max_queue_index) == (0, 20)
     assert [entry.tags_code for entry in found.queue_data] == [tags_code(tag) for tag in "ABAB"]
@@ -51,12 +51,12 @@ def test_a_group_that_is_online_shows_what_it_would_get(stocked):
     assert found.subscription_data.sub_string == "A"
 
 
-def test_a_group_that_takes_all_gets_all(stocked):
+def test_query_consume_queue_for_a_group_without_filter_evaluates_all(stocked):
     stocked.consume("G", "T")
     assert all(entry.eval for entry in ask(stocked, consumerGroup="G").queue_data)
 
 
-def test_of_a_group_that_is_offline_no_subscription_is_known(stocked):
+def test_query_consume_queue_of_an_offline_group_has_no_filter(stocked):
     found = ask(stocked, consumerGroup="G")
     assert found.filter_data == "G@T is not online!"
     assert all(entry.eval for entry in found.queue_data)
@@ -67,17 +67,17 @@ def test_an_index_before_the_first_entry_means_the_first(stocked):
 
 
 @pytest.mark.parametrize("count", [0, -3])
-def test_whoever_wants_none_gets_none(stocked, count):
+def test_query_consume_queue_for_none_returns_none(stocked, count):
     assert ask(stocked, 0, count).queue_data == ()
 
 
-def test_one_answer_holds_no_more_than_its_share(room):
+def test_query_consume_queue_limits_entries(room):
     for number in range(ENTRIES_MAX + 10):
         room.put(number)
     assert len(ask(room, 0, 1 << 30).queue_data) == ENTRIES_MAX
 
 
-def test_one_answer_looks_at_no_more_than_some_bytes_of_messages(room, monkeypatch):
+def test_query_consume_queue_limits_scanned_bytes(room, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.processor.pulls.query_message.SCAN_BYTES_MAX", 3_000)
     for _ in range(20):
         room.put("x" * 3_500)  # each fills a file of the log
@@ -86,13 +86,13 @@ def test_one_answer_looks_at_no_more_than_some_bytes_of_messages(room, monkeypat
 
 
 @pytest.mark.parametrize("queue", [("T", "1"), ("U", "0")])
-def test_a_queue_that_is_not_there_is_refused(stocked, queue):
+def test_query_consume_queue_of_a_missing_queue_is_refused(stocked, queue):
     header = {"topic": queue[0], "queueId": queue[1], "index": "0", "count": "1"}
     refused = stocked.refused(RequestCode.QUERY_CONSUME_QUEUE, header)
     assert refused == (ResponseCode.SYSTEM_ERROR, f"{queue[1]}@{queue[0]} is not exist!")
 
 
-def test_offsets_without_a_message_are_listed_as_what_they_are(room):
+def test_query_consume_queue_shows_blank_entries(room):
     sent = roll_back_between(room.store)
     found = ask(room, 0, 100)
     sizes = [entry.physic_size for entry in found.queue_data]

@@ -35,7 +35,7 @@ def stocked(room):
     return room
 
 
-def test_messages_are_found_by_each_of_their_keys(stocked):
+def test_query_message_finds_each_key(stocked):
     assert bodies(query(stocked)) == ["0", "2", "4", "6", "8"]
     assert bodies(query(stocked, key="other")) == ["0", "2", "4", "6", "8"]
 
@@ -50,12 +50,12 @@ def test_the_time_span_is_in_milliseconds_and_includes_its_ends(stocked):
     assert bodies(query(stocked, **span)) == ["2", "4", "6"]
 
 
-def test_of_too_many_the_newest_are_taken(stocked):
+def test_query_message_returns_the_newest_up_to_max_num(stocked):
     assert bodies(query(stocked, maxNum="2")) == ["6", "8"]
 
 
 @pytest.mark.parametrize("wanted", ["0", "-5"])
-def test_whoever_wants_none_finds_none(stocked, wanted):
+def test_query_message_for_none_finds_none(stocked, wanted):
     assert query(stocked, maxNum=wanted).code == ResponseCode.QUERY_NOT_FOUND
 
 
@@ -76,7 +76,7 @@ def test_an_answer_is_small_enough_for_a_frame_but_holds_a_message_at_least(room
     assert [body[0] for body in bodies(query(room))] == ["3"]
 
 
-def test_the_answer_tells_how_far_the_index_has_come(stocked):
+def test_query_message_returns_progress_of_the_index(stocked):
     stocked.clock.now_ms = START + 60_000
     header = HEADERS[RequestCode.QUERY_MESSAGE].response.decode(query(stocked).ext_fields)
     assert header.index_last_update_phyoffset == stocked.store.state().written_offset
@@ -86,7 +86,7 @@ def test_the_answer_tells_how_far_the_index_has_come(stocked):
 @pytest.mark.parametrize(
     "changes", [{"key": "nothing"}, {"topic": "U"}, {"beginTimestamp": str(START + 3600_000)}]
 )
-def test_nothing_found_is_answered_as_rocketmq_does(stocked, changes):
+def test_query_message_without_result_answers_like_rocketmq(stocked, changes):
     assert stocked.refused(RequestCode.QUERY_MESSAGE, {**ALL, **changes}) == (
         ResponseCode.QUERY_NOT_FOUND,
         "can not find message, maybe time range not correct",
@@ -102,12 +102,12 @@ def test_rocketmq_5_5_may_say_which_index_it_means(stocked, index_type):
     ("changes", "why"),
     [({"indexType": "T"}, "tags are not indexed"), ({"lastKey": "x"}, "no pages")],
 )
-def test_what_only_another_index_could_do_is_refused(stocked, changes, why):
+def test_query_message_of_unsupported_index_type_is_refused(stocked, changes, why):
     code, remark = stocked.refused(RequestCode.QUERY_MESSAGE, {**ALL, **changes})
     assert (code, why in remark) == (ResponseCode.SYSTEM_ERROR, True)
 
 
-def test_without_an_index_nothing_is_found(tmp_path):
+def test_query_message_without_an_index_is_refused(tmp_path):
     room = AdminRoom(tmp_path, store={"message_index_enable": False})
     room.put("body", keys="k")
     code, remark = room.refused(RequestCode.QUERY_MESSAGE, ALL)
@@ -127,7 +127,7 @@ def test_a_message_is_viewed_whole_by_the_place_in_its_id(stocked):
 
 
 @pytest.mark.parametrize("physical_offset", ["-1", "1", "99999999", str(1 << 62)])
-def test_where_no_message_begins_none_is_viewed(stocked, physical_offset):
+def test_view_message_at_offset_without_record_is_refused(stocked, physical_offset):
     refused = stocked.refused(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": physical_offset})
     assert refused == (
         ResponseCode.SYSTEM_ERROR,

@@ -36,7 +36,7 @@ def refusal(ask, *asked):
 
 
 @pytest.mark.parametrize("text", ["*", None, ""])
-def test_who_wants_everything_has_no_filter(text):
+def test_subscription_to_everything_has_no_filter(text):
     assert FILTERS.for_text("T", text, None) is None
 
 
@@ -48,7 +48,7 @@ def test_tags_and_expressions_have_filters_that_are_remembered():
     assert FILTERS.for_subscription(sql("a = 1")).needs_messages
 
 
-def test_however_many_subscriptions_there_are_each_has_its_own_filter():
+def test_each_of_many_subscriptions_gets_its_own_filter():
     filters = SubscriptionFilters(FilterLimits())
     for number in range(3_000):
         subscription = SubscriptionData(
@@ -105,13 +105,13 @@ def with_tags(number, expression_type):
     )
 
 
-def test_what_is_remembered_takes_few_bytes_however_long_it_is_what_clients_say():
+def test_filter_cache_is_bounded_in_bytes():
     filters = SubscriptionFilters(FilterLimits())
     assert memory_kept_by(filters, many_kinds_of_long_subscriptions()) < CACHED_BYTES_MAX
     assert 0 < remembered_bytes(filters) < CACHED_BYTES_MAX
 
 
-def test_what_is_refused_is_not_remembered():
+def test_refused_filter_is_not_cached():
     filters = SubscriptionFilters(FilterLimits())
     for number in range(10):
         assert refusal(filters.for_text, "T", f"a > {number} AND", "SQL92")

@@ -123,7 +123,7 @@ async def test_all_sends_of_a_turn_are_answered_by_one_flush_in_their_order():
 
 
 @story
-async def test_what_comes_while_the_disk_is_at_work_waits_for_the_next_flush():
+async def test_sends_during_a_flush_wait_for_the_next_flush():
     waiting = Waiting()
     waiting.send(10)
     await turn()
@@ -140,7 +140,7 @@ async def test_what_comes_while_the_disk_is_at_work_waits_for_the_next_flush():
 
 
 @story
-async def test_what_a_flush_has_covered_beside_is_answered_with_it():
+async def test_send_covered_by_the_running_flush_is_acknowledged_with_it():
     waiting = Waiting()
     waiting.send(10)
     await turn()
@@ -168,7 +168,7 @@ async def test_a_flush_that_fails_fails_all_that_wait_and_says_why():
 
 
 @story
-async def test_who_has_waited_too_long_is_told_that_nothing_is_known_and_later_nothing_more():
+async def test_send_waiting_past_sync_flush_timeout_is_answered_once():
     waiting = Waiting()
     waiting.send(10)
     await turn()
@@ -191,7 +191,7 @@ async def test_who_has_waited_too_long_is_told_that_nothing_is_known_and_later_n
 
 
 @story
-async def test_what_is_late_is_flushed_when_the_disk_goes_on_though_nobody_waits_for_it():
+async def test_timed_out_sends_are_flushed_when_the_disk_recovers():
     """Else nobody would see it before somebody else sends."""
     waiting = Waiting()
     waiting.send(10)
@@ -266,9 +266,7 @@ class Log:
 
 
 @given(st.lists(st.sampled_from([APPEND, APPEND, TELL, FLUSH, TURN]), max_size=60), st.randoms())
-def test_whatever_is_told_in_any_order_and_flushed_at_any_time_is_answered_once_and_not_before(
-    does, dice
-):
+def test_each_send_is_answered_once_and_never_before_its_flush(does, dice):
     async def tell():
         waiting = Waiting(send_queue_capacity=1_000)
         log = Log(waiting, dice)
@@ -285,7 +283,7 @@ def test_whatever_is_told_in_any_order_and_flushed_at_any_time_is_answered_once_
 
 
 @story
-async def test_who_does_not_wait_is_answered_at_once_and_flushed_with_the_others():
+async def test_send_that_does_not_wait_is_answered_at_once_and_flushed_later():
     waiting = Waiting()
     result = PutMessageResult(OK, 0, 0, 30)
     waiting.acknowledger.when_stored(result, waiting.said.append, waits=False)
@@ -305,7 +303,7 @@ async def test_who_does_not_wait_is_answered_at_once_and_flushed_with_the_others
 
 
 @story
-async def test_what_is_refused_or_written_without_a_flush_is_answered_at_once():
+async def test_refused_or_async_flush_send_is_answered_at_once():
     for is_sync, status in ((True, FAILED), (False, OK)):
         waiting = Waiting(is_sync=is_sync)
         waiting.acknowledger.when_stored(PutMessageResult(status, 0, 0, 30), waiting.said.append)
@@ -315,7 +313,7 @@ async def test_what_is_refused_or_written_without_a_flush_is_answered_at_once():
 
 
 @story
-async def test_how_long_each_has_waited_is_told():
+async def test_acknowledger_measures_waiting_time_of_each_send():
     waiting = Waiting()
     waiting.send(10)
     await turn()
@@ -336,7 +334,7 @@ async def test_how_long_each_has_waited_is_told():
         (lambda waiting: waiting.loop.move(5), LATE),
     ],
 )
-def test_an_answer_that_fails_keeps_nobody_else_from_theirs(end, status, caplog):
+def test_failing_answer_does_not_block_other_acknowledgements(end, status, caplog):
     async def tell():
         waiting = Waiting()
 
@@ -357,7 +355,7 @@ def test_an_answer_that_fails_keeps_nobody_else_from_theirs(end, status, caplog)
 
 
 @story
-async def test_a_time_that_is_over_at_once_keeps_nobody_else_from_the_disk():
+async def test_zero_flush_timeout_does_not_block_later_flushes():
     waiting = Waiting(sync_flush_timeout_ms=0)
     waiting.send(10)
     waiting.acknowledger._expire()  # as if it came before the turn had ended
@@ -396,7 +394,7 @@ async def test_a_disk_that_is_too_slow_makes_the_broker_busy():
         lambda waiting: waiting.loop.move(5),
     ],
 )
-def test_the_end_waits_until_nobody_waits_any_more(end):
+def test_drain_waits_for_pending_acknowledgements(end):
     async def tell():
         waiting = Waiting()
         await waiting.acknowledger.drain(60)
@@ -413,7 +411,7 @@ def test_the_end_waits_until_nobody_waits_any_more(end):
 
 
 @story
-async def test_the_end_does_not_wait_for_ever_and_leaves_nobody_without_an_answer():
+async def test_drain_times_out_and_answers_every_send():
     waiting = Waiting()
     waiting.send(10, 20)
     settled = asyncio.ensure_future(waiting.acknowledger.drain(4))
@@ -425,7 +423,7 @@ async def test_the_end_does_not_wait_for_ever_and_leaves_nobody_without_an_answe
 
 
 @story
-async def test_the_end_comes_behind_answers_that_are_known_and_not_given_yet():
+async def test_drain_delivers_flushed_acknowledgements_that_are_queued():
     steps = []
     waiting = Waiting(run_steps=steps.append)
     waiting.send(10, 20)

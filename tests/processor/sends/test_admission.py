@@ -26,7 +26,7 @@ def refused(admission, *asked):
     return raised.value.code
 
 
-def test_a_queue_that_is_there_is_what_it_is(parts):
+def test_send_admission_accepts_existing_queues(parts):
     assert [admission_of(parts).admit("T", queue_id, DEFAULT, 4) for queue_id in range(4)] == [
         0,
         1,
@@ -36,7 +36,7 @@ def test_a_queue_that_is_there_is_what_it_is(parts):
     assert refused(admission_of(parts), "T", 4, DEFAULT, 4) is ResponseCode.SYSTEM_ERROR
 
 
-def test_a_queue_that_may_only_be_read_is_there_all_the_same(parts):
+def test_send_admission_accepts_a_read_only_queue_by_id(parts):
     parts.topics.put(
         TopicConfig(topic_name="Shrunk", read_queue_nums=4, write_queue_nums=2, perm=6)
     )
@@ -62,7 +62,7 @@ def test_a_name_that_cannot_be_is_refused(parts, topic):
     assert parts.topics.get(topic) is None
 
 
-def test_what_only_the_broker_writes_to_is_refused_though_it_is_there(parts):
+def test_send_to_a_broker_only_topic_is_refused(parts):
     assert parts.topics.get("SCHEDULE_TOPIC_XXXX")
     assert (
         refused(admission_of(parts), "SCHEDULE_TOPIC_XXXX", 0, DEFAULT, 4)
@@ -70,7 +70,7 @@ def test_what_only_the_broker_writes_to_is_refused_though_it_is_there(parts):
     )
 
 
-def test_a_topic_or_a_broker_that_may_not_be_written_is_not(parts):
+def test_send_admission_refuses_unwritable_topic_or_broker(parts):
     parts.make_topic("R", perm=4)
     assert refused(admission_of(parts), "R", 0, DEFAULT, 4) is ResponseCode.NO_PERMISSION
     assert refused(admission_of(parts, 4), "T", 0, DEFAULT, 4) is ResponseCode.NO_PERMISSION

@@ -76,7 +76,7 @@ def room(parts):
         ("telepathy", ""),
     ],
 )
-def test_what_both_know_is_agreed_on_and_the_last_word_counts(parts, asked, agreed):
+def test_extensions_are_the_common_ones_of_the_last_request(parts, asked, agreed):
     room = Room(parts)
     room.connection.extensions = SUPPORTED_EXTENSIONS
     answer = room.ask(RequestCode.EXTENSIONS, {"names": asked})
@@ -86,7 +86,7 @@ def test_what_both_know_is_agreed_on_and_the_last_word_counts(parts, asked, agre
     )
 
 
-def test_who_asks_hears_where_his_messages_come_from_and_go_to(parts):
+def test_extensions_answer_shows_born_and_store_host(parts):
     room = Room(parts)
     fields = room.ask(RequestCode.EXTENSIONS, {"names": "append-chunk"}).ext_fields
     assert fields["bornHost"] == str(room.connection.remote_host)
@@ -168,7 +168,7 @@ def proofs_of(parts):
     return [path.name for path in (parts.root / "store").glob("proof*")]
 
 
-def test_who_has_not_agreed_cannot_append(parts):
+def test_append_without_agreed_extension_is_refused(parts):
     room = Room(parts)
     assert room.append(message("a")).code == 3
     room.connection.extensions = frozenset([Extension.PULL_CHUNK])
@@ -228,7 +228,7 @@ def test_records_of_another_queue_than_the_requests_are_refused(parts, room, mes
 @pytest.mark.parametrize(
     ("topic", "queue_id", "code"), [("SCHEDULE_TOPIC_XXXX", 0, 16), ("T", 4, 1)]
 )
-def test_what_a_send_may_not_an_append_may_not_either(parts, room, topic, queue_id, code):
+def test_append_is_refused_wherever_a_send_is(parts, room, topic, queue_id, code):
     answer = room.append(
         message("a", topic=topic, queue_id=queue_id), topic=topic, queue_id=queue_id
     )

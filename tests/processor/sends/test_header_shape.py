@@ -46,7 +46,7 @@ def test_a_header_is_cut_at_birth_properties_and_opaque():
     st.text(max_size=30) | st.text('ab"\\u0012\x01\x02', max_size=30),
     st.integers(0, (1 << 31) - 1),
 )
-def test_what_is_cut_is_what_the_codec_reads(text, opaque):
+def test_send_header_fast_path_reads_like_the_codec(text, opaque):
     try:
         header = header_of(send_request(properties=text, opaque=opaque))
     except HeaderError:  # half of a pair
@@ -74,7 +74,7 @@ ODD = {
 
 
 @pytest.mark.parametrize(("old", "new"), ODD.values(), ids=ODD)
-def test_what_differs_elsewhere_is_not_cut(old, new):
+def test_unusual_send_header_is_left_to_the_codec(old, new):
     header = header_of(USUAL)
     assert old in header
     found = cut(header.replace(old, new))

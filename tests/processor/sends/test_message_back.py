@@ -144,7 +144,7 @@ def test_a_broker_with_few_levels_takes_its_last(parts):
     assert len(room.waiting(2)) == 1
 
 
-def test_a_retry_that_fails_again_keeps_where_it_first_came_from(room):
+def test_repeated_retry_keeps_its_first_origin(room):
     place = room.put(topic="%RETRY%g", reconsume_times=1, RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="ID")
     room.send_back(place)
     (found,) = room.waiting(4)
@@ -152,7 +152,7 @@ def test_a_retry_that_fails_again_keeps_where_it_first_came_from(room):
     assert found.properties["ORIGIN_MESSAGE_ID"] == "ID"
 
 
-def test_what_a_real_rocketmq_left_in_a_delivered_message_is_not_taken_along(room):
+def test_send_back_drops_delay_properties_of_a_real_rocketmq(room):
     place = room.put(
         topic="%RETRY%g", DELAY="9", REAL_TOPIC="%RETRY%other", REAL_QID="7", RETRY_TOPIC="T"
     )
@@ -207,7 +207,7 @@ INT32 = st.one_of(
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_its_sender_says_a_message_that_is_given_back_goes_somewhere(
+def test_send_back_always_stores_the_message_in_retry_or_dead_letter_topic(
     large_room, times, level, most, flags, spare
 ):
     room = large_room
@@ -231,7 +231,7 @@ LOG_BYTES = 4096
     level=st.sampled_from([-1, 0, 1, 18]),
     delay=st.sampled_from([None, "3"]),
 )
-def test_whatever_a_client_may_send_can_be_given_back(
+def test_send_back_accepts_every_message_that_a_client_may_send(
     tmp_path_factory, spare, topic, group, host, level, delay
 ):
     """However little room its record leaves in a file of the log."""
@@ -249,7 +249,7 @@ def test_whatever_a_client_may_send_can_be_given_back(
     parts.store.shutdown()
 
 
-def test_what_fits_nowhere_stays_where_it_is_and_its_group_goes_on(tmp_path, caplog):
+def test_send_back_of_a_message_too_large_for_retry_keeps_the_original(tmp_path, caplog):
     """As another broker may have stored it, up to the end of a file."""
     parts = open_parts(tmp_path, mapped_file_size_commit_log=LOG_BYTES)
     parts.make_topic("T")
@@ -265,7 +265,7 @@ def test_what_fits_nowhere_stays_where_it_is_and_its_group_goes_on(tmp_path, cap
     parts.store.shutdown()
 
 
-def test_a_message_without_room_for_where_it_comes_from_is_a_dead_letter(large_room):
+def test_message_without_space_for_its_origin_becomes_a_dead_letter(large_room):
     place = large_room.put(long="v" * 32_700)
     large_room.send_back(place)
     (found,) = read_all(large_room.parts.store, "%DLQ%g", 0)
@@ -303,7 +303,7 @@ def test_a_group_that_wants_no_retries_gets_none(room, parts):
     assert room.waiting(3) == []
 
 
-def test_a_broker_that_is_told_by_another_address_family_says_so_in_the_record(parts):
+def test_send_back_records_ipv6_store_host(parts):
     room = Room(parts, host=parse_host("[::1]:9876"))
     room.send_back(room.put())
     (found,) = room.waiting(3)
@@ -322,7 +322,7 @@ def test_a_group_with_a_long_name_retries_too(room, parts):
     assert len(read_all(parts.store, "%DLQ%" + group, 0)) == 1
 
 
-def test_in_sync_flush_it_is_answered_when_it_is_on_the_disk(parts):
+def test_sync_flush_send_back_is_answered_after_the_flush(parts):
     room = Room(parts, is_sync=True)
     client = FakeConnection()
     assert room.processor.consumer_send_msg_back(*room.ask(room.put(), client=client)) is None
@@ -332,7 +332,7 @@ def test_in_sync_flush_it_is_answered_when_it_is_on_the_disk(parts):
     assert client.sent[0].opaque == 7
 
 
-def test_what_may_not_be_on_the_disk_is_not_said_to_be(parts):
+def test_send_back_answers_flush_timeout_if_flush_fails(parts):
     room = Room(parts, is_sync=True)
     client = FakeConnection()
     room.processor.consumer_send_msg_back(*room.ask(room.put(), client=client))
@@ -340,7 +340,7 @@ def test_what_may_not_be_on_the_disk_is_not_said_to_be(parts):
     assert client.codes() == [Answer.FLUSH_DISK_TIMEOUT]
 
 
-def test_what_the_store_does_not_take_is_said_with_its_reason(room, parts):
+def test_send_back_refused_by_store_answers_the_reason(room, parts):
     place = room.put()
     parts.store._refusal_reason = "the disk is 95% full, over 90%"
     client, request = room.ask(place)
@@ -350,7 +350,7 @@ def test_what_the_store_does_not_take_is_said_with_its_reason(room, parts):
     assert answer.remark == "the disk is 95% full, over 90%"
 
 
-def test_a_message_that_is_not_there_cannot_be_given_back(room):
+def test_send_back_of_a_missing_message_is_refused(room):
     place = room.put()
     for wrong in (place + 1, 1 << 40, -1):
         assert room.refused(wrong) == (
@@ -359,7 +359,7 @@ def test_a_message_that_is_not_there_cannot_be_given_back(room):
         )
 
 
-def test_who_may_not_give_back_is_told_why(tmp_path, parts, room):
+def test_send_back_without_permission_answers_the_reason(tmp_path, parts, room):
     place = room.put()
     assert Room(parts, permission=4).refused(place)[0] == Answer.NO_PERMISSION
     room.busy = "[REJECTREQUEST]system busy"
@@ -370,7 +370,7 @@ def test_who_may_not_give_back_is_told_why(tmp_path, parts, room):
 
 
 @pytest.mark.parametrize(("topic", "level"), [("%RETRY%g", 0), ("%DLQ%g", -1)])
-def test_a_topic_that_may_not_be_written_takes_nothing(room, parts, topic, level):
+def test_send_back_to_an_unwritable_topic_is_refused(room, parts, topic, level):
     parts.make_topic(topic, perm=4)
     code, remark = room.refused(room.put(), level)
     assert code == Answer.NO_PERMISSION
@@ -396,7 +396,7 @@ RETRIED = {"topic": "%RETRY%g", "RETRY_TOPIC": "NS%T"}
         (RETRIED, "its place", "T"),
     ],
 )
-def test_a_message_is_known_by_each_name_that_clients_have_for_it(room, stored, message_id, topic):
+def test_send_back_identifies_the_message_by_any_of_its_ids(room, stored, message_id, topic):
     place = room.put(**stored)
     by_place = encode_offset_message_id(STORE_HOST, place)
     names = {"its place": by_place, "its place in small letters": by_place.lower()}
@@ -414,9 +414,7 @@ def test_a_message_is_known_by_each_name_that_clients_have_for_it(room, stored, 
         (None, "Other"),
     ],
 )
-def test_another_message_at_the_place_is_not_taken_for_the_one_that_is_given_back(
-    room, message_id, topic
-):
+def test_send_back_refuses_another_message_at_the_given_offset(room, message_id, topic):
     """As after an older copy of the store was put back: the client sends the message itself."""
     place = room.put(UNIQ_KEY=UNIQUE[:-1] + "2")
     by_place = encode_offset_message_id(STORE_HOST, place)

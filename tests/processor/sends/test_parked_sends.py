@@ -135,7 +135,7 @@ def room():
     return Room()
 
 
-def test_one_save_serves_all_that_wait_by_then_and_they_keep_their_order(room):
+def test_topic_save_dispatches_parked_sends_in_order(room):
     for opaque, topic in enumerate("ABABA"):
         room.send(topic, opaque)
     assert (room.stored, room.answers(), len(room.aside)) == ([], [], 1)
@@ -148,7 +148,7 @@ def test_one_save_serves_all_that_wait_by_then_and_they_keep_their_order(room):
     assert room.stored[-1] == ("A", 9)
 
 
-def test_a_topic_that_was_made_while_others_were_saved_is_saved_the_next_time(room):
+def test_topic_created_during_a_save_is_saved_next_for_parked_sends(room):
     room.send("A", 1)
     room.topics.save()  # as far as it has come
     room.send("B", 2)
@@ -162,7 +162,7 @@ def test_a_topic_that_was_made_while_others_were_saved_is_saved_the_next_time(ro
     assert room.stored == [("A", 1), ("B", 2)]
 
 
-def test_what_comes_when_the_topic_is_saved_but_others_still_wait_goes_behind_them(room):
+def test_send_after_topic_save_stays_past_parked_sends(room):
     room.send("A", 1)
     room.topics.save()  # in the thread; the broker has not heard of it
     room.send("A", 2)
@@ -171,7 +171,7 @@ def test_what_comes_when_the_topic_is_saved_but_others_still_wait_goes_behind_th
     assert room.stored == [("A", 1), ("A", 2)]
 
 
-def test_sends_that_have_to_wait_again_as_their_topic_has_changed_keep_their_order(room):
+def test_sends_parked_twice_keep_their_order(room):
     for opaque in (1, 2, 3):
         room.send("A", opaque)
     save, then = room.aside.popleft()
@@ -183,7 +183,7 @@ def test_sends_that_have_to_wait_again_as_their_topic_has_changed_keep_their_ord
     assert room.stored == [("A", 1), ("A", 2), ("A", 3)]
 
 
-def test_if_topics_cannot_be_saved_all_that_wait_are_told_why_and_the_next_send_tries_again(room):
+def test_topic_save_failure_answers_parked_sends_and_next_send_retries(room):
     room.send("A", 1)
     room.send("B", 2)
     room.save(OSError(28, "No space left on device"))
@@ -197,7 +197,7 @@ def test_if_topics_cannot_be_saved_all_that_wait_are_told_why_and_the_next_send_
     assert room.stored == [("A", 3)]
 
 
-def test_so_many_sends_and_bytes_may_wait_and_more_are_refused_as_busy():
+def test_parked_sends_are_limited_by_number_and_bytes():
     room = Room(capacity=2)
     for opaque in (1, 2, 3):
         room.send("A", opaque)
@@ -224,7 +224,7 @@ def test_fields_of_sends_that_wait_are_counted_as_their_bodies_are():
     assert len(room.stored) + len(refused) == 400
 
 
-def test_a_send_that_waits_keeps_nothing_of_what_was_received_with_it(room):
+def test_parked_send_copies_its_body(room):
     received = bytearray(1_000)
     room.send("A", 1, body=memoryview(received)[10:20])
     received.clear()  # which nobody has a view of
@@ -232,7 +232,7 @@ def test_a_send_that_waits_keeps_nothing_of_what_was_received_with_it(room):
     assert room.stored == [("A", 1)]
 
 
-def test_a_send_whose_client_has_gone_is_dropped_unless_nobody_was_to_wait_for_it(room):
+def test_parked_send_of_a_closed_client_is_dropped_unless_oneway(room):
     gone = FakeConnection()
     room.send("A", 1, client=gone)
     room.send("A", 2, client=gone, flag=ONE_WAY)
@@ -242,7 +242,7 @@ def test_a_send_whose_client_has_gone_is_dropped_unless_nobody_was_to_wait_for_i
     assert room.stored == [("A", 2), ("A", 3)]
 
 
-def test_the_end_answers_all_that_wait_and_lets_nobody_wait(room):
+def test_shutdown_answers_parked_sends_and_refuses_new_ones(room):
     room.send("A", 1)
     room.pending_sends.refuse_all("the broker is stopping")
     room.send("A", 2)
@@ -253,7 +253,7 @@ def test_the_end_answers_all_that_wait_and_lets_nobody_wait(room):
     assert room.stored == []
 
 
-def test_many_are_dispatched_in_several_turns_and_what_comes_between_goes_behind():
+def test_parked_sends_are_dispatched_in_several_turns_in_order():
     room = Room(capacity=3 * DISPATCHED_PER_STEP)
     for opaque in range(2 * DISPATCHED_PER_STEP + 1):
         room.send("A", opaque)
@@ -264,7 +264,7 @@ def test_many_are_dispatched_in_several_turns_and_what_comes_between_goes_behind
     assert room.stored == [("A", n) for n in (*range(2 * DISPATCHED_PER_STEP + 1), 9_999)]
 
 
-def test_what_comes_while_one_is_taken_apart_in_steps_goes_behind_it(room):
+def test_send_during_a_stepwise_parked_send_keeps_order(room):
     room.send("A", 1)
     room.send("A", 2, body=LARGE)
     room.send("A", 3)
@@ -275,7 +275,7 @@ def test_what_comes_while_one_is_taken_apart_in_steps_goes_behind_it(room):
     assert room.stored == [("A", number) for number in (1, 2, 3, 4)]
 
 
-def test_one_that_cannot_be_answered_keeps_no_other_waiting(room, caplog):
+def test_parked_send_that_cannot_be_answered_does_not_block_others(room, caplog):
     broken = FakeConnection()
     broken.send = None
     room.send("A", 1, client=broken)

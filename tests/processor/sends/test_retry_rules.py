@@ -37,7 +37,7 @@ def test_a_retry_below_the_limit_of_its_group_goes_where_it_was_sent(rules):
     assert rules.redirect(sent, None, 409) is sent
 
 
-def test_a_retry_at_the_limit_is_a_dead_letter_and_not_delayed_any_more(rules, parts):
+def test_retry_at_the_limit_becomes_a_dead_letter(rules, parts):
     dead = rules.redirect(retried(16, tags="a", DELAY="18", RETRY_TOPIC="T"), None, 409)
     assert (dead.topic, dead.queue_id) == ("%DLQ%g", 0)
     assert dead.properties == {"TAGS": "a", "RETRY_TOPIC": "T"}
@@ -52,7 +52,7 @@ def test_a_retry_at_the_limit_is_a_dead_letter_and_not_delayed_any_more(rules, p
     asked=st.none() | st.integers(-1, 40),
     version=st.sampled_from([120, 121, 409]),
 )
-def test_the_limit_is_the_consumers_if_it_is_new_enough_to_say_one(times, asked, version):
+def test_retry_limit_is_the_consumers_if_its_version_has_one(times, asked, version):
     rules = RetryRules(None, None)
     group = SubscriptionGroupConfig(group_name="g", retry_max_times=5)
     limit = asked if asked is not None and version >= 121 else 5

@@ -245,7 +245,7 @@ def turns(request, monkeypatch):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(told=st.lists(acts, min_size=1, max_size=6))
-def test_nobody_can_tell_by_which_way_a_message_has_come(story, told):
+def test_send_lane_is_indistinguishable_from_the_usual_path(story, told):
     story.act_receive(0, [lone(count=9), lone(topic="U", queue_id=1, count=9)], [])
     for act in told:
         story.act(*act)
@@ -293,7 +293,7 @@ OF_JAVA = (
 """The header that a producer of 4.9.7 has sent, but for its topic and three numbers."""
 
 
-def test_what_a_producer_in_java_has_sent_takes_the_lane(told):
+def test_sends_of_a_java_producer_take_the_lane(told):
     story = told()
     for numbers in (range(1), range(1, 21)):
         headers = [OF_JAVA % (number, number, 4_020 + number) for number in numbers]
@@ -305,7 +305,7 @@ def test_what_a_producer_in_java_has_sent_takes_the_lane(told):
 
 
 @pytest.mark.parametrize("text", USUAL)
-def test_what_producers_usually_write_takes_the_lane(told, text):
+def test_usual_producer_properties_take_the_send_lane(told, text):
     story = told()
     story.act_receive(0, many(1, text=text), [])
     story.act_receive(0, many(30, text=text), [])
@@ -314,7 +314,7 @@ def test_what_producers_usually_write_takes_the_lane(told, text):
 
 
 @pytest.mark.parametrize("form", ["usual", "used up"])
-def test_what_comes_to_a_retry_topic_is_counted_each_time(told, form):
+def test_sends_to_retry_topic_avoid_the_lane(told, form):
     story = told()
     for _ in range(3):
         story.act_receive(0, many(9, topic="%RETRY%G", form=form), [])
@@ -339,7 +339,7 @@ def test_sends_that_come_together_are_runs_wherever_they_are_cut(told):
     story.check()
 
 
-def test_whoever_waits_for_a_tag_is_woken_by_a_run(told):
+def test_sends_in_a_run_wake_pulls_waiting_for_a_tag(told):
     story = told()
     story.act_receive(0, many(3), [])
     for twin in story.twins.both:
@@ -392,7 +392,7 @@ def test_a_run_whose_flush_fails_is_not_acknowledged(told):
     assert sum(map(len, lane.arrivals.values())) == 10
 
 
-def test_a_run_is_answered_when_it_is_on_the_disk_or_late_and_counts_for_each_of_its_sends(told):
+def test_send_lane_run_is_answered_per_flush_and_counted_per_send(told):
     disks = [SlowDisk(), SlowDisk()]
     changed = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 300}
     story = told(*disks, sendThreadPoolQueueCapacity=25, **changed)
@@ -449,7 +449,7 @@ def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_an
     assert len(quick.arrivals["T", 0]) == 56
 
 
-def test_a_topic_that_has_changed_is_looked_at_again_before_the_next_send(told):
+def test_send_lane_checks_a_changed_topic_again(told):
     story = told()
     for change, code in ((("perm", 4), 16), (("perm", 6), 0), (("queues", 2), 1)):
         story.act_receive(0, many(5, topic="U", queue_id=3), [])
@@ -459,7 +459,7 @@ def test_a_topic_that_has_changed_is_looked_at_again_before_the_next_send(told):
     story.check()
 
 
-def test_one_way_sends_take_the_lane_and_are_not_answered(told):
+def test_oneway_sends_take_the_lane_without_answers(told):
     story = told()
     story.act_receive(0, many(20, form="one way"), [])
     assert story.twins.fast_path.ran == [19]
@@ -467,7 +467,7 @@ def test_one_way_sends_take_the_lane_and_are_not_answered(told):
     story.check()
 
 
-def test_a_client_that_does_not_read_is_taken_no_more_from(told):
+def test_send_lane_stops_reading_a_congested_client(told):
     story = told(maxWriteBufferBytes=1 << 16)
     story.act_receive(0, many(3), [])
     for twin in story.twins.both:
@@ -485,7 +485,7 @@ def test_a_client_that_does_not_read_is_taken_no_more_from(told):
         assert len(twin.answers(0)) == 8 * 400 + 3
 
 
-def test_what_a_client_has_taught_goes_with_it(told):
+def test_send_plans_are_discarded_with_their_connection(told):
     story = told()
     for queue_id in range(4):
         story.act_receive(0, many(3, queue_id=queue_id), [])

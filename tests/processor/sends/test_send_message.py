@@ -66,11 +66,11 @@ class Room:
         return self.ask(send_request(*given, **named))
 
 
-def test_it_is_asked_in_three_ways(parts):
+def test_send_processor_handles_three_request_codes(parts):
     assert set(Room(parts).processor.handlers()) == {10, 310, 320}
 
 
-def test_a_broker_that_is_busy_takes_nothing_of_any_kind(parts):
+def test_busy_broker_refuses_every_kind_of_send(parts):
     room = Room(parts)
     room.busy = "the disk is slow"
     for request in (
@@ -83,7 +83,7 @@ def test_a_broker_that_is_busy_takes_nothing_of_any_kind(parts):
     assert bodies(parts.store) == []
 
 
-def test_with_sync_flush_the_answer_comes_when_the_message_is_on_the_disk(parts):
+def test_sync_flush_send_is_answered_after_the_flush(parts):
     room = Room(parts, is_sync=True)
     assert room.send("a") is None
     assert room.send("b", opaque=2) is None
@@ -92,14 +92,14 @@ def test_with_sync_flush_the_answer_comes_when_the_message_is_on_the_disk(parts)
 
 
 @pytest.mark.parametrize("wait", ["false", "no", ""])
-def test_who_does_not_want_to_wait_for_the_disk_is_answered_at_once(parts, wait):
+def test_send_with_wait_false_is_answered_before_the_flush(parts, wait):
     room = Room(parts, is_sync=True)
     answer = room.send("a", properties=f"KEYS\x01k\x02WAIT\x01{wait}\x02")
     assert answer.code == 0
     assert room.disk.waiting == []
 
 
-def test_a_late_disk_is_said_with_all_that_an_answer_has(parts):
+def test_flush_timeout_answer_has_all_fields(parts):
     room = Room(parts, is_sync=True)
     room.send("a", opaque=8)
     room.disk.stored(PutMessageStatus.FLUSH_DISK_TIMEOUT)
@@ -109,7 +109,7 @@ def test_a_late_disk_is_said_with_all_that_an_answer_has(parts):
     assert set(answer.ext_fields) == {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"}
 
 
-def test_a_disk_that_fails_is_said(parts):
+def test_flush_failure_is_answered_with_the_reason(parts):
     room = Room(parts, is_sync=True)
     room.send("a")
     room.disk.stored(PutMessageStatus.SERVICE_NOT_AVAILABLE, "the disk has failed")
@@ -138,7 +138,7 @@ def test_a_delayed_message_waits_where_its_level_says_and_knows_where_it_belongs
     assert bodies(parts.store, "T", 3) == []
 
 
-def test_a_level_over_the_last_is_the_last(parts):
+def test_delay_level_above_the_last_is_clamped(parts):
     Room(parts).send("later", properties={"DELAY": "99"})
     assert bodies(parts.store, SCHEDULE, 17) == ["later"]
 
@@ -161,7 +161,7 @@ def test_a_retry_goes_to_its_groups_retry_topic_until_it_was_tried_often_enough(
     assert bodies(parts.store, "%DLQ%G") == ["again"]
 
 
-def test_a_retry_keeps_to_the_limit_of_its_consumer(parts):
+def test_retry_respects_max_reconsume_times_of_the_consumer(parts):
     room = Room(parts)
     assert retry(room, 2, limit=2).code == 0
     assert bodies(parts.store, "%DLQ%G") == ["again"]
@@ -176,7 +176,7 @@ def test_a_retry_that_is_delayed_waits_and_a_dead_letter_does_not(parts):
     assert "DELAY" not in dead.properties
 
 
-def test_a_retry_of_a_group_that_is_not_there_and_not_made_is_refused(tmp_path):
+def test_retry_of_an_unknown_group_without_auto_creation_is_refused(tmp_path):
     from support.brokers.processors import open_parts  # noqa: PLC0415  # other parts than everybody's
 
     parts = open_parts(tmp_path, auto_create=False)
@@ -209,7 +209,7 @@ def test_hosts_of_either_version_are_stored_and_flags_of_the_sender_about_them_a
     assert decode_offset_message_id(answer.ext_fields["msgId"]) == (parse_host(host), 0)
 
 
-def test_a_client_that_has_gone_is_forgotten(parts):
+def test_closed_connection_clears_its_send_cache(parts):
     room = Room(parts)
     room.send("a")
     assert room.processor._cache
@@ -225,7 +225,7 @@ def test_a_topic_name_over_127_characters_is_that_of_a_retry_topic(parts):
     assert bodies(parts.store, f"%RETRY%{group}") == ["again"]
 
 
-def test_the_messages_of_a_turn_are_written_together_and_answered_behind_that(parts):
+def test_sends_of_a_turn_are_written_and_answered_together(parts):
     room = Room(parts)
     for text in ("a", "b", "c"):
         assert room._dispatch(room.connection, send_request(text)) is None
@@ -257,7 +257,7 @@ def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch)
     assert bodies(parts.store, "T", int(answer["queueId"])) == ["c"]
 
 
-def test_an_answer_that_fails_keeps_no_other_waiting(parts, monkeypatch, caplog):
+def test_failing_send_answer_does_not_block_others(parts, monkeypatch, caplog):
     room, broken = Room(parts), FakeConnection(remote="10.0.0.8:40000")
 
     def fail(*_):
@@ -272,7 +272,7 @@ def test_an_answer_that_fails_keeps_no_other_waiting(parts, monkeypatch, caplog)
     assert bodies(parts.store) == ["a", "b"]
 
 
-def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(parts):
+def test_batch_over_the_message_size_limit_is_refused_unparsed(parts):
     room = Room(parts)
     room.processor._batches._bytes_max = 1_000
     answer = room.ask(batch_request(*["x" * 100] * 10))
@@ -282,7 +282,7 @@ def test_a_batch_that_is_longer_than_a_message_may_be_is_not_even_taken_apart(pa
 
 
 @pytest.mark.parametrize("count", [50, 2_000])
-def test_a_batch_does_not_go_where_its_topic_has_not_been_left_meanwhile(parts, monkeypatch, count):
+def test_batch_is_refused_if_its_topic_is_closed_meanwhile(parts, monkeypatch, count):
     """It takes many steps, between which operators are served."""
     room = Room(parts)
     monkeypatch.setattr(send_message, "LARGE_BATCH_BYTES", 100)
@@ -321,7 +321,7 @@ def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monk
     assert len(room.connection.sent) == 3
 
 
-def test_a_batch_has_so_many_messages_at_most_or_nothing_of_it_is_stored(parts, monkeypatch):
+def test_number_of_messages_in_a_batch_is_limited(parts, monkeypatch):
     """One that is as long as it may be is refused here for its bytes alone."""
     room = Room(parts)
     monkeypatch.setattr(batch_messages, "BATCH_MESSAGES_MAX", 512)

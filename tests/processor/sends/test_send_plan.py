@@ -64,7 +64,7 @@ def test_both_names_of_each_field_say_the_same(plans):
 @pytest.mark.parametrize(
     "fields", [{"e": "1"}, {"f": "1"}, {"h": "9"}, {"j": "3"}, {"a": "Q"}, {"m": "true"}]
 )
-def test_what_says_anything_else_has_a_plan_of_its_own(plans, fields):
+def test_send_with_other_fields_gets_its_own_plan(plans, fields):
     first, _, _ = plans.resolve(send_request("a"))
     request = changed(send_request("a"), **fields)
     other, _, _ = plans.resolve(request)
@@ -95,7 +95,7 @@ def test_batches_and_retries_are_known_as_such(plans, parts):
     assert (plan.is_batch, plan.is_retry) == (False, False)
 
 
-def test_a_topic_that_has_changed_is_looked_at_again(plans, parts):
+def test_send_plan_is_resolved_again_after_its_topic_changed(plans, parts):
     request = send_request("a", queue_id=3)
     first, _, _ = plans.resolve(request)
     parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
@@ -110,7 +110,7 @@ def test_a_topic_that_has_changed_is_looked_at_again(plans, parts):
     assert plans.resolve(request)[0].topic_config is parts.topics.get("T")
 
 
-def test_what_is_known_of_a_topic_holds_not_while_it_is_being_deleted(plans, parts):
+def test_send_plan_is_suspended_during_topic_deletion(plans, parts):
     request = send_request("a")
     plan, _, _ = plans.resolve(request)
     parts.topics.begin_deletion("T")
@@ -120,14 +120,14 @@ def test_what_is_known_of_a_topic_holds_not_while_it_is_being_deleted(plans, par
     assert plans.resolve(request)[0].template is plan.template
 
 
-def test_who_leaves_the_queue_to_the_broker_gets_any_each_time(plans):
+def test_send_plan_without_queue_id_picks_any_queue(plans):
     request = send_request("a", queue_id=-1)
     found = {plans.resolve(request)[0].template.queue for _ in range(100)}
     assert found == {("T", queue_id) for queue_id in range(4)}
 
 
 @pytest.mark.parametrize("born", ["", "x", "1.5", "9" * 19, None])
-def test_a_birth_that_is_none_is_told_the_second_time_too(plans, born):
+def test_invalid_born_timestamp_is_refused_with_a_cached_plan(plans, born):
     plans.resolve(send_request("a"))
     request = send_request("a")
     fields = {
@@ -139,7 +139,7 @@ def test_a_birth_that_is_none_is_told_the_second_time_too(plans, born):
         plans.resolve(request._replace(ext_fields=fields))
 
 
-def test_no_client_makes_the_broker_remember_more_and_more(plans):
+def test_send_plan_cache_is_bounded(plans):
     for number in range(CACHED_SENDS_MAX + 10):
         plans.resolve(send_request("a", flag=0)._replace(opaque=number))
         plans.resolve(changed(send_request("a"), h=str(number)))
@@ -149,9 +149,7 @@ def test_no_client_makes_the_broker_remember_more_and_more(plans):
     assert not plans._by_key
 
 
-def test_all_clients_together_have_so_many_plans_and_whoever_came_first_begins_anew(
-    admission, monkeypatch
-):
+def test_send_plans_of_all_clients_are_limited_and_oldest_evicted(admission, monkeypatch):
     monkeypatch.setattr(cached_send, "CACHED_SENDS_MAX", 4)
     monkeypatch.setattr(cached_send, "CACHED_SENDS_TOTAL_MAX", 10)
     table = SendCache(admission, lambda _: STORED)
@@ -186,7 +184,7 @@ def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
         assert all(len(plans) <= 4 for plans in kept)
 
 
-def test_nothing_is_remembered_while_sends_wait_for_the_topic(parts):
+def test_send_plan_is_not_cached_while_sends_are_parked_for_the_topic(parts):
     """Else the next send would not be asked whether it has to wait behind them,
     and would overtake them."""
     waiting = {"T"}

@@ -98,7 +98,7 @@ def test_rows_are_staged_committed_and_asked_for(parts, room):
     assert body_in(CommittedBatch, room.last()) == committed
 
 
-def test_who_stages_or_commits_again_hears_that_it_is_done(parts, room):
+def test_repeated_stage_and_commit_answer_as_done(parts, room):
     room.stage("a")
     first = room.commit("a")
     assert room.stage("a").ext_fields["isCommitted"] == "true"
@@ -106,7 +106,7 @@ def test_who_stages_or_commits_again_hears_that_it_is_done(parts, room):
     assert bodies(parts.store) == ["a"]
 
 
-def test_rows_do_not_go_to_a_queue_that_their_topic_has_lost_meanwhile(parts, room):
+def test_staged_rows_for_a_queue_removed_meanwhile_are_refused(parts, room):
     """Nobody would read them there."""
     header = StageChunkRequestHeader(SINK, 0, "q", "a", 0, "Shrunk", 3, "TBW102")
     _, _, staged = sized(["a"], "Shrunk", 3)
@@ -145,7 +145,7 @@ def test_an_abort_of_some_attempts_leaves_those_of_others(parts, room):
     assert "is not staged" in room.commit("b", batch_id=1).remark
 
 
-def test_what_cannot_be_is_refused_for_good(parts, room):
+def test_impossible_commit_is_refused_for_good(parts, room):
     room.stage("a")
     room.commit("a")
     assert room.commit("b").code == 0  # of a batch that is committed already
@@ -195,7 +195,7 @@ def test_damage_on_the_way_is_refused_when_it_is_staged(room):
     assert "bodyCRC" in answer.remark
 
 
-def test_a_topic_that_was_deleted_meanwhile_is_named(parts, room):
+def test_commit_of_rows_for_a_deleted_topic_names_the_topic(parts, room):
     room.stage("a")
     parts.topics.begin_deletion("T")
     parts.topics.delete("T")
@@ -216,7 +216,7 @@ def test_a_busy_broker_stages_nothing(room):
     assert room.stage("a").code == ResponseCode.SYSTEM_BUSY
 
 
-def test_a_store_that_takes_nothing_commits_nothing(parts, room):
+def test_commit_in_a_stopping_store_is_refused(parts, room):
     room.stage("a")
     parts.store.stop_accepting("the broker is stopping")
     answer = room.commit("a")
@@ -226,7 +226,7 @@ def test_a_store_that_takes_nothing_commits_nothing(parts, room):
     )
 
 
-def test_a_broker_without_room_for_what_is_staged_says_so_and_logs_that_once(tmp_path, caplog):
+def test_full_staging_area_is_answered_and_logged_once(tmp_path, caplog):
     parts = open_parts(tmp_path, staged_bytes_max=400)
     parts.make_topic("T")
     room = Room(parts)
@@ -240,13 +240,13 @@ def test_a_broker_without_room_for_what_is_staged_says_so_and_logs_that_once(tmp
     parts.store.shutdown()
 
 
-def test_who_has_not_agreed_sees_none_of_it(room):
+def test_staging_without_agreed_extension_is_refused(room):
     room.connection.extensions = frozenset([Extension.APPEND_CHUNK])
     assert room.stage("a").code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert room.last().code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-def test_a_message_of_another_is_taken_beside(parts, room):
+def test_foreign_message_between_stage_and_commit_is_stored(parts, room):
     room.stage("a")
     parts.store.put_message(message("other"))
     room.commit("a")

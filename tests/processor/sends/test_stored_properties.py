@@ -74,7 +74,7 @@ def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
     st.lists(texts | st.text("WAIT=true\0\x01\x02é", max_size=20), max_size=5),
     texts | st.sampled_from(["", "A\x01\0\x02B\x01b"]),
 )
-def test_all_messages_of_a_batch_have_what_each_has_by_itself(own, of_batch):
+def test_batch_properties_equal_those_of_single_messages(own, of_batch):
     suffix = REWRITER.batch_properties(REWRITER.rewrite(of_batch).text)
     given_bytes = [each.encode() for each in own]
     expected_bytes = [REWRITER.join_in_batch(each, suffix) for each in given_bytes]
@@ -130,7 +130,7 @@ def test_a_message_of_a_batch_keeps_its_own_id():
         ("WAIT\x01true\x02WAIT\x01false\x02", ADDED, False),
     ],
 )
-def test_wait_is_dropped_and_the_rest_of_the_text_is_kept(text, stored, waits):
+def test_wait_property_is_dropped_and_others_kept(text, stored, waits):
     assert REWRITER.rewrite(text) == StoredProperties(stored, waits)
 
 
@@ -154,13 +154,13 @@ def test_the_delay_level_is_a_number_or_none(level, delay_level):
         ("TIMER_DEL_UNIQKEY\x01k\x02MY_TIMER_DELAY_MS\x013\x02KEYS\x01TIMER_DELAY_SEC\x02", None),
     ],
 )
-def test_a_timer_that_is_asked_for_is_found_as_rocketmq_finds_it(text, timer):
+def test_timer_properties_are_recognized_like_in_rocketmq(text, timer):
     stored = REWRITER.rewrite(text)
     assert stored.timer == timer
     assert decode_properties(stored.text) == expected(text)
 
 
-def test_all_timers_are_found_by_how_their_names_begin():
+def test_timer_properties_share_a_prefix():
     assert all(name.startswith(stored_properties._TIMER) for name in TIMER_PROPERTIES)
 
 
@@ -174,7 +174,7 @@ def test_all_timers_are_found_by_how_their_names_begin():
         (["TIMER_DELAY_SEC\x012", "DELAY\x012\x02"], "TIMER_DELAY_SEC"),
     ],
 )
-def test_a_message_of_a_batch_that_is_to_be_delivered_later_is_found(own, later):
+def test_delayed_message_in_a_batch_is_found(own, later):
     assert REWRITER.find_delay_in_batch([each.encode() for each in own]) == later
 
 
@@ -200,12 +200,12 @@ def test_a_cluster_and_a_region_that_the_sender_has_named_are_replaced():
         ("CLUSTER\x01other", ADDED),
     ],
 )
-def test_a_batched_message_keeps_what_it_has_but_the_cluster(own, stored):
+def test_batched_message_keeps_its_properties_except_cluster(own, stored):
     assert REWRITER.join_in_batch(own.encode(), ADDED.encode()) == stored.encode()
 
 
 @given(st.lists(texts, min_size=1, max_size=4))
-def test_the_properties_of_many_sends_are_those_of_each_unless_one_gives_instructions(many):
+def test_bulk_property_rewrite_equals_single_rewrites(many):
     together = REWRITER.rewrite_all('"'.join(many), '"')
     each = [REWRITER.rewrite(text) for text in many]
     if together is None:
@@ -226,7 +226,7 @@ def test_the_properties_of_many_sends_are_those_of_each_unless_one_gives_instruc
     | st.lists(st.sampled_from([b"DELAY\x013\x02", b"KEYS\x01k\x02x"[:8]]), min_size=1),
     st.sampled_from([b"", b"X\x01y\x02"]),
 )
-def test_one_ending_for_all_messages_of_a_batch_is_what_each_would_get(own, of_batch):
+def test_batch_suffix_equals_the_suffix_of_each_message(own, of_batch):
     width = len(own[0])
     ending = REWRITER.batch_suffix(b"".join(own), width, of_batch)
     if ending is not None:

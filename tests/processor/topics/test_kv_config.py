@@ -5,7 +5,7 @@ from rocketpoll.broker.state.tables.kv_config import KVConfigSerializeWrapper
 ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
 
 
-def test_a_value_that_was_put_is_on_the_disk_and_found_until_it_is_deleted(room, tmp_path):
+def test_kv_config_value_is_saved_until_deleted(room, tmp_path):
     assert room.ask(RequestCode.PUT_KV_CONFIG, {**ORDER, "value": "broker-a:4"}).code == 0
     assert "broker-a:4" in (tmp_path / "config" / "kvConfig.json").read_text()
     assert room.ask(RequestCode.GET_KV_CONFIG, ORDER).ext_fields == {"value": "broker-a:4"}
@@ -17,7 +17,7 @@ def test_a_value_that_was_put_is_on_the_disk_and_found_until_it_is_deleted(room,
     )
 
 
-def test_deleting_what_is_not_there_is_a_success(room):
+def test_deleting_a_missing_kv_config_succeeds(room):
     assert room.ask(RequestCode.DELETE_KV_CONFIG, ORDER).code == 0
 
 
@@ -30,7 +30,7 @@ def test_a_namespace_is_listed_whole(room):
     assert found.table == {"T": "T:1", "U": "U:1"}
 
 
-def test_a_namespace_without_values_is_not_found(room):
+def test_empty_kv_namespace_is_not_found(room):
     assert room.refused(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "N"}) == (
         ResponseCode.QUERY_NOT_FOUND,
         "No config item, Namespace: N",

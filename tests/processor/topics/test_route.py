@@ -68,7 +68,7 @@ def test_an_unknown_topic_is_answered_as_rocketmq_does(room):
     )
 
 
-def test_what_the_broker_may_not_do_its_topics_may_not(tmp_path):
+def test_route_limits_topic_permission_to_the_brokers(tmp_path):
     room = AdminRoom(tmp_path, broker_permission=4)
     room.create_topic("T", perm=6)
     assert route_of(room, "T").queue_datas[0].perm == 4
@@ -76,7 +76,7 @@ def test_what_the_broker_may_not_do_its_topics_may_not(tmp_path):
     room.shutdown()
 
 
-def test_a_broker_from_which_nobody_may_read_says_so_of_its_topics(tmp_path):
+def test_route_of_a_write_only_broker_is_not_readable(tmp_path):
     room = AdminRoom(tmp_path, broker_permission=2)
     room.create_topic("T", perm=6)
     assert route_of(room, "T").queue_datas[0].perm == 2
@@ -98,7 +98,7 @@ def test_the_cluster_is_this_one_broker(room):
 # ---- lists of topics
 
 
-def test_all_topics_are_those_of_the_table(room):
+def test_all_topic_list_equals_the_table(room):
     room.create_topic("T")
     assert topics_of(room, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == set(
         room.topics.topics
@@ -106,7 +106,7 @@ def test_all_topics_are_those_of_the_table(room):
     assert "T" in room.topics.topics
 
 
-def test_another_cluster_has_no_topics(room):
+def test_topics_by_cluster_of_another_cluster_are_empty(room):
     code = RequestCode.GET_TOPICS_BY_CLUSTER
     assert topics_of(room, code, cluster="DefaultCluster") == set(room.topics.topics)
     assert topics_of(room, code, cluster="another") == set()
@@ -118,7 +118,7 @@ def test_the_name_server_calls_system_topics_what_clusters_and_brokers_are_named
     assert found.broker_addr == "10.0.0.2:9876"
 
 
-def test_the_broker_calls_system_topics_what_nobody_may_change(room):
+def test_system_topic_list_contains_protected_topics(room):
     room.create_topic("T")
     room.create_topic("rmq_sys_x")
     assert topics_of(room, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER) == SYSTEM | {
@@ -137,7 +137,7 @@ def test_the_broker_calls_system_topics_what_nobody_may_change(room):
         (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, {2}),
     ],
 )
-def test_topics_of_units_are_told_by_their_flags(room, code, flags):
+def test_unit_topics_are_selected_by_system_flags(room, code, flags):
     for flag in range(4):
         room.create_topic(f"T{flag}", topic_sys_flag=flag)
     assert topics_of(room, code) == {f"T{flag}" for flag in flags}
@@ -146,7 +146,7 @@ def test_topics_of_units_are_told_by_their_flags(room, code, flags):
 # ---- changes
 
 
-def test_a_broker_without_write_permission_is_found_by_consumers_only_until_it_has_it_again(room):
+def test_wiped_write_permission_hides_a_broker_from_producers(room):
     room.create_topic("T")
     count = str(len(room.topics.topics))
     wiped = room.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
@@ -161,7 +161,7 @@ def test_a_broker_without_write_permission_is_found_by_consumers_only_until_it_h
     assert route_of(room, "TBW102").queue_datas[0].perm == 7
 
 
-def test_the_permissions_of_another_broker_are_not_here(room):
+def test_wiping_write_permission_of_another_broker_changes_nothing(room):
     room.create_topic("T")
     wiped = room.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-b"})
     assert wiped.ext_fields == {"wipeTopicCount": "0"}
@@ -194,7 +194,7 @@ def ask_version(room, version, broker_name="broker-a"):
     return room.ask(RequestCode.QUERY_DATA_VERSION, header, version)
 
 
-def test_the_version_of_the_topics_tells_whether_they_have_changed(room):
+def test_query_data_version_answers_whether_topics_have_changed(room):
     before = room.topics.data_version
     same = ask_version(
         room, DataVersion(counter=before.counter, timestamp=before.timestamp, state_version=0)
@@ -206,7 +206,7 @@ def test_the_version_of_the_topics_tells_whether_they_have_changed(room):
     assert decode_body(DataVersion, other.body) == room.topics.data_version
 
 
-def test_of_another_broker_no_version_is_known(room):
+def test_query_data_version_of_another_broker_answers_changed(room):
     answer = ask_version(room, room.topics.data_version, "broker-b")
     assert (answer.ext_fields, answer.body) == ({"changed": "true"}, b"")
 
@@ -219,7 +219,7 @@ def test_of_another_broker_no_version_is_known(room):
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,
     ],
 )
-def test_other_brokers_are_told_that_they_cannot_register(room, code):
+def test_broker_registration_is_refused_as_not_supported(room, code):
     answered, remark = room.refused(code, {}, b"whatever they send")
     assert answered == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert code.name in remark

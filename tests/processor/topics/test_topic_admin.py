@@ -43,7 +43,7 @@ def refused(room, **changes):
 # ---- creating and changing
 
 
-def test_a_topic_that_was_created_is_on_the_disk_as_it_was_asked_for(room):
+def test_created_topic_is_saved_as_requested(room):
     answer = create(
         room,
         perm="4",
@@ -69,7 +69,7 @@ def test_a_topic_that_was_created_is_on_the_disk_as_it_was_asked_for(room):
     )
 
 
-def test_a_topic_that_is_there_is_overwritten_but_keeps_its_attributes(room):
+def test_updated_topic_keeps_its_attributes(room):
     create(room, attributes="+message.type=FIFO")
     before = room.topics.data_version
     create(room, readQueueNums="8", attributes="")
@@ -95,7 +95,7 @@ def test_a_topic_that_is_there_is_overwritten_but_keeps_its_attributes(room):
         ({"attributes": "+cleanup.policy=COMPACTION"}, "COMPACTION"),
     ],
 )
-def test_what_cannot_be_a_topic_is_refused_with_the_reason(room, changes, why):
+def test_invalid_topic_is_refused_with_the_reason(room, changes, why):
     before = dict(room.topics.topics)
     code, remark = refused(room, **changes)
     assert code == ResponseCode.SYSTEM_ERROR
@@ -111,7 +111,7 @@ def test_many_topics_are_created_at_once(room):
     assert (saved["T"], saved["U"]) == configs
 
 
-def test_if_one_name_is_wrong_none_of_many_is_created(room):
+def test_invalid_name_in_a_list_creates_no_topic(room):
     configs = tuple(TopicConfig(topic_name=name) for name in ("T", "SELF_TEST_TOPIC"))
     body = CreateTopicListRequestBody(topic_config_list=configs)
     assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)[0] == 1
@@ -126,7 +126,7 @@ def create_list(*configs):
     )
 
 
-def test_if_one_number_is_wrong_none_of_many_is_created(room):
+def test_invalid_config_in_a_list_creates_no_topic(room):
     configs = (
         TopicConfig(topic_name="T"),
         TopicConfig(topic_name="U", perm=99),
@@ -138,7 +138,7 @@ def test_if_one_number_is_wrong_none_of_many_is_created(room):
     assert [room.topics.get(topic) is not None for topic in "TUV"] == [False, False, False]
 
 
-def test_attributes_in_a_list_are_changes_as_they_are_of_one_topic(room):
+def test_topic_list_attributes_are_changes(room):
     create(room, attributes="+message.type=FIFO,+cleanup.policy=DELETE")
     changes = {"+message.type": "DELAY", "-cleanup.policy": ""}
     new = {"topicName": "U", "attributes": {"+message.type": "NORMAL"}}
@@ -212,7 +212,7 @@ def test_a_list_refuses_what_is_refused_of_one_topic_and_has_changed_nothing_the
             room.topics.delete(topic)
 
 
-def test_those_before_one_whose_room_others_have_taken_meanwhile_stay_and_the_answer_says_so(
+def test_topic_list_that_hits_the_limit_midway_keeps_the_first_and_says_so(
     tmp_path,
 ):
     room = AdminRoom(tmp_path, max_topics=13)
@@ -274,7 +274,7 @@ def test_all_topics_come_at_once_even_if_a_page_is_asked_for(room):
     assert decode_body(TopicConfigSerializeWrapper, answer.body) == room.topics.wrapper()
 
 
-def test_one_topic_is_shown_in_the_text_that_java_reads(room):
+def test_topic_config_is_shown_as_json_that_java_reads(room):
     room.create_topic("T")
     answer = room.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T", "lo": "true"})
     assert bytes(answer.body).decode() == (
@@ -284,14 +284,14 @@ def test_one_topic_is_shown_in_the_text_that_java_reads(room):
 
 
 @pytest.mark.parametrize("code", [RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO])
-def test_of_an_unknown_topic_nothing_is_shown(room, code):
+def test_unknown_topic_is_answered_not_exist(room, code):
     assert room.refused(code, {"topic": "nowhere"}) == (
         17,
         "topic[nowhere] not exist, apply first please!",
     )
 
 
-def test_the_stats_of_a_topic_are_those_of_each_queue_in_the_text_that_java_reads(room):
+def test_topic_stats_contain_each_queue_as_java_reads_them(room):
     room.create_topic("T", read_queue_nums=1, write_queue_nums=2)
     for number in range(3):
         room.put(number, at_ms=1_700_000_000_000 + number, queue_id=1)
@@ -308,7 +308,7 @@ def test_the_stats_of_a_topic_are_those_of_each_queue_in_the_text_that_java_read
     )
 
 
-def test_the_stats_of_a_topic_tell_how_fast_it_is_filled(room):
+def test_topic_stats_show_put_tps(room):
     room.create_topic("T")
     room.stats.record_put("T", 50, 500)
     finished(room.stats.sample(room.clock() + 10_000))
@@ -316,7 +316,7 @@ def test_the_stats_of_a_topic_tell_how_fast_it_is_filled(room):
     assert stats.topic_put_tps == 5.0
 
 
-def test_consumers_of_a_topic_are_those_online_and_those_with_offsets(room):
+def test_topic_consumers_are_online_groups_and_those_with_offsets(room):
     room.create_topic("T")
     room.consume("online", "T")
     room.consume("elsewhere", "U")
@@ -347,7 +347,7 @@ def test_a_deleted_topic_is_gone_with_its_messages_offsets_and_counters_and_stay
     assert room.store.queue_offsets("U", 0) == (0, 1)
 
 
-def test_deleting_what_is_not_there_is_a_success(room):
+def test_deleting_a_missing_topic_succeeds(room):
     assert (
         room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "nowhere"}).code
         == ResponseCode.SUCCESS
@@ -383,7 +383,7 @@ def test_a_topic_that_could_not_be_deleted_is_still_there(room, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["consumerOffset.json", "topics.json"])
-def test_a_topic_whose_end_could_not_be_saved_is_gone_and_can_be_deleted_again(room, name):
+def test_topic_deletion_that_could_not_be_saved_can_be_repeated(room, name):
     room.create_topic("T")
     room.put("body")
     room.offsets.commit("G", "T", 0, 1)

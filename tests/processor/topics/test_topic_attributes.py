@@ -34,6 +34,6 @@ def test_no_change_keeps_what_is_known():
         ("+", "by \\+name=value or -name"),
     ],
 )
-def test_what_would_promise_more_than_is_done_is_refused(changes, why):
+def test_topic_attribute_without_support_is_refused(changes, why):
     with pytest.raises(RequestRejected, match=why):
         changed_attributes(None, changes)

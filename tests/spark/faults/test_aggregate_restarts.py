@@ -96,7 +96,7 @@ class WindowsCampaign(Campaign):
 
 @pytest.mark.wide
 @pytest.mark.timeout(patience_seconds(ROUNDS))
-def test_whoever_is_killed_each_window_counts_all_of_its_rows_once(tmp_path):
+def test_kills_keep_window_aggregates_exact(tmp_path):
     brokers = [
         EmbeddedBroker(tmp_path / name, own_process=True, brokerName=name)
         for name in ("broker-a", "broker-b")

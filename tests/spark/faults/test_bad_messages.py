@@ -53,7 +53,7 @@ def test_a_body_that_has_changed_ends_the_query_and_the_error_names_the_message(
         query.run()
 
 
-def test_or_it_has_no_row(flipped, caplog):
+def test_flipped_bit_with_on_bad_record_skip_omits_the_row(flipped, caplog):
     broker, bodies = flipped
     query = Engine(broker.address, subscribe="T", onBadRecord="skip")
     query.start()
@@ -65,7 +65,7 @@ def test_or_it_has_no_row(flipped, caplog):
     )
 
 
-def test_or_a_row_without_its_body(flipped, caplog):
+def test_flipped_bit_with_on_bad_record_null_gives_a_null_body(flipped, caplog):
     broker, bodies = flipped
     query = Engine(broker.address, subscribe="T", onBadRecord="null")
     query.start()
@@ -77,7 +77,7 @@ def test_or_a_row_without_its_body(flipped, caplog):
     )
 
 
-def test_or_it_is_read_as_it_is_where_nobody_checks(flipped):
+def test_flipped_bit_without_check_crc_is_read_as_it_is(flipped):
     broker, bodies = flipped
     query = Engine(broker.address, subscribe="T", checkCrc="false")
     query.start()
@@ -119,7 +119,7 @@ def broker():
         yield broker
 
 
-def test_only_tags_that_were_asked_for_come_though_others_have_their_hash(broker):
+def test_tag_filter_separates_tags_with_equal_hash_codes(broker):
     with broker.producer() as producer:
         for tag in ("Aa", "BB", "C", "Aa"):
             producer.send(Message("T", tag.encode(), tags=tag))
@@ -176,7 +176,7 @@ print(rows_of(1_200), peak_bytes() - before)
 """
 
 
-def test_a_gigabyte_out_of_one_megabyte_takes_a_task_no_more_than_a_few_batches(broker):
+def test_inflating_a_gigabyte_takes_a_task_a_few_batches_of_memory(broker):
     plain = bytes(1_000_000)
     body = compress_body(plain, MessageSysFlag.COMPRESSION_ZLIB)
     assert len(plain) > 900 * len(body)

@@ -101,7 +101,7 @@ def _foreign(text):
     ],
     ids=["newer", "another", "foreign", "cut", "empty"],
 )
-def test_an_offset_that_is_none_ends_the_query_and_never_starts_it_anew(
+def test_invalid_offset_in_a_checkpoint_ends_the_query(
     driver, rocketpoll_broker, query, sent, change, words
 ):
     path = query.checkpoint / "offsets" / "3"
@@ -116,9 +116,7 @@ def test_an_offset_that_is_none_ends_the_query_and_never_starts_it_anew(
     assert sorted(body for *_, body in query.rows()) == sorted(sent)
 
 
-def test_what_a_crash_leaves_beside_the_logs_is_not_looked_at(
-    driver, rocketpoll_broker, query, sent
-):
+def test_temporary_files_beside_checkpoint_logs_are_ignored(driver, rocketpoll_broker, query, sent):
     for log in ("offsets", "commits"):
         (query.checkpoint / log / ".4.0123-4567.tmp").write_text("v1\n{")
         (query.checkpoint / log / ".500.crc").write_text("none")

@@ -45,9 +45,7 @@ def test_a_first_batch_is_the_same_whatever_start_the_options_name_by_then(
     assert_read(query, expected)
 
 
-def test_what_comes_between_the_start_and_the_first_batch_is_read(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_messages_before_the_first_batch_are_read(rocketpoll_broker, rocketpoll_topic):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
     send(rocketpoll_broker, rocketpoll_topic, 20, "before")
     query.start()

@@ -142,7 +142,7 @@ def held_broker(tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(patience_seconds(ROUNDS_WHERE_ALL_SEE))
-def test_whoever_is_killed_everybody_sees_each_row_once(tmp_path, held_broker):
+def test_kills_show_each_row_once_where_visible_to_all(tmp_path, held_broker):
     with VisibleToAllCampaign(tmp_path, [held_broker]) as rounds:
         for victim, point in islice(cycle(KILLS_WHERE_ALL_SEE), ROUNDS_WHERE_ALL_SEE):
             rounds.round(victim, point)
@@ -171,7 +171,7 @@ BROKERS = [
 
 @pytest.mark.parametrize(("brokers", "version"), BROKERS)
 @pytest.mark.timeout(patience_seconds(ROUNDS))
-def test_whoever_is_killed_each_row_counts_once(tmp_path, brokers, version):
+def test_kills_count_each_row_exactly_once(tmp_path, brokers, version):
     with ExactlyOnceCampaign(tmp_path, brokers(version, tmp_path)) as rounds:
         for victim, point in islice(cycle(KILLS), ROUNDS):
             rounds.round(victim, point)

@@ -34,7 +34,7 @@ def test_offsets_mean_what_they_meant(golden, name):
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_query_goes_on_from_a_committed_batch(golden, name):
+def test_query_continues_from_a_committed_batch_of_an_earlier_release(golden, name):
     broker, directory = golden
     query = Engine(broker.address, **QUERIES[name])
     query.offsets = offsets(directory / name)
@@ -62,7 +62,9 @@ def test_a_planned_batch_is_read_as_it_was_planned(golden, name, committed):
 
 @pytest.mark.wide
 @pytest.mark.parametrize("name", QUERIES)
-def test_spark_goes_on_from_it(golden, name, driver, tmp_path):
+def test_spark_query_continues_from_a_checkpoint_of_an_earlier_release(
+    golden, name, driver, tmp_path
+):
     broker, directory = golden
     query = Query(tmp_path / "query", namesrvAddr=broker.address, **QUERIES[name])
     shutil.copytree(directory / name, query.checkpoint)

@@ -39,7 +39,7 @@ def test_a_message_that_is_damaged_ends_the_query(damaged):
         query.run()
 
 
-def test_a_message_that_is_damaged_is_passed_over(damaged, caplog):
+def test_damaged_message_is_skipped_with_fail_on_data_loss_false(damaged, caplog):
     broker, bodies = damaged
     query = Engine(broker.address, subscribe="damaged", failOnDataLoss="false")
     query.start()
@@ -68,7 +68,7 @@ def make_again(broker, topic, count, queues=4):
 
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("count", [8, 20, 60])
-def test_a_topic_that_was_made_again_ends_the_query(
+def test_recreated_topic_ends_the_query_with_data_loss(
     rocketpoll_broker, rocketpoll_topic, is_running, count
 ):
     """With fewer messages than were read, as many, or more."""
@@ -88,7 +88,7 @@ def test_a_topic_that_was_made_again_ends_the_query(
 
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("count", [8, 20, 60])
-def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+def test_recreated_topic_is_read_from_its_start(
     rocketpoll_broker, rocketpoll_topic, is_running, count
 ):
     query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20, failOnDataLoss="false")
@@ -103,9 +103,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
     assert_read(query, bodies)
 
 
-def test_a_planned_batch_of_a_topic_that_was_made_again_ends_the_query(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_planned_batch_of_a_recreated_topic_ends_the_query(rocketpoll_broker, rocketpoll_topic):
     query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 20)
     send(rocketpoll_broker, rocketpoll_topic, 8)
     query.crash_at = "partitions"
@@ -118,7 +116,7 @@ def test_a_planned_batch_of_a_topic_that_was_made_again_ends_the_query(
 
 
 @pytest.mark.parametrize("count", [0, 8, 60])
-def test_after_a_planned_batch_of_a_topic_that_was_made_again_all_of_the_new_one_is_read(
+def test_recreated_topic_after_a_planned_batch_is_read_completely(
     rocketpoll_broker, rocketpoll_topic, count
 ):
     query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20, failOnDataLoss="false")
@@ -145,7 +143,7 @@ def test_a_topic_that_is_made_again_between_planning_and_reading_ends_the_query(
 
 
 @pytest.mark.parametrize("count", [0, 28, 80])
-def test_of_a_topic_that_is_made_again_between_planning_and_reading_all_is_read_once(
+def test_topic_recreated_between_planning_and_reading_is_read_once(
     rocketpoll_broker, rocketpoll_topic, count
 ):
     query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20, failOnDataLoss="false")
@@ -203,7 +201,7 @@ def test_a_topic_of_a_pattern_that_was_read_to_its_end_leaves_the_offset(rocketp
 
 
 @pytest.mark.wide
-def test_of_twenty_topics_that_came_and_went_one_is_in_the_offset_and_is_looked_for(
+def test_deleted_topics_leave_the_source_offset(
     rocketpoll_broker,
 ):
     query = Engine(rocketpoll_broker.address, subscribePattern="day-.*")
@@ -290,9 +288,7 @@ def test_queues_that_are_taken_away_with_unread_messages_end_the_query(
         query.run()
 
 
-def test_queues_that_are_taken_away_are_passed_over_and_read_when_they_are_back(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_removed_queues_are_skipped_and_read_when_they_return(rocketpoll_broker, rocketpoll_topic):
     query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 8, failOnDataLoss="false")
     bodies += send(rocketpoll_broker, rocketpoll_topic, 8)
     rocketpoll_broker.create_topic(rocketpoll_topic, 2)

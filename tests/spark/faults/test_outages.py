@@ -33,7 +33,7 @@ def back_later(broker):
     return timer
 
 
-def test_a_broker_that_dies_in_the_middle_of_a_task_is_waited_for(broker):
+def test_spark_task_waits_for_a_broker_killed_midway_and_rereads_nothing(broker):
     """What the task has read it does not read again."""
     query = Engine(broker.address, subscribe="T")
     bodies = send(broker, "T", 200, "m" * 200)
@@ -119,7 +119,9 @@ def forgetful(broker):
 @pytest.mark.parametrize(
     "selection", [{"subscribe": "T"}, {"assign": '{"T": [0, 1, 2, 3]}'}], ids=str
 )
-def test_a_name_server_that_knows_nothing_for_a_while_changes_nothing(broker, forgetful, selection):
+def test_query_is_unaffected_by_a_name_server_without_routes_for_a_while(
+    broker, forgetful, selection
+):
     query = Engine(forgetful.address, **selection)
     bodies = send(broker, "T", 20)
     query.start()
@@ -133,9 +135,7 @@ def test_a_name_server_that_knows_nothing_for_a_while_changes_nothing(broker, fo
     assert_read(query, bodies)
 
 
-def test_a_query_that_comes_back_to_a_name_server_that_knows_nothing_does_not_start_anew(
-    broker, forgetful
-):
+def test_query_resumed_with_an_empty_name_server_does_not_restart(broker, forgetful):
     query = Engine(forgetful.address, subscribe="T")
     bodies = send(broker, "T", 20)
     query.start()
@@ -186,7 +186,7 @@ def test_a_broker_from_an_older_copy_ends_the_query(restored):
 
 
 @pytest.mark.wide
-def test_so_does_one_that_has_grown_beyond_the_offset_meanwhile(restored):
+def test_restored_broker_that_outgrew_the_offset_is_data_loss(restored):
     broker, query, bodies = restored
     send(broker, "T", 40)
     query.start()
@@ -197,7 +197,9 @@ def test_so_does_one_that_has_grown_beyond_the_offset_meanwhile(restored):
 
 @pytest.mark.wide
 @pytest.mark.parametrize("count", [0, 8, 40])
-def test_or_the_query_goes_on_with_what_is_younger_than_what_it_has_read(restored, count, caplog):
+def test_restored_broker_is_read_from_younger_messages_without_fail_on_data_loss(
+    restored, count, caplog
+):
     broker, query, bodies = restored
     query.options["failOnDataLoss"] = "false"
     bodies += send(broker, "T", count)

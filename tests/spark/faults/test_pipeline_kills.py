@@ -160,7 +160,7 @@ def _name_and_session(directory):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
 @pytest.mark.timeout(SECONDS + END_SECONDS + 120)
-def test_sums_are_right_to_the_cent_whoever_was_killed(tmp_path):
+def test_kills_keep_sums_exact_over_two_exactly_once_queries(tmp_path):
     dice = Random(SEED)
     with Pipeline(tmp_path, dice) as pipeline:
         pipeline.pay()

@@ -47,7 +47,7 @@ class RowsCampaign(Campaign):
 
 
 @pytest.mark.timeout(patience_seconds(ROUNDS))
-def test_whoever_is_killed_no_row_is_lost_and_none_is_there_twice(tmp_path):
+def test_kills_lose_and_repeat_no_row(tmp_path):
     broker = EmbeddedBroker(
         tmp_path / "broker",
         own_process=True,

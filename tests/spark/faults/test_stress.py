@@ -64,14 +64,14 @@ def world_of(broker, name, options, **more):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_whatever_is_added_is_read_once(broker, options):
+def test_topic_churn_without_deletions_reads_every_row_once(broker, options):
     world = world_of(broker, "calm", options)
     world.stress(CALM, ROUNDS)
     assert_read(world.query.engine, world.bodies)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_where_topics_are_deleted_only_what_was_not_read_of_them_is_gone(broker, options):
+def test_topic_churn_with_deletions_loses_only_unread_rows(broker, options):
     world = world_of(broker, "wild", options, failOnDataLoss="false")
     world.stress(WILD, ROUNDS)
     found = Counter(row.body for row in world.query.engine.rows())

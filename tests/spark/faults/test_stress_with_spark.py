@@ -96,7 +96,7 @@ def found_in(world):
 
 
 @pytest.mark.wide
-def test_whatever_is_added_is_read_once(world_of):
+def test_topic_churn_without_deletions_reads_every_row_once_in_spark(world_of):
     world = world_of("calm", maxOffsetsPerTrigger=20)
     world.stress(CALM, ROUNDS)
     assert found_in(world) == Counter(world.bodies)
@@ -104,7 +104,7 @@ def test_whatever_is_added_is_read_once(world_of):
 
 
 @pytest.mark.wide
-def test_where_topics_are_deleted_only_what_was_not_read_of_them_is_gone(world_of):
+def test_topic_churn_with_deletions_loses_only_unread_rows_in_spark(world_of):
     world = world_of("wild", minPartitions=6, failOnDataLoss="false")
     world.stress(WILD, ROUNDS)
     found = found_in(world)

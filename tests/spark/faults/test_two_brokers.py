@@ -18,7 +18,7 @@ NEW = "prod-1"
 # ---- a broker is away
 
 
-def test_no_batch_ends_behind_a_broker_that_is_away(pair, caplog):
+def test_batch_waits_for_a_broker_that_is_down(pair, caplog):
     """What it has acknowledged would come late behind what the other has."""
     query, bodies = pair.read_before()
     bodies += pair.send(pair.b, 2)
@@ -51,7 +51,7 @@ def test_a_broker_that_stays_away_ends_the_query_and_the_error_names_it(pair):
     assert_read(query, bodies)
 
 
-def test_one_that_was_killed_does_so_whether_or_not_its_name_server_still_knows_it(pair):
+def test_retry_timeout_for_a_killed_broker_fails_the_query(pair):
     query, bodies = pair.read_before(retryTimeoutMs=300)
     pair.b.kill()
     bodies += pair.send(pair.a, 2)
@@ -64,7 +64,7 @@ def test_one_that_was_killed_does_so_whether_or_not_its_name_server_still_knows_
     assert_read(query, bodies)
 
 
-def test_a_query_may_go_on_without_it_and_its_lag_stays_in_sight(pair, caplog):
+def test_query_with_on_broker_away_skip_reads_the_missed_messages_after_its_restart(pair, caplog):
     query, bodies = pair.read_before(onBrokerAway="skip", retryTimeoutMs=300)
     bodies += pair.send(pair.b, 2)
     query.crash_at = "latest-done"  # the broker has been looked at since
@@ -107,7 +107,7 @@ def test_a_planned_batch_waits_for_its_broker_whatever_the_option_says(pair):
     assert_read(query, bodies)
 
 
-def test_assigned_queues_of_one_that_nobody_knows_are_waited_for_by_a_query_that_starts(pair):
+def test_assigned_queues_of_an_unknown_broker_are_waited_for_at_start(pair):
     query, bodies = pair.read_before()
     query.stop()
     del query.options["subscribe"]
@@ -125,7 +125,7 @@ def test_assigned_queues_of_one_that_nobody_knows_are_waited_for_by_a_query_that
 
 
 @pytest.mark.parametrize("ending", [{}, {"endingTimestamp": "2100-01-01"}], ids=["open", "bound"])
-def test_available_now_reads_what_a_broker_has_that_nobody_knows_when_it_begins(pair, ending):
+def test_available_now_waits_for_an_unknown_broker(pair, ending):
     """Read by the next run, it would come late behind what the other has."""
     query, bodies = pair.read_before()
     query.stop()
@@ -146,7 +146,7 @@ def everywhere(topic, offset):
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "goes on"])
-def test_a_run_up_to_an_end_that_names_one_which_nobody_knows_waits_for_it(pair, is_new):
+def test_ending_offsets_of_an_unknown_broker_are_waited_for(pair, is_new):
     if is_new:
         query = pair.query(startingOffsets=everywhere(pair.topic, 0))
         bodies = [body for member in (pair.a, pair.b) for body in pair.send(member, 4)]
@@ -186,7 +186,7 @@ def test_a_broker_that_no_name_server_knows_any_more_is_a_loss(pair):
     assert ", ".join(queues) in said
 
 
-def test_a_broker_that_is_drained_is_read_to_its_end_and_missed_when_it_is_gone(pair):
+def test_drained_broker_is_read_to_its_end_and_reported_gone_after_retirement(pair):
     query, bodies = pair.read_before(retryTimeoutMs=300)
     bodies += pair.send(pair.b, 3)
     pair.drain(pair.b)
@@ -203,9 +203,7 @@ def test_a_broker_that_is_drained_is_read_to_its_end_and_missed_when_it_is_gone(
     assert query.end()["gone"] == [B]
 
 
-def test_or_the_query_goes_on_without_it_for_good_and_asks_for_it_no_more(
-    pair, caplog, monkeypatch
-):
+def test_broker_gone_for_good_is_dropped_without_fail_on_data_loss(pair, caplog, monkeypatch):
     cluster_info, asked = NameServerApi.cluster_info, []
 
     def counted(calls):
@@ -231,7 +229,7 @@ def test_or_the_query_goes_on_without_it_for_good_and_asks_for_it_no_more(
     assert asked == []
 
 
-def test_should_it_come_back_all_the_same_it_is_read_from_where_it_was(pair):
+def test_retired_broker_that_returns_is_read_from_its_old_offset(pair):
     query, bodies = pair.read_before(retryTimeoutMs=300, failOnDataLoss="false")
     bodies += pair.send(pair.b, 2)
     pair.b.retire()
@@ -274,7 +272,7 @@ def test_a_broker_that_was_renamed_is_not_read_once_more_from_its_first_message(
     assert_read(query, bodies)
 
 
-def test_told_its_new_name_the_query_goes_on_where_it_was(pair, renamed):
+def test_broker_names_option_continues_a_renamed_broker(pair, renamed):
     query, bodies = pair.read_before(retryTimeoutMs=300)
     query.stop()
     rename(pair, renamed)

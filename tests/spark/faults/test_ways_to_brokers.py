@@ -98,7 +98,7 @@ def test_hiccups_that_lie_far_apart_are_each_waited_for(pair, monkeypatch):
 
 
 @pytest.mark.wide
-def test_a_broker_that_is_gone_on_without_is_dialled_aside(pair, monkeypatch):
+def test_broker_that_was_skipped_is_redialed_in_background(pair, monkeypatch):
     """Who waited for it from here on would wait for an hour."""
     query, bodies = pair.read_before(requestTimeoutMs=300, onBrokerAway="skip")
     pair.b.pause()

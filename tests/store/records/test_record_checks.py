@@ -17,7 +17,7 @@ def test_the_least_is_within_and_the_end_is_not(kind):
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-def test_the_first_that_cannot_be_read_is_told(number):
+def test_first_unreadable_record_is_found(number):
     records = [bytearray(encoded(message(f"{each}"))) for each in range(4)]
     records[number][4:8] = b"none"
     sizes = np.array([len(each) for each in records])

@@ -31,7 +31,7 @@ def prepared(sent):
 
 
 @given(messages(), st.tuples(int64s, int64s, int64s))
-def test_a_sealed_draft_is_the_record_that_the_wire_makes_of_the_message(sent, place):
+def test_sealed_record_draft_equals_the_wire_encoding(sent, place):
     draft = prepared(sent)
     record = draft.encode(*place)
     assert record == as_the_wire_encodes_it(sent, *place)
@@ -39,7 +39,7 @@ def test_a_sealed_draft_is_the_record_that_the_wire_makes_of_the_message(sent, p
     assert has_valid_checksum(record)
 
 
-def test_a_body_may_be_a_piece_of_what_came_over_the_network():
+def test_record_draft_body_may_be_a_memoryview():
     draft = RecordDraft("T", 0, memoryview(b"a body and more")[2:6], b"", 0, bytes(8), bytes(8))
     draft.prepare()
     assert b"body" in draft.encode(0, 0, 0)
@@ -59,6 +59,6 @@ def test_a_body_may_be_a_piece_of_what_came_over_the_network():
         ({"born_host": Host(b"abc", 1)}, "4 or 16 bytes"),
     ],
 )
-def test_what_cannot_be_stored_is_named_as_the_wire_names_it(change, needed):
+def test_invalid_record_draft_is_refused_like_by_the_wire(change, needed):
     with pytest.raises(RecordError, match=needed):
         prepared(dataclasses.replace(message("x"), **change)).encode(0, 0, 0)

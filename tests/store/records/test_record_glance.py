@@ -31,7 +31,7 @@ texts = st.lists(pieces, max_size=6).map("\x02".join)
 
 @example("xTAGS\x01b", "TAGS")
 @given(texts, st.sampled_from(["TAGS", "KEYS", "标", "missing"]))
-def test_a_property_is_what_reading_all_of_them_finds(text, name):
+def test_property_of_equals_a_full_decode_of_the_properties(text, name):
     found = property_of(text.encode(), pattern_of(name))
     assert (found and found.decode()) == decode_properties(text).get(name)
 
@@ -73,7 +73,7 @@ def test_a_record_that_does_not_hang_together_is_refused(at):
             read_fields(bytes(damaged), 0, len(damaged))
 
 
-def test_a_record_of_another_size_than_was_said_is_refused():
+def test_record_of_an_unexpected_size_is_refused():
     record = encode_record(message("body", tags="A"))
     with pytest.raises(RecordError, match="totalSize"):
         read_fields(record, 0, len(record) - 1)

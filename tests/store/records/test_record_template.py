@@ -69,7 +69,7 @@ def test_messages_that_differ_little_become_the_same_records_as_each_by_itself(
     assert fresh[-1].physical_offset + fresh[-1].size == 700 + batch.size
 
 
-def test_what_cannot_be_stored_is_said_by_who_puts_it():
+def test_invalid_record_template_is_refused():
     with pytest.raises(RecordError, match="IPv6 bits"):
         RecordTemplate(draft_of(dataclasses.replace(message("x"), sys_flag=0x10)))
     with pytest.raises(ValueError, match="open transactions"):

@@ -80,7 +80,7 @@ def test_escapes_are_understood():
         (b"not json", "at byte 0: needed JSON"),
     ],
 )
-def test_what_is_no_json_says_where_and_what(data, message):
+def test_invalid_json_error_gives_position_and_reason(data, message):
     with pytest.raises(BodyError, match=message):
         loads(data)
 
@@ -90,7 +90,7 @@ def test_deep_nesting_is_refused():
         loads(b"{1:" + b"[" * 100_000)
 
 
-def test_what_json_cannot_say_is_refused():
+def test_unserializable_value_is_refused():
     with pytest.raises(BodyError, match="needed JSON's types"):
         dumps({"a": object()})
 
@@ -133,7 +133,7 @@ def test_text_and_numbers_that_have_no_bytes_are_refused(value):
         dumps(value)
 
 
-def test_what_is_nested_too_deep_is_not_written():
+def test_json_nesting_depth_is_limited():
     value = 1
     for _ in range(1000):
         value = [value]

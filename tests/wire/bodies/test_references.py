@@ -6,7 +6,7 @@ from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies.fastjson import DEPTH_MAX, NODES_MAX, ObjectMap, loads
 
 
-def test_an_object_written_before_is_found_by_its_path():
+def test_json_reference_is_resolved_by_path():
     assert loads(b'{"a":{"b":[1,{"c":2}]},"d":{"$ref":"$.a.b[1]"},"e":{"$ref":"$.a"}}') == {
         "a": {"b": [1, {"c": 2}]},
         "d": {"c": 2},
@@ -18,14 +18,14 @@ def test_a_backslash_makes_the_next_character_part_of_a_name():
     assert loads(rb'{"my-key.x":{"a":1},"b":{"$ref":"$.my\\-key\\.x"}}')["b"] == {"a": 1}
 
 
-def test_a_value_is_found_by_the_text_of_its_key():
+def test_json_reference_with_an_object_key_is_resolved():
     queue = b'{"brokerName":"b-1","queueId":3,"topic":"T"}'
     path = rb"$.table.MessageQueue\\ \\[topic\\=T\\,\\ brokerName\\=b\\-1\\,\\ queueId\\=3\\]"
     body = loads(b'{"table":{' + queue + b':{"offset":5}},"again":{"$ref":"' + path + b'"}}')
     assert body["again"] == {"offset": 5}
 
 
-def test_a_key_is_found_where_there_is_only_one():
+def test_json_reference_in_a_map_with_one_key_is_resolved():
     body = loads(b'{"t":{{"queueId":3}:1},"u":{{"$ref":"$.t.null"}:2}}')
     assert body["u"] == ObjectMap((({"queueId": 3}, 2),))
 
@@ -37,7 +37,7 @@ def test_among_several_keys_no_guess_is_made():
         loads(b'{"t":{{"queueId":3}:1,{"queueId":4}:1},"u":{{"$ref":"$.t.null"}:2}}')
 
 
-def test_a_reference_may_lead_to_another():
+def test_json_reference_may_lead_to_another():
     assert loads(b'{"a":{"x":1},"b":{"y":{"$ref":"$.a"}},"c":{"$ref":"$.b.y"}}')["c"] == {"x": 1}
 
 

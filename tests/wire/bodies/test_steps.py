@@ -35,7 +35,7 @@ def taken(work):
 
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
-def test_the_text_is_the_one_that_is_written_at_once(body_class, monkeypatch):
+def test_stepwise_body_encoding_equals_encoding_at_once(body_class, monkeypatch):
     monkeypatch.setattr(incremental_codec, "VALUES_PER_STEP", 1)
 
     @settings(max_examples=20)
@@ -47,7 +47,7 @@ def test_the_text_is_the_one_that_is_written_at_once(body_class, monkeypatch):
 
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
-def test_the_body_is_the_one_that_is_read_at_once(body_class, monkeypatch):
+def test_stepwise_body_decoding_equals_decoding_at_once(body_class, monkeypatch):
     @settings(max_examples=30)
     @given(values_of(body_class), st.sampled_from([1, 2, 5]))
     def in_steps(body, values_per_step):
@@ -68,7 +68,7 @@ def test_the_body_is_the_one_that_is_read_at_once(body_class, monkeypatch):
         b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{"topic":[%s]}]}]}',
     ],
 )
-def test_a_long_body_is_refused_for_what_a_short_one_is(text):
+def test_stepwise_body_errors_equal_those_of_short_bodies(text):
     def fault(items):
         with pytest.raises(BodyError) as short:
             decode_body(HeartbeatData, text % items)
@@ -134,7 +134,7 @@ def test_a_large_body_has_many_steps_wherever_it_is_large(body):
 
 
 @given(st.lists(st.integers(0, 600), max_size=8))
-def test_no_step_writes_more_than_it_may(sizes):
+def test_encoding_step_size_is_limited(sizes):
     written = []
 
     class Diary(dict):

@@ -14,7 +14,7 @@ from rmq_spark.wire.bodies.stats import TopicStatsTable
 
 
 @pytest.mark.parametrize("body_type", CLASSES.values(), ids=CLASSES)
-def test_what_we_write_has_no_members_that_we_do_not_know(body_type):
+def test_encoded_bodies_have_no_unknown_members(body_type):
     @settings(max_examples=20)
     @given(values_of(body_type))
     def check(body):
@@ -38,10 +38,10 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("body_type", "value", "found"), FOUND)
-def test_each_is_told_of_once(body_type, value, found):
+def test_unknown_members_are_reported_once(body_type, value, found):
     assert unknown_members(body_type, json.dumps(value).encode()) == found
 
 
-def test_they_are_found_where_keys_are_objects():
+def test_unknown_members_are_found_under_object_keys():
     data = b'{"offsetTable":{{"topic":"T","queueId":0}:{"maxOffset":1,"colour":2}}}'
     assert unknown_members(TopicStatsTable, data) == ["offsetTable.*.colour"]

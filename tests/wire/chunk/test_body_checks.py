@@ -47,7 +47,7 @@ def flip(data, rows):
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 255, 256, 257, 1000])
-def test_bodies_that_are_intact_are_found_to_be(count):
+def test_intact_bodies_pass_the_bulk_crc_check(count):
     random = Random(count)
     assert found_in(chunk_of(random.choices(LENGTHS, k=count))) == []
     for lengths in KINDS.values():
@@ -87,7 +87,7 @@ def test_each_bit_of_a_body_counts(length):
 
 
 @given(st.sampled_from(sorted(KINDS)), st.integers(1, 600), st.integers(0, 1 << 32), st.data())
-def test_all_that_are_damaged_are_found_and_no_others(kind, count, seed, draw):
+def test_bulk_crc_check_finds_exactly_the_damaged_bodies(kind, count, seed, draw):
     lengths = Random(seed).choices(KINDS[kind], k=count)
     rows = draw.draw(st.sets(st.integers(0, count - 1), max_size=5))
     rows = sorted(row for row in rows if lengths[row])
@@ -103,7 +103,7 @@ def test_all_that_are_damaged_are_found_and_no_others(kind, count, seed, draw):
     st.integers(1, 8),
     st.data(),
 )
-def test_found_is_what_a_sum_of_each_body_finds(lengths, times, draw):
+def test_bulk_crc_check_equals_single_checks(lengths, times, draw):
     """Whatever changes in a chunk, but its lengths."""
     lengths = lengths * times
     data = chunk_of(lengths, len(lengths))

@@ -75,7 +75,7 @@ def test_a_chunk_gets_the_same_room_as_its_messages(messages):
 
 
 @given(many)
-def test_a_chunk_is_sealed_as_its_messages_are(messages):
+def test_chunk_checksums_equal_those_of_single_messages(messages):
     chunk = sealed_chunk(messages)
     assert chunk.data.tobytes() == b"".join(map(sealed, messages))
     assert intact_records(chunk).all()
@@ -83,7 +83,7 @@ def test_a_chunk_is_sealed_as_its_messages_are(messages):
 
 
 @given(many, st.data())
-def test_what_is_intact_is_told_for_each_record(messages, data):
+def test_chunk_checksum_check_agrees_with_single_records(messages, data):
     is_sealed = data.draw(st.lists(st.booleans(), min_size=len(messages), max_size=len(messages)))
     records = [
         sealed(message) if seal else encode_record(message)
@@ -117,7 +117,7 @@ PIECES = [b"7\x02" * 7, b"7\x02" * 8, b"a\x011\x02", b"x7\x02", b"x", b"7", b"\x
 
 
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join), max_size=8))
-def test_which_records_have_a_checksum_is_told_as_of_one(properties):
+def test_has_checksum_agrees_with_single_records(properties):
     texts = [each.decode() for each in properties]
     records = [
         encode_record(dataclasses.replace(A_MESSAGE, properties_text=text)) for text in texts
@@ -127,7 +127,7 @@ def test_which_records_have_a_checksum_is_told_as_of_one(properties):
 
 
 @given(many)
-def test_a_checksum_is_in_none_of_the_columns(messages):
+def test_checksum_property_is_in_no_column(messages):
     plain = RecordChunk(b"".join(map(encode_record, messages)))
     sealed = sealed_chunk(messages)
     for name, column in COLUMNS.items():
@@ -141,7 +141,7 @@ def test_no_records_have_no_checksums():
     assert len(intact_records(chunk)) == 0
 
 
-def test_where_all_have_room_already_none_is_made():
+def test_records_with_checksum_space_are_not_copied():
     roomy = [with_room(each) for each in EVERY_SHAPE]
     chunk = RecordChunk(bytearray(b"".join(map(encode_record, roomy))))
     assert with_empty_checksums(chunk) is chunk
@@ -151,7 +151,7 @@ def test_where_all_have_room_already_none_is_made():
     assert len(with_empty_checksums(mixed).data) == len(mixed.data) + 2 * len(EMPTY_CHECKSUM)
 
 
-def test_some_of_the_records_can_be_sealed_alone():
+def test_part_of_a_chunk_can_get_its_checksums():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
     sealing = ChecksumWriter(chunk)
     sealing.write(1, 3)
@@ -161,7 +161,7 @@ def test_some_of_the_records_can_be_sealed_alone():
     assert intact_records(chunk).all()
 
 
-def test_what_is_filled_in_later_counts():
+def test_checksum_covers_offsets_filled_in_later():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
     sealing = ChecksumWriter(chunk)
     for start in chunk.starts.tolist():
@@ -172,7 +172,7 @@ def test_what_is_filled_in_later_counts():
     assert intact_records(chunk).all()
 
 
-def test_the_room_is_made_in_a_copy():
+def test_empty_checksums_are_added_to_a_copy_of_the_chunk():
     data = bytearray(encode_record(A_MESSAGE) * 2)
     before = bytes(data)
     chunk = with_empty_checksums(RecordChunk(data))

@@ -108,7 +108,7 @@ def _inflates(record):
 A_RECORD = encode_record(StoredMessage("T", b"hello", "TAGS\x01A\x02KEYS\x01k\x02TAGS\x01B\x02"))
 
 
-def test_only_the_columns_that_are_asked_for_are_built():
+def test_only_requested_chunk_columns_are_built():
     chunk = RecordChunk(A_RECORD)
     batch = chunk_columns(chunk, ["queueOffset", "body"])
     assert batch.schema.names == ["queueOffset", "body"]
@@ -117,7 +117,7 @@ def test_only_the_columns_that_are_asked_for_are_built():
     assert "properties" in chunk.__dict__
 
 
-def test_the_default_columns_are_those_of_the_source():
+def test_default_chunk_columns_are_those_of_the_source():
     batch = chunk_columns(RecordChunk(A_RECORD), DEFAULT_COLUMNS)
     assert batch.schema.types == [COLUMNS[name].type for name in DEFAULT_COLUMNS]
     assert batch["tags"].to_pylist() == ["B"]
@@ -132,7 +132,7 @@ def test_an_empty_chunk_has_every_column():
     assert batch.schema.names == list(COLUMNS)
 
 
-def test_text_that_is_no_utf8_is_replaced_as_for_one_message():
+def test_invalid_utf8_in_a_chunk_is_replaced_as_for_single_messages():
     data = A_RECORD.replace(b"KEYS\x01k", b"KEYS\x01\xff")
     check_against_one_at_a_time(data + A_RECORD)
 

@@ -26,7 +26,7 @@ def test_the_crc_of_two_parts_needs_only_their_crcs_and_the_length_of_the_second
 @pytest.mark.parametrize(
     "lengths", [[0, 0], [1, 1], [100, 100], [0, 7], [4_194_304, 3], [65_535, 65_536]]
 )
-def test_parts_of_any_length_can_stand_behind(lengths):
+def test_crcs_of_parts_of_any_length_are_combined(lengths):
     before = crcs([b"head", b"other"])
     behind = [b"x" * length for length in lengths]
     found = combine_crcs(before, crcs(behind), np.array(lengths))

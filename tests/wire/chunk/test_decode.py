@@ -19,7 +19,7 @@ SIZES = [len(record) for record in RECORDS]
 
 
 @given(st.lists(stored_messages(), max_size=5))
-def test_records_are_found_without_being_told_their_sizes(messages):
+def test_chunk_finds_records_without_given_sizes(messages):
     records = [encode_record(message) for message in messages]
     chunk = RecordChunk(b"".join(records))
     assert chunk.sizes.tolist() == [len(record) for record in records]
@@ -111,7 +111,7 @@ SECOND = SIZES[0]
         (95, struct.pack(">h", 8)),
     ],
 )
-def test_what_one_message_refuses_a_chunk_refuses_too(at, replacement):
+def test_chunk_refuses_what_a_single_record_refuses(at, replacement):
     at += SECOND
     data = DATA[:at] + replacement + DATA[at + len(replacement) :]
     with pytest.raises(RecordError):
@@ -157,7 +157,7 @@ def test_a_damaged_body_is_found_when_asked_for():
         chunk.check_crcs()
 
 
-def test_where_everything_lies():
+def test_chunk_columns_locate_all_parts():
     chunk = RecordChunk(DATA)
     assert chunk.starts.tolist() == [0, SIZES[0], SIZES[0] + SIZES[1]]
     assert [DATA[at : at + 1] for at in chunk.topic_at] == [b"T"] * 3
@@ -196,7 +196,7 @@ def test_records_before_one_that_cannot_be_read_are_read(number, has_sizes, chan
     assert fault is not None
 
 
-def test_where_all_can_be_read_nothing_is_wrong():
+def test_readable_records_of_a_sound_chunk_are_all():
     data, sizes = records_with(0, lambda _: None)
     assert [len(readable_records(data, given)[0]) for given in (sizes, None)] == [5, 5]
     assert readable_records(data)[1] is None

@@ -57,7 +57,7 @@ many = st.lists(stored_messages(compressed=True).map(clean).filter(fits_i16), ma
 
 
 @given(many)
-def test_a_chunk_has_the_same_bytes_as_its_messages_one_at_a_time(messages):
+def test_encoded_chunk_equals_the_bytes_of_single_messages(messages):
     records = [encode_record(stored(message)) for message in messages]
     chunk = encode_chunk(columns_of(messages))
     assert bytes(chunk.data) == b"".join(records)
@@ -65,13 +65,13 @@ def test_a_chunk_has_the_same_bytes_as_its_messages_one_at_a_time(messages):
 
 
 @given(many)
-def test_columns_that_were_decoded_can_be_encoded_again(messages):
+def test_decoded_chunk_columns_can_be_encoded_again(messages):
     data = b"".join(encode_record(stored(message)) for message in messages)
     batch = chunk_columns(RecordChunk(data), ENCODED)
     assert bytes(encode_chunk({name: batch[name] for name in ENCODED}).data) == data
 
 
-def test_one_value_stands_for_all_messages_and_the_rest_has_defaults():
+def test_encode_chunk_repeats_scalars_and_applies_defaults():
     chunk = encode_chunk(
         {"topic": "T", "body": [b"a", b"bc"], "bornTimestamp": 5, "storeHost": "1.2.3.4:5"}
     )
@@ -119,7 +119,7 @@ def test_no_messages_make_no_bytes():
     assert (chunk.data.size, len(chunk.sizes)) == (0, 0)
 
 
-def test_what_is_encoded_passes_the_check_of_its_crcs():
+def test_encoded_chunk_passes_its_crc_check():
     RecordChunk(
         encode_chunk({"topic": "T", "body": [b"a" * n for n in range(300)]}).data
     ).check_crcs()
@@ -225,7 +225,7 @@ def test_columns_that_cannot_be_encoded_are_named(columns, message):
         encode_chunk(columns)
 
 
-def test_a_chunk_that_gets_too_large_is_refused_before_there_is_work_in_it(monkeypatch):
+def test_too_large_chunk_is_refused_before_it_is_encoded(monkeypatch):
     columns = {
         "topic": ["T", "t" * 200],
         "body": [b"x" * 100] * 2,
@@ -305,7 +305,7 @@ def as_maps(lists, validity):
 
 
 @given(st.lists(st.tuples(properties, st.booleans()), min_size=1, max_size=6), st.data())
-def test_nothing_of_what_lies_behind_a_null_is_written(rows, data):
+def test_encode_chunk_writes_nothing_for_null_properties(rows, data):
     maps = as_maps([list(each.items()) for each, _ in rows], [valid for _, valid in rows])
     assert maps.null_count == sum(not valid for _, valid in rows)
     first = data.draw(st.integers(0, len(rows) - 1))
@@ -318,7 +318,7 @@ def test_nothing_of_what_lies_behind_a_null_is_written(rows, data):
     ]
 
 
-def test_what_lies_behind_a_null_is_not_even_looked_at():
+def test_encode_chunk_does_not_validate_values_under_null():
     maps = as_maps([[("", "no name")], [("a", "1")]], [False, True])
     chunk = encode_chunk({"topic": "T", "body": [b"", b""], "tags": "A", "properties": maps})
     texts = [message.properties_text for message in decode_records(bytes(chunk.data))]

@@ -43,14 +43,14 @@ def test_pieces_of_any_width_come_out_together(pairs, width_min):
 
 
 @pytest.mark.parametrize("width", [0, 4, 12, 13, 100])
-def test_one_width_may_be_given_for_all(width):
+def test_take_bytes_accepts_one_width_for_all(width):
     starts = np.array([3, 200, 1000])
     found = take_bytes(pa.py_buffer(DATA), starts, width)
     assert found.to_pylist() == [DATA[start : start + width] for start in (3, 200, 1000)]
 
 
 @pytest.mark.parametrize("width", [5, 50])
-def test_what_is_taken_outlives_and_ignores_what_becomes_of_the_buffer(width):
+def test_take_bytes_copies_from_the_buffer(width):
     data = bytearray(DATA)
     found = take_bytes(pa.py_buffer(data), np.array([7, 80]), width)
     data[:] = bytes(len(data))

@@ -42,7 +42,7 @@ def test_bodies_may_be_any_sequence_that_arrow_reads(bodies):
     assert given.array("body").equals(pa.array(BODY, pa.binary()))
 
 
-def test_one_value_is_that_of_all_and_what_is_not_given_is_zero_or_nothing():
+def test_input_columns_repeat_scalars_and_default_to_zero_or_none():
     given = InputColumns({"body": BODY, "flag": 7, "bornTimestamp": 5})
     assert given.numbers("flag").tolist() == [7, 7, 7]
     assert given.numbers("bornTimestamp").tolist() == [5, 5, 5]
@@ -52,7 +52,7 @@ def test_one_value_is_that_of_all_and_what_is_not_given_is_zero_or_nothing():
         given.array("topic")
 
 
-def test_columns_that_nobody_knows_or_that_are_shorter_are_named():
+def test_unknown_or_short_input_columns_are_named():
     with pytest.raises(RecordError, match=r"columns: needed only .*found \['tag'\]"):
         InputColumns({"body": BODY, "tag": "A"})
     with pytest.raises(RecordError, match="column flag: needed 3 values, found 2"):
@@ -70,7 +70,7 @@ def test_property_strings_are_keys_tags_maps_and_what_is_added():
     ]
 
 
-def test_where_all_have_the_same_properties_it_is_one_value():
+def test_equal_properties_of_all_rows_stay_a_scalar():
     given = InputColumns({"body": BODY})
     end = pa.scalar(b"END", pa.binary())
     assert property_strings(given).as_py() == b""
@@ -83,7 +83,7 @@ def test_structures_are_values_of_their_bytes():
     assert to_binary(np.array([1, 258], ">i2")).to_pylist() == [b"\x00\x01", b"\x01\x02"]
 
 
-def test_parts_lie_behind_each_other_row_by_row():
+def test_concatenate_rows_joins_parts_row_by_row():
     parts = (pa.array(BODY), pa.scalar(b"-", pa.binary()))
     assert bytes(concatenate_rows(parts, 3, 6)) == b"a-b-c-"
     assert bytes(concatenate_rows((pa.array([], pa.binary()),), 0, 0)) == b""

@@ -27,13 +27,13 @@ def slices_of(*records, slice_bytes=1 << 20):
     return list(plain_bodies(RecordChunk(b"".join(records)), slice_bytes))
 
 
-def test_bodies_that_are_not_compressed_are_one_slice():
+def test_uncompressed_bodies_are_one_slice():
     (only,) = slices_of(record(b"a"), record(b"bb" * 100), slice_bytes=1)
     assert (only.first, only.bodies.to_pylist(), only.problems) == (0, [b"a", b"bb" * 100], {})
     assert [len(each.bodies) for each in plain_bodies(RecordChunk(b""), 1)] == [0]
 
 
-def test_no_slice_has_many_more_bytes_than_wanted():
+def test_inflated_slice_is_at_most_about_the_wanted_bytes():
     bomb = record(bytes(100_000), ZLIB)
     found = slices_of(*[bomb] * 50, slice_bytes=250_000)
     assert [len(each.bodies) for each in found] == [3] * 16 + [2]
@@ -41,12 +41,12 @@ def test_no_slice_has_many_more_bytes_than_wanted():
     assert all(each.bodies.nbytes < 400_000 for each in found)
 
 
-def test_slices_are_made_one_by_one():
+def test_inflated_slices_are_generated_lazily():
     slices = plain_bodies(RecordChunk(record(bytes(1000), ZLIB) * 10 + record(b"broken")), 1000)
     assert next(slices).bodies.to_pylist() == [bytes(1000)]
 
 
-def test_what_cannot_be_inflated_is_null_and_says_why():
+def test_body_that_cannot_be_inflated_is_null_with_a_reason():
     broken = encode_record(
         StoredMessage("T", b"no stream", sys_flag=MessageSysFlag.COMPRESSED | ZLIB)
     )
@@ -58,7 +58,7 @@ def test_what_cannot_be_inflated_is_null_and_says_why():
     assert f"at most {PLAIN_BYTES_MAX} bytes inflated" in str(found.problems[3])
 
 
-def test_a_module_that_is_missing_is_no_problem_of_a_row(monkeypatch):
+def test_missing_compression_module_raises_instead_of_marking_rows(monkeypatch):
     lz4 = record(b"a" * 100, MessageSysFlag.COMPRESSION_LZ4)
     monkeypatch.setattr(compression, "_optional_module", lambda _: None)
     with pytest.raises(

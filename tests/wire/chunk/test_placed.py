@@ -68,6 +68,6 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_what_does_not_hang_together_is_refused(kind):
+def test_inconsistent_located_records_are_refused(kind):
     with pytest.raises(RecordError):
         decode_located(DAMAGED[kind])

@@ -40,7 +40,7 @@ def columns_of(texts):
 
 @both
 @given(st.lists(properties.map(encode_properties) | ragged_texts, max_size=5), st.data())
-def test_a_value_is_found_by_any_name(long_bytes, texts, data):
+def test_property_column_finds_values_by_any_name(long_bytes, texts, data):
     maps = [decode_properties(text) for text in texts]
     known = [name for each in maps for name in each]
     name = data.draw(st.sampled_from(known) | names if known else names)
@@ -57,7 +57,7 @@ def test_maps_hold_what_one_string_says(texts):
 @both
 @pytest.mark.parametrize("name", ["a", "ab", "abc", "abcd", "\u00e9"])
 @pytest.mark.parametrize("end", ["", "\x02"])
-def test_short_names_are_found_up_to_the_end_of_the_chunk(long_bytes, name, end):
+def test_property_column_finds_short_names_at_the_chunk_end(long_bytes, name, end):
     texts = [
         f"{name}\x01{end}",
         f"x{name}\x011\x02",
@@ -72,12 +72,12 @@ def test_short_names_are_found_up_to_the_end_of_the_chunk(long_bytes, name, end)
 
 @both
 @pytest.mark.parametrize("name", ["a\x01b", "a\x02b", "\x01", "\x02"])
-def test_what_cannot_be_a_name_has_no_value(long_bytes, name):
+def test_impossible_property_name_has_no_value(long_bytes, name):
     assert values_of(long_bytes, [f"{name}\x01v\x02", "a\x01b\x01c"], name) == [None, None]
 
 
 @given(st.lists(st.none() | properties, max_size=5), st.integers(0, 5))
-def test_maps_take_as_many_bytes_as_what_they_are_encoded_to(given_maps, first):
+def test_encoded_length_of_property_maps_is_exact(given_maps, first):
     maps = pa.array([None if each is None else list(each.items()) for each in given_maps], MAP_TYPE)
     expected = [len(encode_properties(each or {}).encode()) for each in given_maps]
     assert lengths_of_maps(maps[first:]).tolist() == expected[first:]

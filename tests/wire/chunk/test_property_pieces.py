@@ -87,7 +87,7 @@ def test_rows_of_all_kinds_stand_beside_each_other():
     assert columns.values("TAGS").to_pylist() == list(tags)
 
 
-def test_what_no_row_has_is_nowhere():
+def test_absent_property_is_found_in_no_row():
     buffer, starts, lengths = placed([b"KEYS\x01k\x02", b""])
     found = PropertyPieces(np.frombuffer(buffer, np.uint8), starts, lengths).find(b"TAGS\x01")
     assert not found.is_present.any()

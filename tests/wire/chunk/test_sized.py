@@ -11,7 +11,7 @@ from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk, encode_sizes
 
 
 @given(st.lists(st.integers(0, (1 << 31) - 1), max_size=50), st.binary(max_size=50))
-def test_what_was_put_in_front_is_found_in_front(sizes, records):
+def test_sized_chunk_round_trips(sizes, records):
     found, rest = decode_sized_chunk(encode_sizes(np.array(sizes, np.int32)) + records)
     assert found.tolist() == sizes
     assert bytes(rest) == records

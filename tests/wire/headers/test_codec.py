@@ -24,7 +24,7 @@ CODEC = HeaderCodec(Example, {"is_force": "f"})
 FIELDS = {"topic": "T", "queueId": "3", "commitOffset": "-1", "f": "true"}
 
 
-def test_names_on_the_wire_are_in_camel_case_unless_told_otherwise():
+def test_wire_names_are_camel_case_by_default():
     assert CODEC.keys == (
         "topic",
         "queueId",
@@ -40,7 +40,7 @@ def test_absent_fields_take_their_defaults_and_unknown_ones_are_passed_over():
     assert CODEC.decode({**FIELDS, "later": "x"}) == Example("T", 3, -1, is_force=True)
 
 
-def test_a_field_that_is_none_is_left_out():
+def test_header_field_that_is_none_is_omitted_when_encoded():
     assert CODEC.encode(Example("T", 3, -1, is_force=True)) == {**FIELDS, "unitMode": "false"}
 
 
@@ -61,7 +61,7 @@ def test_a_flag_is_written_as_its_number():
         unit_mode=st.booleans(),
     )
 )
-def test_a_header_is_read_as_it_was_written(header):
+def test_header_encode_decode_round_trip(header):
     assert CODEC.decode(CODEC.encode(header)) == header
 
 
@@ -93,13 +93,13 @@ def test_a_word_that_is_no_such_number_is_named(key, word, message):
 
 
 @pytest.mark.parametrize("key", FIELDS)
-def test_a_field_that_must_be_there_is_named(key):
+def test_missing_required_header_field_is_named_in_the_error(key):
     fields = {name: word for name, word in FIELDS.items() if name != key}
     with pytest.raises(HeaderError, match=f"Example at extFields.{key}: needed .*, found None"):
         CODEC.decode(fields)
 
 
-def test_a_header_without_a_field_that_must_be_there_is_not_written():
+def test_header_without_a_required_field_is_not_encoded():
     with pytest.raises(HeaderError, match=r"extFields\.topic: needed text, found None"):
         CODEC.encode(Example(None, 3, -1, is_force=True))
 
@@ -116,6 +116,6 @@ def test_a_header_without_a_field_that_must_be_there_is_not_written():
         ({"is_force": "false"}, "f: needed true or false, found 'false'"),
     ],
 )
-def test_a_value_of_another_kind_is_not_written(change, message):
+def test_header_field_of_a_wrong_type_is_not_encoded(change, message):
     with pytest.raises(HeaderError, match=rf"Example at extFields\.{message}"):
         CODEC.encode(Example("T", 3, -1, is_force=True)._replace(**change))

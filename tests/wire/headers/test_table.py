@@ -41,7 +41,7 @@ def ext_fields_of(vector):
 
 
 @java_vectors.each("frames", where=has_header)
-def test_a_header_says_what_java_says(vector):
+def test_header_decodes_like_javas(vector):
     codec = codec_of(vector)
     header = codec.decode(ext_fields_of(vector))
     ours = dict(zip(codec.keys, header, strict=True))
@@ -121,7 +121,7 @@ def test_the_short_keys_of_v2_are_in_javas_order():
     assert codec.header_type is HEADERS[RequestCode.SEND_MESSAGE].request.header_type
 
 
-def test_a_look_up_finds_what_the_table_says_and_nothing_for_others():
+def test_header_lookup_equals_the_table():
     assert {code: exchange_of(code) for code in HEADERS} == HEADERS
     assert exchange_of(RequestCode.HEART_BEAT) == exchange_of(-1) == (None, None)
 
@@ -140,7 +140,7 @@ def test_every_header_belongs_to_a_request_that_has_a_name(code):
         ("", set()),
     ],
 )
-def test_extensions_that_are_not_known_are_passed_over(names, known):
+def test_unknown_extension_names_are_ignored(names, known):
     assert ExtensionsHeader(names).extensions == known
 
 

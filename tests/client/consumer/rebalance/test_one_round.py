@@ -33,7 +33,7 @@ def test_members_are_asked_for_once_for_all_topics_of_the_same_brokers():
     assert (seen.client_id, seen.queues("U")) == ("me", ("U",))
 
 
-def test_they_are_asked_for_again_when_brokers_have_been_told_of_a_member():
+def test_member_list_is_asked_again_after_reset():
     group = Group()
     seen = RebalanceRound(group)
     seen.consumer_ids("T")

@@ -44,18 +44,18 @@ def test_members_share_whatever_order_the_brokers_name_them_and_the_queues_in():
     assert share("2", view).own == tuple(QUEUES[2:])
 
 
-def test_in_broadcasting_each_has_all_and_nobody_is_asked_who_is_there():
+def test_broadcasting_rebalance_assigns_all_queues_without_asking_members():
     view = View()
     assert share("1", view, MessageModel.BROADCASTING) == TopicAssignment(
         tuple(QUEUES), tuple(QUEUES)
     )
 
 
-def test_who_is_missing_among_the_members_has_nothing():
+def test_rebalance_assigns_nothing_to_an_unregistered_member():
     assert share("3", View("1", "2")) == TopicAssignment(tuple(QUEUES), (), is_registered=False)
 
 
-def test_brokers_that_know_no_member_at_all_say_nothing():
+def test_rebalance_waits_if_brokers_know_no_member():
     assert share("1", View()) is None
 
 
@@ -75,12 +75,12 @@ def test_a_topic_without_queues_is_an_error_and_no_empty_share():
         [*QUEUES, MessageQueue("T", "a", 9)],
     ],
 )
-def test_what_a_strategy_returns_beside_the_topics_queues_is_an_error_and_no_share(said):
+def test_rebalance_strategy_result_with_foreign_queues_is_refused(said):
     with pytest.raises(TypeError, match="needed some of the queues that it was given, found"):
         share("1", View("1"), strategy=Strategy(lambda *_: said))
 
 
-def test_a_strategy_may_take_from_its_lists_what_it_shares_out():
+def test_rebalance_strategy_may_modify_its_arguments():
     def allocate(_, queues, members):
         members.clear()
         return [queues.pop() for _ in range(2)]

@@ -70,19 +70,19 @@ def world():
     return World()
 
 
-def test_a_round_has_the_share_of_each_topic_taken_over(world):
+def test_rebalance_updates_all_topics_with_one_member_query(world):
     assert world.service.do_rebalance() is None
     assert world.taken == {topic: queues(topic)[:2] for topic in "AB"}
     assert (world.asked, world.beats) == (1, 0)  # members once for all topics
 
 
-def test_queues_of_a_topic_that_is_subscribed_to_no_more_are_given_up(world):
+def test_rebalance_releases_queues_of_an_unsubscribed_topic(world):
     world.held = ("C", "A")
     world.service.do_rebalance()
     assert world.taken["C"] == ()
 
 
-def test_a_topic_that_fails_keeps_its_queues_and_the_others_go_on(world, caplog):
+def test_rebalance_failure_of_one_topic_keeps_its_queues(world, caplog):
     world.fails = ("A",)
     assert world.service.do_rebalance() == RETRY_MS
     assert list(world.taken) == ["B"]
@@ -95,7 +95,7 @@ def warnings(caplog):
     return found
 
 
-def test_a_failure_is_told_once_for_all_topics_that_it_concerns_and_when_it_is_over(world, caplog):
+def test_rebalance_failure_is_logged_once_for_all_topics_and_on_recovery(world, caplog):
     world.fails = ("A", "B")
     for _ in range(3):
         world.service.do_rebalance()
@@ -112,7 +112,7 @@ def test_a_failure_is_told_once_for_all_topics_that_it_concerns_and_when_it_is_o
     assert len(warnings(caplog)) == 1
 
 
-def test_each_topic_that_is_not_there_is_told_once(world, caplog):
+def test_rebalance_logs_each_missing_topic_once(world, caplog):
     world.fails, world.error = ("A", "B"), RouteNotFound
     for _ in range(3):
         world.service.do_rebalance()
@@ -124,7 +124,7 @@ def test_each_topic_that_is_not_there_is_told_once(world, caplog):
     assert [each.split("topic ")[1][0] for each in warnings(caplog)] == ["B"]
 
 
-def test_brokers_that_know_no_member_are_told_of_this_one(world):
+def test_rebalance_sends_heartbeat_to_brokers_that_do_not_know_the_member(world):
     world.members = ()
     assert world.service.do_rebalance() == RETRY_MS
     assert (world.taken, world.beats, world.asked) == ({}, 2, 2)
@@ -138,13 +138,13 @@ def test_a_share_that_cannot_be_taken_over_yet_has_the_next_round_come_soon(worl
     assert world.service.do_rebalance() == RETRY_MS
 
 
-def test_a_member_that_has_ended_meanwhile_takes_nothing(world):
+def test_rebalance_of_a_stopped_member_changes_nothing(world):
     world.is_running = False
     assert world.service.do_rebalance() is None
     assert world.taken == {}
 
 
-def test_routes_that_are_not_known_are_asked_for_at_once(world):
+def test_rebalance_fetches_unknown_routes_together(world):
     world.routes = Routes(world)
     world.service.do_rebalance()
     assert world.routed == [["A", "B"]]

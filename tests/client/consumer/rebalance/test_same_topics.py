@@ -40,7 +40,7 @@ def group(caplog):
     return Group()
 
 
-def test_a_difference_that_is_seen_twice_is_told_once(group, caplog):
+def test_subscription_difference_seen_twice_is_logged_once(group, caplog):
     group.look()
     assert caplog.messages == []
     group.look()
@@ -55,13 +55,13 @@ def test_the_members_own_heartbeat_between_changes_nothing(group, caplog):
     assert len(caplog.messages) == 1
 
 
-def test_another_difference_is_told_again(group, caplog):
+def test_changed_subscription_difference_is_logged_again(group, caplog):
     for found in (OTHERS, OTHERS, frozenset({"y"}), frozenset({"y"})):
         group.look(found)
     assert len(caplog.messages) == 2
 
 
-def test_differences_between_several_members_are_told_once_each(group, caplog):
+def test_subscription_differences_of_several_members_are_logged_once_each(group, caplog):
     """Each look shows what one of them wants: the one whose heartbeat was the last."""
     for _ in range(3):
         for name in ("x", "y", "z"):
@@ -69,13 +69,13 @@ def test_differences_between_several_members_are_told_once_each(group, caplog):
     assert len(caplog.messages) == 3
 
 
-def test_what_was_seen_once_in_a_while_is_not_told(group, caplog):
+def test_subscription_difference_seen_rarely_is_not_logged(group, caplog):
     for _ in range(3):
         group.look(after_ms=SUSPICION_MS + 1)
     assert caplog.messages == []
 
 
-def test_what_was_told_is_told_again_when_it_comes_back_much_later(group, caplog):
+def test_subscription_difference_that_returns_later_is_logged_again(group, caplog):
     for after_ms in (CHECK_INTERVAL_MS, CHECK_INTERVAL_MS, SUSPICION_MS + 1, CHECK_INTERVAL_MS):
         group.look(after_ms=after_ms)
     assert len(caplog.messages) == 2
@@ -99,7 +99,7 @@ def test_a_member_that_wants_something_else_looks_afresh(group, caplog):
         pytest.param([RequestTimeout("b:1", 203, 3_000)] * 3, id="no answer"),
     ],
 )
-def test_who_wants_the_same_as_all_is_told_nothing(group, caplog, founds):
+def test_equal_subscriptions_are_not_logged(group, caplog, founds):
     for found in founds:
         group.look(found)
     assert caplog.messages == []
@@ -107,12 +107,12 @@ def test_who_wants_the_same_as_all_is_told_nothing(group, caplog, founds):
 
 
 @pytest.mark.parametrize("members", [0, 1, MEMBERS_MAX + 1])
-def test_who_is_alone_or_among_very_many_does_not_look(group, members):
+def test_subscription_check_skips_groups_of_one_or_very_many(group, members):
     group.look(members=members)
     assert group.asked == []
 
 
-def test_nobody_looks_more_often_than_it_needs(group):
+def test_subscription_check_runs_once_per_interval(group):
     for _ in range(3):
         group.look(after_ms=CHECK_INTERVAL_MS // 4)
     assert len(group.asked) == 1

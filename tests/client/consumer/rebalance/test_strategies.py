@@ -72,7 +72,7 @@ def test_more_members_than_queues_leave_the_last_without():
     assert numbers(BY_CIRCLE, of=EIGHT[:2]) == [[0], [1], []]
 
 
-def test_by_config_gives_what_is_configured_whoever_asks():
+def test_by_config_strategy_assigns_configured_queues_to_anyone():
     strategy = AllocateMessageQueueByConfig((EIGHT[5], EIGHT[1]))
     assert strategy.allocate("nobody", EIGHT, THREE) == [EIGHT[5], EIGHT[1]]
 
@@ -118,7 +118,7 @@ def test_nearby_refuses_a_broker_without_a_room():
 @pytest.mark.parametrize(
     "strategy", [*SHARING_ALL, AllocateMessageQueueByMachineRoom(frozenset({"north"}))]
 )
-def test_who_is_no_member_gets_nothing(strategy):
+def test_strategies_assign_nothing_to_a_non_member(strategy):
     assert strategy.allocate("somebody else", EIGHT, THREE) == []
 
 
