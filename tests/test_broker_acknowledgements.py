@@ -12,7 +12,7 @@ import re
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
-from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import FaultyDisk
 from support.stores.small_store import encoded, message
 
 from rmq_spark.wire.bodies import decode_body
@@ -109,7 +109,7 @@ NOT_WAITING = {
 def test_send_without_wait_store_is_answered_before_and_visible_after_the_flush(
     tmp_path, request_of
 ):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         broker.make_topic("T")
@@ -132,7 +132,7 @@ def test_send_without_wait_store_is_answered_before_and_visible_after_the_flush(
 
 def test_timed_out_send_becomes_visible_without_further_sends(tmp_path):
     """A send that came while a flush was under way, and was answered that it is late."""
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         broker.make_topic("T")

@@ -9,8 +9,7 @@ import threading
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import pull_request, pulled, send_request
-from support.disks.disk_faults import SlowDisk
-from support.disks.faulty_disk import ManualClock
+from support.disks.faulty_disk import FaultyDisk, ManualClock
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -304,7 +303,7 @@ def test_delivered_message_is_not_repeated_after_stop_with_slow_disk(tmp_path, m
     monkeypatch.setattr(
         "rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.02
     )
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def first(broker):
         broker.make_topic("T")

@@ -9,7 +9,6 @@ import threading
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import pull_request, pulled, send_request
-from support.disks.disk_faults import RefusingDisk
 from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -32,7 +31,7 @@ DELETION = RemotingCommand(
 
 @pytest.fixture
 def disk():
-    disk = RefusingDisk()
+    disk = FaultyDisk()
     yield disk
     disk.let_go()
 

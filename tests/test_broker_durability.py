@@ -11,7 +11,6 @@ import pytest
 from support.brokers.in_process import BrokerClients, tell
 from support.brokers.processes import BrokerProcess
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
-from support.disks.disk_faults import LackingDisk, SlowDisk
 from support.disks.faulty_disk import Fault, FaultyDisk
 from support.stores.small_store import encoded, message
 
@@ -65,7 +64,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
 def test_sync_flush_message_is_acknowledged_and_visible_after_its_flush(tmp_path, request_of):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         broker.make_topic("T")
@@ -135,7 +134,7 @@ def test_messages_come_to_their_queues_by_themselves_when_the_disk_has_room_agai
 def test_a_broker_that_starts_on_a_full_disk_gives_out_messages_and_takes_some_when_there_is_room(
     tmp_path,
 ):
-    disk = LackingDisk()
+    disk = FaultyDisk()
 
     async def first(broker):
         client = await broker.connect()
@@ -161,7 +160,7 @@ def test_a_broker_that_starts_on_a_full_disk_gives_out_messages_and_takes_some_w
 
 
 def test_flush_acknowledges_all_waiting_sends_at_once(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         broker.make_topic("T")
@@ -185,7 +184,7 @@ def test_flush_acknowledges_all_waiting_sends_at_once(tmp_path):
 def test_failed_flush_stops_acknowledgements_and_further_flushes(
     tmp_path,
 ):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def first(broker):
         clients = [await broker.connect() for _ in range(5)]
@@ -221,7 +220,7 @@ def test_failed_flush_stops_acknowledgements_and_further_flushes(
 
 
 def test_slow_flush_is_answered_with_a_timeout_once(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         client = await broker.connect()
@@ -242,7 +241,7 @@ def test_slow_flush_is_answered_with_a_timeout_once(tmp_path):
 
 
 def test_wait_false_send_is_answered_with_a_slow_disk(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         client = await broker.connect()
@@ -258,7 +257,7 @@ def test_wait_false_send_is_answered_with_a_slow_disk(tmp_path):
 
 
 def test_async_flush_sends_do_not_wait_for_the_disk(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         client = await broker.connect()
@@ -272,7 +271,7 @@ def test_async_flush_sends_do_not_wait_for_the_disk(tmp_path):
 
 
 def test_a_broker_that_stops_acknowledges_what_waits_for_the_disk(tmp_path, caplog):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def first(broker):
         client = await broker.connect()

@@ -9,7 +9,6 @@ import shutil
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import pull_request, pulled, send_request
-from support.disks.disk_faults import LackingDisk
 from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -50,7 +49,7 @@ async def offset_of_group(client):
 
 @pytest.mark.parametrize("noted", [0, 10], ids=["nothing noted", "some noted"])
 def test_start_on_a_full_disk_gives_no_wrong_queue_end_to_groups(tmp_path, caplog, noted):
-    disk = LackingDisk()
+    disk = FaultyDisk()
 
     async def first(broker):
         broker.make_topic("T")
@@ -112,7 +111,7 @@ def test_start_on_a_full_disk_gives_no_wrong_queue_end_to_groups(tmp_path, caplo
 
 
 def test_delivered_delayed_messages_stay_delivered_after_start_on_a_full_disk(tmp_path, caplog):
-    disk = LackingDisk()
+    disk = FaultyDisk()
 
     async def first(broker):
         broker.make_topic("T")
@@ -188,7 +187,7 @@ def test_a_start_on_a_full_disk_serves_what_came_to_queues_since_it_was_noted(tm
 
 def test_offsets_past_queue_ends_are_clamped_when_a_delayed_start_finishes(tmp_path):
     """Else a group would pass over what comes until the queue has reached its offset."""
-    disk = LackingDisk()
+    disk = FaultyDisk()
 
     async def first(broker):
         broker.make_topic("T")
@@ -215,7 +214,7 @@ def test_offsets_past_queue_ends_are_clamped_when_a_delayed_start_finishes(tmp_p
 
 
 def test_topics_that_are_missing_come_back_when_a_start_is_finished_later(tmp_path):
-    disk = LackingDisk()
+    disk = FaultyDisk()
 
     async def first(broker):
         broker.make_topic("Old")

@@ -14,7 +14,7 @@ from support.clients.remoting_clients import (
     pulled,
     send_request,
 )
-from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody, LockBatchResponseBody
@@ -298,7 +298,7 @@ def test_sql_filter_limits_refuse_expensive_expressions(tmp_path, name):
 
 
 def test_send_thread_pool_queue_capacity(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         broker.make_topic("T")
@@ -317,7 +317,7 @@ def test_send_thread_pool_queue_capacity(tmp_path):
 
 
 def test_os_page_cache_busy_time_out_mills(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         broker.make_topic("T")
@@ -336,7 +336,7 @@ def test_os_page_cache_busy_time_out_mills(tmp_path):
 
 
 def test_sync_flush_timeout(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         broker.make_topic("T")

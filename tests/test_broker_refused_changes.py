@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import pull_request
-from support.disks.disk_faults import RefusingDisk
+from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
@@ -16,7 +16,7 @@ from rmq_spark.wire.command import RemotingCommand
 
 @pytest.fixture
 def disk():
-    disk = RefusingDisk()
+    disk = FaultyDisk()
     yield disk
     disk.let_go()
 

@@ -9,7 +9,7 @@ import pytest
 from support.brokers.in_process import BrokerClients, tell
 from support.brokers.processes import BrokerProcess
 from support.clients.remoting_clients import pull_request, pulled
-from support.disks.disk_faults import RefusingDisk
+from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -98,7 +98,7 @@ async def commit(client, queue_offset):
 def test_group_reads_a_recreated_topic_completely_after_a_kill(
     tmp_path,
 ):
-    disk = RefusingDisk()
+    disk = FaultyDisk()
     new = [f"new {number}" for number in range(4)]
 
     async def first(broker):

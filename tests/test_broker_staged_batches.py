@@ -11,7 +11,7 @@ import pytest
 from support.brokers.in_process import SMALL, run, small_broker, started, tell
 from support.brokers.processes import BrokerProcess, run_broker
 from support.clients.remoting_clients import BrokerClients, pull_request, until
-from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import FaultyDisk
 from support.stores.staged_batches import sized
 from support.suite.log_records import lines_of
 
@@ -201,7 +201,7 @@ def test_a_stop_amid_a_commit_is_one_in_order(tmp_path, caplog, turns, is_gone):
             await asyncio.sleep(0)
 
     async def whole():
-        disk = SlowDisk(directory="none")
+        disk = FaultyDisk(slow="none")
         assert await stop_amid_a_commit(tmp_path, disk, some_turns, is_gone=is_gone) is None
         await starts_in_order_and_commits(tmp_path)
 
@@ -213,7 +213,7 @@ def test_a_stop_amid_a_commit_is_one_in_order(tmp_path, caplog, turns, is_gone):
 @pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
 @pytest.mark.parametrize("directory", ["commitlog", "config"])
 def test_a_stop_waits_for_a_disk_that_has_yet_to_take_a_batch(tmp_path, caplog, directory, is_gone):
-    disk = SlowDisk(directory=directory)
+    disk = FaultyDisk(slow=directory)
 
     async def waits(broker):
         await broker.until(disk.is_waiting.is_set)
@@ -227,7 +227,7 @@ def test_a_stop_waits_for_a_disk_that_has_yet_to_take_a_batch(tmp_path, caplog, 
     assert lines_of(caplog) == []
 
 
-class FullBehindTheCopy(SlowDisk):
+class FullBehindTheCopy(FaultyDisk):
     """Full when it is to take how a batch ends."""
 
     is_full = False
@@ -239,7 +239,7 @@ class FullBehindTheCopy(SlowDisk):
 
 
 def test_a_stop_does_not_wait_for_ever_for_a_disk_that_takes_no_end_of_a_batch(tmp_path, caplog):
-    disk = FullBehindTheCopy()
+    disk = FullBehindTheCopy(slow="commitlog")
     passing = []
 
     async def time_passes(loop):

@@ -8,8 +8,7 @@ import logging
 import pytest
 from support.brokers.in_process import make_topic, run, small_broker, started, tell
 from support.clients.remoting_clients import pull_request, pulled, send_request
-from support.disks.disk_faults import SlowDisk
-from support.disks.faulty_disk import ManualClock
+from support.disks.faulty_disk import FaultyDisk, ManualClock
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.command import RemotingCommand
@@ -95,7 +94,7 @@ def test_stop_under_load_answers_every_client(tmp_path, caplog):
 def test_requests_during_stop_are_refused_after_earlier_ones_are_answered(
     tmp_path, flush_disk_type
 ):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def whole():
         async with started(small_broker(tmp_path, flushDiskType=flush_disk_type), disk) as broker:
@@ -121,7 +120,7 @@ def test_requests_during_stop_are_refused_after_earlier_ones_are_answered(
 
 
 def test_request_waiting_for_a_file_is_answered_before_stop_closes_it(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def whole():
         async with started(small_broker(tmp_path), disk) as broker:

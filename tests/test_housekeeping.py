@@ -10,8 +10,7 @@ import threading
 import pytest
 from support.brokers.in_process import run, small_broker, started, tell
 from support.clients.remoting_clients import pull_request, pulled
-from support.disks.disk_faults import SlowDisk
-from support.disks.faulty_disk import usage_of_large_disk
+from support.disks.faulty_disk import FaultyDisk, usage_of_large_disk
 from support.stores.small_store import crash, message, open_store
 from support.suite.log_records import lines_of
 
@@ -309,7 +308,7 @@ def test_housekeeping_stop_waits_for_running_jobs(tmp_path):
 
 
 def test_while_a_checkpoint_hangs_offsets_are_saved_files_go_and_a_topic_is_deleted(tmp_path):
-    disk = SlowDisk(directory="consumequeue")
+    disk = FaultyDisk(slow="consumequeue")
 
     async def story(broker):
         client = await broker.connect()
@@ -359,7 +358,7 @@ def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch
     """Nothing is lost: the next start is one as after a crash."""
     monkeypatch.setattr(housekeeping, "_STORE_JOBS_STOP_SECONDS", 0.05)
     monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
-    disk = SlowDisk(directory="consumequeue")
+    disk = FaultyDisk(slow="consumequeue")
 
     async def hanging(broker):
         client = await broker.connect()
@@ -417,7 +416,7 @@ def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once
     tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(controller, "_DRAIN_SECONDS", 0.05)
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         client = await broker.connect()

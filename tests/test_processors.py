@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.brokers.connections import finished
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import send_request
-from support.disks.disk_faults import SlowDisk
+from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode
 
@@ -81,7 +81,7 @@ def test_processors_count_into_stats_windows(tmp_path):
 
 
 def test_busy_sends_are_logged_once_with_their_end(tmp_path, caplog):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def story(broker):
         broker.make_topic()

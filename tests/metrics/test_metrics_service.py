@@ -10,7 +10,6 @@ import pytest
 from support.brokers.in_process import make_topic, run, small_broker, started, tell
 from support.brokers.metrics_endpoint import got, scrape
 from support.clients.remoting_clients import BrokerClients, send_request
-from support.disks.disk_faults import SlowDisk
 from support.disks.faulty_disk import Fault, FaultyDisk
 
 from rocketpoll.broker.controller import BrokerController
@@ -38,7 +37,7 @@ def test_disabled_metrics_port_listens_and_counts_nothing(tmp_path):
 
 
 def test_stopping_broker_is_not_healthy_until_its_end(tmp_path):
-    disk = SlowDisk()
+    disk = FaultyDisk(slow="commitlog")
 
     async def whole():
         config = small_broker(tmp_path, metricsPort=0, flushDiskType="SYNC_FLUSH")
@@ -69,11 +68,11 @@ def test_a_broker_whose_disk_is_full_is_healthy_but_not_ready(tmp_path):
         assert why.endswith("over 1%\n")
         assert (await got(broker.controller.metrics_port, "/healthz"))[0] == 200
 
-    class NearlyFull(SlowDisk):
+    class NearlyFull(FaultyDisk):
         def usage(self, path):
             return super().usage(path)._replace(used=99, free=1)
 
-    tell(story, tmp_path, NearlyFull(), metricsPort=0, diskSpaceWarningLevelRatio=1)
+    tell(story, tmp_path, NearlyFull(slow="commitlog"), metricsPort=0, diskSpaceWarningLevelRatio=1)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EMFILE])

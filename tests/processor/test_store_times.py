@@ -1,5 +1,4 @@
-from support.disks.disk_faults import UnreadableDisk
-from support.disks.faulty_disk import ManualClock
+from support.disks.faulty_disk import FaultyDisk, ManualClock, Refusal
 from support.stores.small_store import message, open_store
 
 from rocketpoll.broker.processor.queues import NO_TIME, earliest_timestamp, store_timestamp
@@ -23,15 +22,15 @@ def test_store_timestamp_without_message_is_none(room):
 
 
 def test_unreadable_message_has_no_store_timestamp(tmp_path):
-    disk, clock = UnreadableDisk(), ManualClock()
+    disk, clock = FaultyDisk(), ManualClock()
     store = open_store(tmp_path, disk, clock=clock, mapped_file_size_commit_log=1 << 20)
     start = clock.now_ms
     store.put_message(message("x" * 5_000))
     clock.now_ms += 20
     store.put_message(message("readable"))
-    disk.bad.add(("commitlog", 0))
+    disk.unreadable.append(Refusal("commitlog", 0))
     assert [store_timestamp(store, "T", 0, at) for at in (0, 1)] == [NO_TIME, start + 20]
     assert earliest_timestamp(store, "T", 0) == NO_TIME
-    disk.bad.clear()
+    disk.unreadable.clear()
     assert earliest_timestamp(store, "T", 0) == start
     store.shutdown()

@@ -19,7 +19,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.disks.disk_faults import LackingDisk, SlowDisk
 from support.disks.faulty_disk import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
 from support.stores.small_store import (
     Listener,
@@ -174,7 +173,7 @@ def test_chunks_that_were_staged_when_they_might_be_longer_are_committed(store, 
 @pytest.mark.parametrize("rows", [1, 40])
 def test_commit_shows_no_rows_while_one_queue_cannot_be_written(tmp_path, rows, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 16)
-    disk, listener = LackingDisk(), Listener()
+    disk, listener = FaultyDisk(), Listener()
     store = open_store(tmp_path, disk, listener=listener)
     store._wake_reput = lambda: None
     sink = Sink(store)
@@ -1192,7 +1191,7 @@ def test_failed_flush_of_a_commit_note_needs_a_restart(tmp_path, caplog):
 
 
 def test_commit_delays_other_appends_only_while_it_copies_rows(tmp_path):
-    disk = SlowDisk(directory="config")
+    disk = FaultyDisk(slow="config")
     store = open_store(tmp_path, disk)
     sink, seen = Sink(store), []
     sink.commit(0, sink.stage(0, [("T", 1, ["earlier"])]))

@@ -13,7 +13,6 @@ import threading
 from functools import partial
 
 import pytest
-from support.disks.disk_faults import SlowDisk
 from support.disks.faulty_disk import (
     FaultyDisk,
     ManualClock,
@@ -33,12 +32,12 @@ from rocketpoll.broker.testing import wait_until
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
 
-class Disk(SlowDisk):
+class Disk(FaultyDisk):
     """A disk of which it can be said how full it is, and that may keep flushes of
     queues waiting."""
 
     def __init__(self):
-        super().__init__(directory="consumequeue")
+        super().__init__(slow="consumequeue")
         self.ratio = 0.5
 
     def usage(self, _):

@@ -1,14 +1,14 @@
 """A start behind a stop: of a large log it reads nothing, whether its messages have keys or not."""
 
 import pytest
-from support.disks.disk_faults import UnreadableDisk
+from support.disks.faulty_disk import FaultyDisk
 from support.stores.small_store import crash, message, open_store, read_all
 
 COUNT = 600
 SIZES = {"mapped_file_size_commit_log": 1 << 16, "mapped_file_size_consume_queue": 200 * 20}
 
 
-class WatchedDisk(UnreadableDisk):
+class WatchedDisk(FaultyDisk):
     """Knows what it was asked for of the log: starts and ends."""
 
     def __init__(self):
@@ -16,7 +16,7 @@ class WatchedDisk(UnreadableDisk):
         self.read_parts = []
         self.read_of_queues = 0
 
-    def check(self, path, position, size):
+    def check_read(self, path, position, size):
         if "consumequeue" in path.parts:
             self.read_of_queues += size
         if path.parent.name == "commitlog":

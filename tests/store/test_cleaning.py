@@ -13,8 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.disks.disk_faults import HesitantDisk, Refusal
-from support.disks.faulty_disk import FaultyDisk, usage_of_large_disk
+from support.disks.faulty_disk import FaultyDisk, Refusal, usage_of_large_disk
 from support.stores.small_store import LOG_FILE_BYTES, bodies, crash, message, open_store
 from support.suite.log_records import lines_of
 
@@ -88,7 +87,7 @@ def test_cleaning_of_a_slave_reports_no_full_disk(room, monkeypatch):
     assert room.said == []
 
 
-class FillingDisk(HesitantDisk):
+class FillingDisk(FaultyDisk):
     """A disk that has room until it is full."""
 
     used = 50
@@ -111,7 +110,7 @@ def test_cleaning_keeps_the_files_of_an_unreadable_queue_only(tmp_path, whole, c
         store.put_message(message(f"body {number}", queue_id=number % 2, keys="k"))
     assert store.save_checkpoint()
     before = files_of(tmp_path)
-    disk.refusals = [Refusal("1")]
+    disk.unreadable = [Refusal("1")]
     disk.used = 95
     assert store.clean() > 0
     after = files_of(tmp_path)
@@ -125,7 +124,7 @@ def test_cleaning_keeps_the_files_of_an_unreadable_queue_only(tmp_path, whole, c
     assert bodies(store)[-1] == "body 238"
     store.shutdown()
     caplog.clear()
-    disk.refusals.clear()
+    disk.unreadable.clear()
     disk.used = 50
     store = open_store(tmp_path, disk, check_whole_log_bytes=whole, max_index_num=20)
     assert lines_of(caplog, "rocketpoll.broker.store") == []
@@ -142,13 +141,13 @@ def test_cleaning_moves_a_queue_start_once_the_queue_is_readable_again(tmp_path,
     store = open_store(tmp_path, disk)
     for number in range(240):
         store.put_message(message(f"body {number}", queue_id=number % 2))
-    disk.refusals = [Refusal("1")]
+    disk.unreadable = [Refusal("1")]
     disk.used = 95
     assert store.clean() > 0
     store.clean()
     assert store.queue_offsets("T", 1).first == 0
     assert sum("cannot be read" in text for text in caplog.messages) == 1
-    disk.refusals.clear()
+    disk.unreadable.clear()
     saved = store._checkpointer._serial
     store.clean()
     first = store.queue_offsets("T", 1).first

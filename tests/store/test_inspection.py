@@ -6,7 +6,7 @@ import shutil
 
 import orjson
 import pytest
-from support.disks.disk_faults import UnreadableDisk
+from support.disks.faulty_disk import FaultyDisk, Refusal
 from support.stores.small_store import LOG_FILE_BYTES, message, open_store, put_batch
 
 from rmq_spark.wire.names import SCHEDULE_TOPIC
@@ -61,8 +61,8 @@ def test_a_healthy_store_is_found_well(root, capsys):
 
 
 def test_inspection_skips_an_unreadable_first_page(root, capsys, monkeypatch):
-    bad = UnreadableDisk()
-    bad.bad.add(("commitlog", 0))
+    bad = FaultyDisk()
+    bad.unreadable.append(Refusal("commitlog", 0))
     monkeypatch.setattr("rocketpoll.broker.store.tools.inspection.LocalDisk", lambda: bad)
     [(start, end)] = StoreInspection(root).recovered.holes
     assert start == 0

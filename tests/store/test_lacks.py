@@ -7,7 +7,7 @@ import itertools
 import os
 
 import pytest
-from support.disks.disk_faults import ERRNOS, LackingDisk
+from support.disks.faulty_disk import ERRNOS, FaultyDisk
 from support.stores.small_store import bodies, crash, message, open_store
 from support.suite.log_records import lines_of
 
@@ -40,7 +40,7 @@ def test_transient_disk_error_refuses_messages_until_recovery(tmp_path, error):
     for spared in itertools.count(0, 5):
         root = tmp_path / str(spared)
         root.mkdir()
-        disk = LackingDisk()
+        disk = FaultyDisk()
         store = open_store(root, disk, open_files_max=3, **SYNC, **SMALL)
         sent = [f"{number} " + "x" * 900 for number in range(6)]
         for number, text in enumerate(sent):
@@ -82,7 +82,7 @@ def test_transient_disk_error_refuses_messages_until_recovery(tmp_path, error):
 
 def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp_path):
     """A directory is opened to flush it: that there is no descriptor for that loses nothing."""
-    disk = LackingDisk()
+    disk = FaultyDisk()
     store = open_store(tmp_path, disk, **SYNC)
     disk.lack(errno.ENFILE, spared=1)
     waiting = store.put_message(message("first"))
@@ -134,7 +134,7 @@ def test_flushes_of_names_and_of_small_files_say_that_they_have_failed(
 
 
 def test_store_stopped_on_a_full_disk_is_recovered_without_loss(tmp_path):
-    disk = LackingDisk()
+    disk = FaultyDisk()
     store = open_store(tmp_path, disk, **SYNC)
     assert put(store, "a")[0] == "PUT_OK"
     disk.lack(errno.ENOSPC)
@@ -169,7 +169,7 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
 ):
     expected = filled(tmp_path, killed=killed)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    disk = LackingDisk()
+    disk = FaultyDisk()
     disk.lack(error)
     store = open_store(tmp_path, disk, **SYNC, **SMALL)
     assert bodies(store)[:3] == expected[0][:3]  # the last may not have come to its queue
@@ -201,7 +201,7 @@ def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_mes
 @pytest.mark.parametrize("killed", [False, True])
 def test_files_of_the_log_may_go_while_a_start_waits_for_room(tmp_path, killed):
     filled(tmp_path, killed=killed)
-    disk = LackingDisk()
+    disk = FaultyDisk()
     disk.lack(errno.ENOSPC)
     store = open_store(tmp_path, disk, disk_space_clean_forcibly_ratio=0.0, **SYNC, **SMALL)
     assert store.clean() > 0
@@ -216,7 +216,7 @@ def test_files_of_the_log_may_go_while_a_start_waits_for_room(tmp_path, killed):
 def test_a_start_on_a_full_disk_that_is_killed_has_changed_nothing(tmp_path, killed):
     expected = filled(tmp_path, killed=killed)
     for spared in range(12):
-        disk = LackingDisk()
+        disk = FaultyDisk()
         disk.lack(errno.ENOSPC, spared)
         store = open_store(tmp_path, disk, **SYNC, **SMALL)
         crash(store)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.disks.disk_faults import LackingDisk
 from support.disks.faulty_disk import (
     Fault,
     FaultyDisk,
@@ -353,7 +352,7 @@ def test_shutdown_that_cannot_flush_reports_it(tmp_path, flush_disk_type):
 
 
 def test_shutdown_without_space_for_its_checkpoint_reports_it(tmp_path):
-    disk = LackingDisk()
+    disk = FaultyDisk()
     store = open_store(tmp_path, disk)
     store.put_message(message("taken"))
     disk.lack(errno.ENOSPC)
@@ -363,7 +362,7 @@ def test_shutdown_without_space_for_its_checkpoint_reports_it(tmp_path):
 
 
 def test_checkpoint_interrupted_by_shutdown_does_not_report_recovery(tmp_path, caplog):
-    disk = LackingDisk()
+    disk = FaultyDisk()
     store = open_store(tmp_path, disk)
     store.put_message(message("taken"))
     disk.lack(errno.ENOSPC)

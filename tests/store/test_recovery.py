@@ -7,8 +7,7 @@ import subprocess
 from itertools import pairwise
 
 import pytest
-from support.disks.disk_faults import UnreadableDisk
-from support.disks.faulty_disk import FaultyDisk
+from support.disks.faulty_disk import FaultyDisk, Refusal
 from support.stores.small_store import (
     LOG_FILE_BYTES,
     QUEUE_FILE_ENTRIES,
@@ -325,9 +324,9 @@ def test_a_page_that_holds_no_message_stops_no_start(tmp_path, after):
     places = fill(tmp_path, PADDED_TEXTS, **PADDED)
     if after == "a kill":
         crashed(tmp_path)
-    disk = UnreadableDisk()
+    disk = FaultyDisk()
     for _, end in places:  # the next whole page behind each message
-        disk.bad.add((LOG, end + 8192 - end % 4096))
+        disk.unreadable.append(Refusal(LOG, end + 8192 - end % 4096))
     for n in range(2):
         store = open_store(tmp_path, disk, **PADDED)
         assert (store.state().holes, len(bodies(store))) == ((), len(PADDED_TEXTS) + n)
@@ -342,8 +341,8 @@ def test_unreadable_page_past_the_end_is_refused_with_useful_advice(tmp_path):
     with (root / LOG / f"{3 << 18:020}").open("r+b") as file:
         file.seek(page - (3 << 18))
         file.write(b"\0")
-    disk = UnreadableDisk()
-    disk.bad.add((LOG, page))
+    disk = FaultyDisk()
+    disk.unreadable.append(Refusal(LOG, page))
     with pytest.raises(UnreadableFile, match="the end of the commit log is unknown") as refused:
         open_store(root, disk, **PADDED)
     advice = re.search("dd if=.*", str(refused.value))[0]

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.disks.disk_faults import FOR_GOOD, HesitantDisk, Refusal
-from support.disks.faulty_disk import tree_in
+from support.disks.faulty_disk import FOR_GOOD, FaultyDisk, Refusal, tree_in
 from support.stores.small_store import crash, message, messages_of, open_store, read_all
 
 from rmq_spark.wire.record import decode_record
@@ -81,8 +80,8 @@ def test_a_start_loses_nothing_whatever_is_refused_and_for_however_long(sizes, p
         texts, end = acknowledged(root, sizes)
         before = log_of(root)
         last_page = (end - 1) // PAGE
-        disk = HesitantDisk(
-            *[
+        disk = FaultyDisk(
+            unreadable=[
                 Refusal(LOG, max(last_page - back, 0) * PAGE, times, spared)
                 for back, times, spared in pages
             ]
@@ -92,7 +91,7 @@ def test_a_start_loses_nothing_whatever_is_refused_and_for_however_long(sizes, p
         except UnreadableFile:
             assert log_of(root) == before
         else:
-            disk.refusals.clear()
+            disk.unreadable.clear()
             holes = store.state().holes
             found = found_in(store)
             assert all(text == texts[at] for at, (text, _) in found.items())
@@ -113,20 +112,20 @@ def test_out_of_memory_at_start_is_no_damage(sizes, pages):
         texts, end = acknowledged(root, sizes)
         before = log_of(root)
         last_page = (end - 1) // PAGE
-        disk = HesitantDisk(
-            *[
+        disk = FaultyDisk(
+            unreadable=[
                 Refusal(LOG, max(last_page - back, 0) * PAGE, times, spared)
                 for back, times, spared in pages
             ]
         )
-        disk.errno = errno.ENOMEM
+        disk.read_error = errno.ENOMEM
         try:
             store = open_store(root, disk, **FILES)
         except UnreadableFile as error:
             assert "Cannot allocate memory" in str(error)
             assert log_of(root) == before
             store = open_store(root, **FILES)
-        disk.refusals.clear()
+        disk.unreadable.clear()
         if store.is_opening:
             store.finish_opening()
         store.retry_degraded()
@@ -142,7 +141,7 @@ def test_refused_read_at_the_log_end_is_not_taken_for_the_end(tmp_path, size, ti
     """The last message may be read a moment later; nothing is written over it before."""
     texts, end = acknowledged(tmp_path, [9_000, 400, size])
     before = log_of(tmp_path)
-    disk = HesitantDisk(Refusal(LOG, (end - size // 2) // PAGE * PAGE, times))
+    disk = FaultyDisk(unreadable=[Refusal(LOG, (end - size // 2) // PAGE * PAGE, times)])
     try:
         store = open_store(tmp_path, disk, **FILES)
     except UnreadableFile as refused:
@@ -166,12 +165,12 @@ def test_a_message_that_the_disk_gives_again_is_served_again_though_one_before_i
     data = bytearray(path.read_bytes())
     data[data.index(b"1 xxx", second)] ^= 1
     path.write_bytes(data)
-    disk = HesitantDisk(Refusal(LOG, 2 * PAGE))
+    disk = FaultyDisk(unreadable=[Refusal(LOG, 2 * PAGE)])
     for whole, served in ((1 << 20, [0, 3]), (0, [0, 2, 3]), (0, [0, 2, 3])):
         store = open_store(tmp_path, disk, check_whole_log_bytes=whole, **FILES)
         assert list(found_in(store)) == served
         store.shutdown()
-        disk.refusals.clear()
+        disk.unreadable.clear()
 
 
 LARGE = {**FILES, "check_whole_log_bytes": 0}
@@ -193,7 +192,7 @@ def large_store(root):
 def test_rebuild_from_the_log_skips_unreadable_page(tmp_path, lost, times):
     texts = large_store(tmp_path)
     shutil.rmtree(tmp_path / lost)
-    disk = HesitantDisk(Refusal(LOG, PAGE, times))
+    disk = FaultyDisk(unreadable=[Refusal(LOG, PAGE, times)])
     store = open_store(tmp_path, disk, **LARGE)
     for at in [0, 1, 3, *([2] if times == 1 else [])]:
         [record] = store.query_message("T", str(at), 4, 0, 1 << 62)
@@ -226,7 +225,7 @@ def test_unreadable_derived_file_is_rebuilt_or_ignored(tmp_path, of, at, times, 
     after(store)
     is_there = of == "index" or (tmp_path / of).exists()
     names = [path.name for path in (tmp_path / "index").iterdir()] if of == "index" else [of]
-    disk = HesitantDisk(*[Refusal(name, at, times) for name in names])
+    disk = FaultyDisk(unreadable=[Refusal(name, at, times) for name in names])
     for opened in (disk, None):
         store = open_store(tmp_path, opened, **settings)
         assert [text for text, _ in found_in(store).values()] == texts
@@ -236,7 +235,7 @@ def test_unreadable_derived_file_is_rebuilt_or_ignored(tmp_path, of, at, times, 
         put(store, texts[-1])
         assert store.save_checkpoint()
         store.shutdown()
-        disk.refusals.clear()
+        disk.unreadable.clear()
     assert bool(disk.refused) == is_there
     if is_there and of != "abort":
         assert f"/{of}" in caplog.text

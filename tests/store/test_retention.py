@@ -4,12 +4,12 @@ import random
 from datetime import datetime, timezone
 
 import pytest
-from support.disks.disk_faults import HesitantDisk, Refusal
 from support.disks.faulty_disk import (
     Fault,
     FaultyDisk,
     ManualClock,
     RecordingDisk,
+    Refusal,
     materialise,
     power_loss_states,
     usage_of_large_disk,
@@ -523,7 +523,7 @@ def test_deletion_that_fails_half_way_is_reported_whole_by_the_next(tmp_path, fu
 
 
 def test_queue_that_could_not_be_read_is_reported_when_it_expires(tmp_path, clock):
-    class Hesitant(HesitantDisk):
+    class Hesitant(FaultyDisk):
         ratio = 0.5
 
         def usage(self, path):  # noqa: ARG002  # the protocol's
@@ -535,9 +535,9 @@ def test_queue_that_could_not_be_read_is_reported_when_it_expires(tmp_path, cloc
         store.put_message(message(f"body {number}", queue_id=number % 2))
     reports = reports_of(store)
     disk.ratio = 0.9
-    disk.refusals = [Refusal("1")]
+    disk.unreadable = [Refusal("1")]
     store.clean()
-    disk.refusals.clear()
+    disk.unreadable.clear()
     disk.ratio = 0.5
     store.clean()
     assert [[span.queue_id for span in report.spans] for report in reports] == [[0], [1]]

@@ -1,8 +1,7 @@
 """A page of the log that the disk does not give takes its own messages along, and no others."""
 
 import pytest
-from support.disks.disk_faults import UnreadableDisk
-from support.disks.faulty_disk import ManualClock
+from support.disks.faulty_disk import FaultyDisk, ManualClock, Refusal
 from support.stores.small_store import crash, message, messages_of, open_store, wants
 from support.suite.selection import spread
 
@@ -63,8 +62,8 @@ def served(store, **limits):
 @pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
 def test_all_other_messages_are_served_however_many_are_asked_for(filled, wanted, count_max):
     root, lost = filled
-    disk = UnreadableDisk()
-    disk.bad.add(("commitlog", BAD))
+    disk = FaultyDisk()
+    disk.unreadable.append(Refusal("commitlog", BAD))
     store = open_store(root, disk, **FILES)  # which finds the hole
     refused_by_then = disk.refused
     limits = {"count_max": count_max, "bytes_max": 1 << 20, "message_filter": wanted}
@@ -79,21 +78,21 @@ def test_a_page_that_goes_bad_while_the_store_is_open_stops_only_who_comes_to_it
     filled, wanted, count_max
 ):
     root, lost = filled
-    disk = UnreadableDisk()
+    disk = FaultyDisk()
     store = open_store(root, disk, **FILES)
-    disk.bad.add(("commitlog", BAD))
+    disk.unreadable.append(Refusal("commitlog", BAD))
     limits = {"count_max": count_max, "bytes_max": 1 << 20, "message_filter": wanted}
     assert served(store, **limits) == (list(range(lost[0])), lost[0])
-    disk.bad.clear()
+    disk.unreadable.clear()
     assert served(store, **limits) == (list(range(COUNT)), COUNT)
     store.shutdown()
 
 
 def test_a_page_of_a_large_log_is_passed_over_from_the_start_on_that_the_error_advises(filled):
     root, lost = filled
-    disk = UnreadableDisk()
+    disk = FaultyDisk()
     open_store(root, **FILES).shutdown()
-    disk.bad.add(("commitlog", BAD))
+    disk.unreadable.append(Refusal("commitlog", BAD))
     store = open_store(root, disk, check_whole_log_bytes=0, **FILES)
     with pytest.raises(UnreadableFile, match="start the broker once with checkWholeLogBytes above"):
         store.get_message("T", 0, lost[0])
@@ -109,8 +108,8 @@ def test_the_last_message_before_such_a_page_is_found_by_its_place(filled):
     store = open_store(root, **FILES)
     (last,) = messages_of(store.get_message("T", 0, lost[0] - 1, count_max=1))
     store.shutdown()
-    disk = UnreadableDisk()
-    disk.bad.add(("commitlog", BAD))
+    disk = FaultyDisk()
+    disk.unreadable.append(Refusal("commitlog", BAD))
     store = open_store(root, disk, **FILES)
     record = store.record_at(last.physical_offset)
     assert decode_record(record).queue_offset == last.queue_offset
@@ -120,7 +119,7 @@ def test_the_last_message_before_such_a_page_is_found_by_its_place(filled):
 @pytest.fixture
 def timed(tmp_path):
     """A store whose messages were stored a second apart, and when; a page of its log goes bad."""
-    disk, clock = UnreadableDisk(), ManualClock(0)
+    disk, clock = FaultyDisk(), ManualClock(0)
     store = open_store(tmp_path, disk, clock=clock, **FILES)
     times = range(10_000, 10_000 + 1_000 * COUNT, 1_000)
     for clock.now_ms in times:
@@ -134,7 +133,7 @@ def timed(tmp_path):
 def test_a_search_by_time_fails_only_if_its_answer_lies_on_such_a_page(timed, place):
     store, disk, times, places = timed
     page = {"first": 0, "middle": BAD, "last": places[-1] // 4096 * 4096}[place]
-    disk.bad.add(("commitlog", page))
+    disk.unreadable.append(Refusal("commitlog", page))
     lost = [
         at for at, at_byte in enumerate(places) if page - UP_TO_TOPIC_BYTES < at_byte < page + 4096
     ]
@@ -158,7 +157,7 @@ def test_a_search_by_time_fails_only_if_its_answer_lies_on_such_a_page(timed, pl
 
 def test_a_search_by_time_gives_up_where_page_after_page_is_bad(timed):
     store, disk, times, places = timed
-    disk.bad |= {("commitlog", page) for page in range(0, places[-1], 4096)}
+    disk.unreadable = [Refusal("commitlog", page) for page in range(0, places[-1], 4096)]
     with pytest.raises(UnreadableFile):
         store.offset_by_time("T", 0, times[50])
     assert store.offset_by_time("T", 0, times[-1] + 1) == COUNT
@@ -167,8 +166,8 @@ def test_a_search_by_time_gives_up_where_page_after_page_is_bad(timed):
 
 def test_earliest_timestamp_is_read_beside_unreadable_pages(timed):
     store, disk, times, _ = timed
-    disk.bad.add(("commitlog", BAD))
+    disk.unreadable.append(Refusal("commitlog", BAD))
     assert store.earliest_timestamp("T", 0) == times[0]
-    disk.bad.add(("commitlog", 0))
+    disk.unreadable.append(Refusal("commitlog", 0))
     with pytest.raises(UnreadableFile):
         store.earliest_timestamp("T", 0)

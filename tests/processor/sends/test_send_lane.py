@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.brokers.twin_brokers import Twins, begun
 from support.clients.remoting_clients import batch_request, pull_request, send_request
-from support.disks.disk_faults import SlowDisk
 from support.disks.faulty_disk import FaultIn, FaultyDisk
 from support.suite.selection import count
 
@@ -219,8 +218,8 @@ def story_with(root, *disks, **changed):
 def story(request, tmp_path_factory):
     told = story_with(
         tmp_path_factory.mktemp("twins"),
-        SlowDisk(),
-        SlowDisk(),
+        FaultyDisk(slow="commitlog"),
+        FaultyDisk(slow="commitlog"),
         flushDiskType=request.param,
         mappedFileSizeCommitLog=1 << 20,
     )
@@ -393,7 +392,7 @@ def test_a_run_whose_flush_fails_is_not_acknowledged(told):
 
 
 def test_send_lane_run_is_answered_per_flush_and_counted_per_send(told):
-    disks = [SlowDisk(), SlowDisk()]
+    disks = [FaultyDisk(slow="commitlog"), FaultyDisk(slow="commitlog")]
     changed = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 300}
     story = told(*disks, sendThreadPoolQueueCapacity=25, **changed)
     story.act_receive(0, many(10), [])
@@ -422,7 +421,7 @@ def test_send_lane_run_is_answered_per_flush_and_counted_per_send(told):
 @pytest.mark.parametrize("slow", [0, 1], ids=["the lane's is slow", "the usual one's is slow"])
 def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_answers(told, slow):
     """So twins on a busy machine differ, by the clock that goes: by no fault of either way."""
-    disks = [SlowDisk(), SlowDisk()]
+    disks = [FaultyDisk(slow="commitlog"), FaultyDisk(slow="commitlog")]
     story = told(*disks, flushDiskType="SYNC_FLUSH")
     story.act_receive(0, many(10), [])
     disks[slow].keep_waiting()

@@ -10,8 +10,7 @@ from types import SimpleNamespace
 from support.brokers.connections import FakeConnection, finished
 from support.brokers.hold_service import Hold
 from support.brokers.state_tables import room, table_in
-from support.disks.disk_faults import RefusingDisk
-from support.disks.faulty_disk import ManualClock
+from support.disks.faulty_disk import FaultyDisk, ManualClock
 from support.stores.small_store import message, open_store, small_config
 
 from rmq_spark.wire.bodies import decode_body, encode_body
@@ -49,7 +48,7 @@ class AdminRoom:
         self.clock = ManualClock()
         store_settings = settings.pop("store", {})
         self.config = BrokerConfig(store=small_config(root, **store_settings), **settings)
-        self.disk = RefusingDisk()
+        self.disk = FaultyDisk()
         self.store = open_store(root, self.disk, clock=self.clock, **store_settings)
         self._directory = root / "config"
         tables = StateTables.load(

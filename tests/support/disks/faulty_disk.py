@@ -1,6 +1,6 @@
 """Disks that fail, fill up or forget, around a real one; and a clock that stands still.
 
-`FaultyDisk` numbers the operations that change something, from 0, and lets chosen ones fail.
+`FaultyDisk` lets chosen operations fail or wait: its faults are its arguments.
 `RecordingDisk` tells a model of power losses what is done; `power_loss_states` makes directories
 that a power loss may leave at any moment of that. `power_loss` and `file_versions` say which these
 may be.
@@ -22,7 +22,7 @@ from support.disks.file_versions import PAGE, Image
 from support.disks.power_loss import PowerLossModel, Tree, states
 
 from rocketpoll.broker.store.errors import FlushFailed
-from rocketpoll.broker.store.files.disk import DiskUsage
+from rocketpoll.broker.store.files.disk import DiskUsage, LocalDisk
 
 
 @dataclass
@@ -86,6 +86,9 @@ class _WatchedDisk:
     def flush_directory(self, path):
         self._run(Call("flush_directory", path))
 
+    def check_read(self, path, position, size):
+        """Called before each read of a file, which it may refuse."""
+
 
 class _WatchedFile:
     inode = None
@@ -95,6 +98,10 @@ class _WatchedFile:
 
     def __getattr__(self, name):
         return getattr(self._file, name)
+
+    def read(self, position, size):
+        self._disk.check_read(self._path, position, size)
+        return self._file.read(position, size)
 
     def write(self, data, position):
         file, inode = self._file, self.inode
@@ -147,20 +154,81 @@ def usage_of_large_disk(ratio):
     return DiskUsage(total, used, total - used)
 
 
-class FaultyDisk(_WatchedDisk):
-    """Fails by its plan, a sequence of `Fault`, and when more than ``capacity`` bytes are in use.
+ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM]
+"""The reasons of a shortage that can pass."""
 
-    Both can be set at any time. In use are the pages written through this disk, and not deleted
-    since; names cost nothing. A write that does not fit fails with ENOSPC and the pages before are
-    written.
+OF_WRITES = {"create", "write", "write_whole"}
+OF_CHANGES = OF_WRITES | {"rename", "delete"}
+OF_OPENS = {"create", "open", "write_whole", "flush_directory", "read", "names"}
+KINDS = dict.fromkeys(ERRNOS, OF_OPENS)
+KINDS |= {errno.ENOSPC: OF_WRITES, errno.EDQUOT: OF_WRITES, errno.EROFS: OF_CHANGES}
+"""Which operations fail for which of them. Flushes of files that are open never do."""
+
+FOR_GOOD = 1 << 30
+
+
+@dataclass
+class Refusal:
+    """A page in the space of a directory, or a file, of which so many reads are refused,
+    after some that are spared."""
+
+    of: str
+    at: int = 0
+    times: int = FOR_GOOD
+    spared: int = 0
+
+    def hits(self):
+        """Count a read, and return whether it is refused."""
+        if self.spared:
+            self.spared -= 1
+        elif self.times:
+            self.times -= 1
+            return True
+        return False
+
+    def covers(self, path, position, size):
+        if self.of not in (path.name, path.parent.name):
+            return False
+        start = position + (0 if path.parent.name == "index" else int(path.name))
+        return self.at < start + size and start < self.at + PAGE
+
+
+class FaultyDisk(_WatchedDisk):
+    """A disk whose faults are arguments; all of them can be changed at any time.
+
+    plan          a sequence of `Fault`: operations that change something are numbered from 0
+    capacity      bytes; a write that does not fit fails with ENOSPC and the pages before are
+                  written. In use are the pages written through this disk, and not deleted since;
+                  names cost nothing
+    slow          a directory whose flushes wait from `keep_waiting` to `let_go`
+    unreadable    a list of `Refusal`: reads that fail with `read_error`. A file that is deleted,
+                  and made again under its name, lies elsewhere on the disk
+    lack()        no room, descriptors or memory from now on, or read-only
+    refuse()      no room from now on for small files with certain names; their writes wait, too,
+                  from `keep_waiting` to `let_go`
+
+    Every wait has an end, so that no test hangs.
     """
 
-    def __init__(self, disk, plan=(), capacity=None):
-        super().__init__(disk)
+    def __init__(self, disk=None, plan=(), capacity=None, *, slow=None, unreadable=()):
+        super().__init__(disk or LocalDisk())
         self.plan = plan
         self.capacity = capacity
         self.operations = []
         self._pages = defaultdict(set)
+        self._shortage, self._shortage_spared = None, 0
+        self._refused_names, self._refusals_spared = (), 0
+        self._slow = slow
+        self.flushes = 0
+        """How many flushes there were in the slow directory."""
+        self.is_waiting = threading.Event()
+        """Set when an operation has had to wait since `keep_waiting`."""
+        self._goes = threading.Event()
+        self._goes.set()
+        self.unreadable = list(unreadable)
+        self.read_error = errno.EIO
+        self.refused = 0
+        """How many reads have been refused."""
 
     @property
     def used(self):
@@ -171,7 +239,88 @@ class FaultyDisk(_WatchedDisk):
             return self._disk.usage(path)
         return DiskUsage(self.capacity, self.used, self.capacity - self.used)
 
+    def lack(self, error, spared=0):
+        """From now on each operation that needs what is lacking fails, but for so many of them;
+        with None there is enough again."""
+        self._shortage, self._shortage_spared = error, spared
+
+    @property
+    def is_lacking(self):
+        return self._shortage is not None and self._shortage_spared < 0
+
+    def refuse(self, *names, spared=0):
+        """Have no room from now on for files whose names begin so,
+        but for so many of their writes."""
+        self._refused_names, self._refusals_spared = names, spared
+
+    def keep_waiting(self):
+        self.is_waiting.clear()
+        self._goes.clear()
+
+    def let_go(self):
+        self._goes.set()
+
+    def wait(self):
+        """Until it is let go."""
+        if not self._goes.is_set():
+            self.is_waiting.set()
+        self._goes.wait(20)
+
+    def open(self, path):
+        self._check_shortage("open", path)
+        return super().open(path)
+
+    def read(self, path):
+        self._check_shortage("read", path)
+        self._refuse_read(path, [each for each in self.unreadable if each.of == path.name])
+        return self._disk.read(path)
+
+    def names(self, path):
+        self._check_shortage("names", path)
+        return self._disk.names(path)
+
+    def delete(self, path):
+        super().delete(path)
+        self.unreadable = [each for each in self.unreadable if each.of != path.name]
+
+    def check_read(self, path, position, size):
+        pages = [each for each in self.unreadable if each.covers(path, position, size)]
+        self._refuse_read(path, pages)
+
+    def _refuse_read(self, path, refusals):
+        hits = [each.hits() for each in refusals]
+        if any(hits):
+            self.refused += 1
+            raise OSError(self.read_error, os.strerror(self.read_error), str(path))
+
+    def _check_shortage(self, kind, path):
+        if kind not in KINDS.get(self._shortage, ()):
+            return
+        self._shortage_spared -= 1
+        if self._shortage_spared < 0:
+            raise OSError(self._shortage, os.strerror(self._shortage), str(path))
+
+    def _is_refused(self, call):
+        return call.kind == "write_whole" and call.path.name.startswith(self._refused_names)
+
+    def _refuse(self, call):
+        if self._refusals_spared:
+            self._refusals_spared -= 1
+            return
+        self.wait()
+        if self._is_refused(call):  # there may be room by now
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
+
     def _run(self, call):
+        self._check_shortage(call.kind, call.path)
+        if self._is_refused(call):
+            self._refuse(call)
+        if call.kind == "flush" and self._slow in call.path.parts:
+            self.flushes += 1
+            self.wait()
+        return self._run_by_plan(call)
+
+    def _run_by_plan(self, call):
         with self._lock:
             operation = Operation(len(self.operations), call.kind, call.path)
             self.operations.append(operation)
