@@ -21,8 +21,8 @@ test: ROCKETPOLL_DEEP :=
 # Longer campaigns take their length from here: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
-.PHONY: help check format lint types test collected deep lowest wide demo picture pictures site \
-	notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld commitworld \
+.PHONY: help check quick format lint types test collected deep lowest wide demo picture pictures \
+	site notebooks archive tour fuzz crash powerloss world clientworld forks sparkworld commitworld \
 	lieworld holds seeded peers matrix cluster restarts golden vectors fresh image bench releasable \
 	release clean
 
@@ -33,6 +33,11 @@ help:  ## this list
 check: $(READY)  ## what must hold before a commit; CI runs this, and then `make deep`
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint types collected
 	$(MAKE) --no-print-directory test
+
+# Against another commit than the merge base with main: make quick BASE=HEAD
+quick: ROCKETPOLL_DEEP :=
+quick: $(READY)  ## what changed, in a minute: form, lint, types, tests without sockets and Spark
+	$(BIN)/python tools/quick.py $(BASE)
 
 $(READY): pyproject.toml setup.cfg
 	$(PYTHON) -m venv $(VENV)
