@@ -99,7 +99,7 @@ def test_consume_of_bodies_alone_leaves_out_those_that_cannot_be_read_and_fails(
     ]
     assert Counter(filter(None, bodies)) == Counter(bad.sound.values())
     assert (code, named_in(err)) == (1, set(bad.bad))
-    assert f"{len(bad.bad)} messages left out, as named above" in err
+    assert f"cannot read the bodies of {len(bad.bad)} messages, named above" in err
 
 
 def test_consume_as_text_shows_no_bytes_of_a_body_that_cannot_be_read(bad, run):

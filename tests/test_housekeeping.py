@@ -428,8 +428,7 @@ def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once
             broker.move(5)
             await broker.until(
                 lambda: (
-                    "offsets of groups are not saved, retrying: the disk takes longer"
-                    in caplog.text
+                    "offsets of groups are not saved, retrying: a flush takes longer" in caplog.text
                 )
             )
         assert not saved(tmp_path, "consumerOffset.json", "offsetTable")

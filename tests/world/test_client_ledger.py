@@ -16,6 +16,7 @@ class Scene:
 
     def __init__(self, *, is_orderly=False):
         self.kernel = SimpleNamespace(now=100.0)
+        self.renumbered = set()
         self.ledger = Ledger(self)
         self.reader = self.ledger.reader(
             "G", group="G", topics=("T0",), is_orderly=is_orderly, tries_max=2
