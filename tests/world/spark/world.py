@@ -16,7 +16,7 @@ import importlib
 import os
 import pkgutil
 import sys
-from functools import partial
+from functools import partial, wraps
 from unittest.mock import patch
 
 from world.cluster.audit import Auditor
@@ -113,6 +113,7 @@ class SparkWorld(ClusterStage):
         """How brokers agree on extensions: not at all, while they are plain."""
         agree = ExtensionsProcessor.extensions
 
+        @wraps(agree)  # with the mark of a handler
         def extensions(processor, connection, request):
             if self._are_plain:
                 raise RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not known here")
