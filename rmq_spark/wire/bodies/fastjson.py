@@ -78,20 +78,20 @@ def _check_length(text: bytes, bytes_max: int | None) -> None:
 def dumps(value: Any) -> bytes:
     """Return a value as JSON text."""
     try:
-        return orjson.dumps(value, _object_map, orjson.OPT_PASSTHROUGH_DATACLASS)
+        return _dump(value)
     except TypeError as error:
         raise BodyError("JSON body", at="a value", needed="JSON's types", found=value) from error
+
+
+def _dump(value: Any) -> bytes:
+    return orjson.dumps(value, _object_map, orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
 def _object_map(value: Any) -> orjson.Fragment:
     if not isinstance(value, ObjectMap):
         raise TypeError
-    return orjson.Fragment(b"{" + dump_pairs(value) + b"}")
-
-
-def dump_pairs(value: ObjectMap) -> bytes:
-    """Return pairs as JSON text, without the braces around them."""
-    return b",".join([dumps(key) + b":" + dumps(item) for key, item in value.pairs])
+    pairs = [_dump(key) + b":" + _dump(item) for key, item in value.pairs]
+    return orjson.Fragment(b"{" + b",".join(pairs) + b"}")
 
 
 class _JsonParser:
