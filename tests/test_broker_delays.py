@@ -341,7 +341,9 @@ def test_missing_delay_offsets_at_start_are_logged_as_possible_repeats(tmp_path,
             path.unlink()
     tell(second, tmp_path)
     said = [
-        each.message for each in caplog.records if "delayOffset.json is missing" in each.message
+        each.message
+        for each in caplog.records
+        if "delayOffset.json and its backup are missing" in each.message
     ]
     assert len(said) == lost
 

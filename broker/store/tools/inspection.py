@@ -45,9 +45,12 @@ class StoreInspection:
         self.root = root
         self._disk = LocalDisk()
         self._pool = FilePool(self._disk)
-        self.log = MappedFileQueue(
-            FileGroup(self._pool), root / "commitlog", _file_size(root / "commitlog")
-        )
+        log = root / "commitlog"
+        if not log.is_dir() or not any(log.iterdir()):
+            raise ForeignFile(
+                f"{root} has no commit log: pass the directory of a store (storePathRootDir)"
+            )
+        self.log = MappedFileQueue(FileGroup(self._pool), log, _file_size(log))
         self.log.load()
         self.checkpoint: Checkpoint | None = reliable_checkpoint(
             load_checkpoint(self._disk, root / CHECKPOINT),
