@@ -1,5 +1,4 @@
-"""Checkpointer: saves the offset up to which log, queues and index are on the disk, and their
-bounds.
+"""Checkpointer: saves the offset up to which log, queues and index are durable, and their bounds.
 
     lock maintenance, pause reput ── index catches up, ends of queues are read ── resume
     flush log ── queues ── index
@@ -345,8 +344,8 @@ class Checkpointer:
         """Note that no data of a deleted topic remains anywhere.
 
         Raises:
-            OSError: The disk refuses, and it is unknown whether the note is saved. Repeating this is
-                safe.
+            OSError: The disk refuses, and it is unknown whether the note is saved. Repeating this
+                is safe.
         """
         with self.maintenance:
             if topic in self.half_deleted:
