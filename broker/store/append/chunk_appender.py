@@ -149,7 +149,7 @@ class ChunkAppender:
         checked = yield from self.check(records, sizes)
         if isinstance(checked, PutMessageResult):
             return checked
-        checked.mark(NO_MARK)  # clients must not set the mark of a commit
+        checked.mark(NO_MARK)  # whatever they bring: what is rolled back is known by it
         yield FULL_TURN
         admit()
         return self.put_checked(checked)

@@ -378,7 +378,7 @@ class ReputMessageService:
         try:
             self._append(runs, arrivals)
             self.reput_from_offset = next_offset
-        finally:  # notify even if another queue has no room
+        finally:  # what is in its queue can be pulled, even if another queue has no room
             for (topic, queue_id), (queue, codes) in arrivals.items():
                 self._notify(topic, queue_id, queue.max_offset, codes)
 

@@ -82,7 +82,7 @@ class PooledFile:
         if self not in group.unflushed:
             group.mark_unflushed(self)
         (self.open_file or group.ensure_open(self)).write(data, position)
-        # A mark that is still set is cleared by a later flush, which covers this write.
+        # A mark that is still here has not been taken yet: the flush that takes it comes later.
         if self not in group.unflushed:
             group.mark_unflushed(self)
 
@@ -289,7 +289,7 @@ class FilePool:
             for file in group.unflushed:
                 with suppress(Exception):  # the next write or flush reports it
                     group.flush_file(file)
-                if file in group.unflushed:  # the flush failed for a shortage
+                if file in group.unflushed:  # something was lacking for that
                     return False
                 group.close_file(file)
                 return True

@@ -120,7 +120,7 @@ class Checkpointer:
         """
         if self.manifest.loaded_from is None:
             return checkpoint.manifest_serial == checkpoint.safe_offset == 0
-        if 0 < manifest.serial < checkpoint.manifest_serial:  # 0: an older release
+        if 0 < manifest.serial < checkpoint.manifest_serial:  # an older release counts none
             return False
         return manifest.safe_offset is None or manifest.safe_offset >= checkpoint.safe_offset
 

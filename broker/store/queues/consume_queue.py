@@ -347,7 +347,7 @@ class ConsumeQueue:
                 low = probe + 1
             else:
                 high = middle
-        # The key of the entry before was read; the entry found may have been skipped as unreadable.
+        # The entry before has a key that was read; this one may have been passed over.
         found = self._next_nonblank(low, last) if refused else None
         first = None if found is None else self.entries(found, 1)[0]
         if first is not None and key_of(first) <= last_below:
