@@ -438,7 +438,7 @@ class MessageStore:
         self._checkpointer.finish_deletion(topic)
 
     def clean(self) -> int:
-        """Delete expired files, or older files if the disk is too full; return their number.
+        """Delete expired files, or also younger ones if the disk is too full; return their number.
 
         Files expire at the configured hours, or at any time if the disk needs the room; the last
         file always stays. A checkpoint comes first: after a crash, queues must not end before the

@@ -458,7 +458,7 @@ class QueueTable:
             queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic
         }
         path = self._directories.path_of(topic)
-        is_there = topic in self._disk.names(path.parent)  # its queues may never have had entries
+        is_there = topic in self._disk.names(path.parent)  # false if no queue has had an entry
         if is_there and not is_light_queue(topic):
             directory = self.deleted_topic_files.new_path()
             with self._group.lock:  # no thread may open its files meanwhile
