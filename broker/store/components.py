@@ -24,7 +24,7 @@ CONSUME_QUEUE: Final = "consumequeue"
 INDEX: Final = "index"
 CONFIG: Final = "config"
 WRITTEN_DIRECTORIES: Final = (COMMIT_LOG, CONSUME_QUEUE, CONFIG)
-"""The directories below a store's own that each store has, and writes to."""
+"""The subdirectories that every store has and writes to."""
 
 
 class StoreComponents:
@@ -37,7 +37,7 @@ class StoreComponents:
         root = config.store_path_root_dir
         self.pool = pool = FilePool(disk, config.open_files_max)
         self.is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        """True if a message is confirmed when it is on the disk, and not when it is written."""
+        """True if a message is confirmed once it is flushed, rather than once it is written."""
         self.log = CommitLog(
             pool,
             root / COMMIT_LOG,
@@ -74,9 +74,9 @@ class StoreComponents:
         )
 
     def confirm_offset(self) -> PhysicalOffset:
-        """Return up to where a crash will not take messages back.
+        """Return the confirm offset: messages before it survive a crash.
 
-        They are visible up to there, but for those of a commit that is under way, and behind it.
+        They are visible up to there, except from the start of an open commit on.
         """
         return self.log.flushed_offset if self.is_sync else self.log.written_offset
 
@@ -86,7 +86,7 @@ class StoreComponents:
         return self.config.store_path_root_dir
 
     def close(self) -> None:
-        """Close all files of the store; nothing is dispatched to its queues any more."""
+        """Close all files of the store; dispatch stops first."""
         self.reput.stop()
         self.log.close()
         self.queues.close()

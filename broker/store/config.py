@@ -65,7 +65,7 @@ class BrokerRole(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """All settings of a `MessageStore`. File sizes must stay those of an existing store."""
+    """All settings of a `MessageStore`. File sizes must not change for an existing store."""
 
     broker_role: BrokerRole = setting(
         "brokerRole",

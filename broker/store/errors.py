@@ -9,8 +9,8 @@
     ├── EndUnknown        a start is not finished, because of a shortage: retry later
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── BatchRefused      a staged batch cannot be committed: its sink has to stage it again
-    ├── StoreFailed       the disk has failed: reads continue, writes need a restart
-    ├── StartInterrupted  the start was told to end before it was done: start again
+        ├── StoreFailed       the disk has failed: reads continue, writes need a restart
+        ├── StartInterrupted  the caller ended the start before it was done: start again
     └── StoreClosed       the store has been shut down
 
 Expected outcomes, such as a queue without messages, are statuses, not errors: see `results`.
@@ -62,10 +62,10 @@ class BatchRefused(StoreError):
 
 
 class StoreFailed(StoreError):
-    """A flush has failed, or a write that cannot be undone; the content on disk is uncertain."""
+    """A flush failed, or a write that cannot be undone; the content on disk is uncertain."""
 
     def __init__(self, what: str, cause: BaseException | None = None) -> None:
-        """Compose a message of what has failed, its cause, and once what an operator can do."""
+        """Compose a message of what failed, its cause, and the remedy, which appears only once."""
         text = what if cause is None else f"{what}: {str(cause).removesuffix(_RESTART)}"
         super().__init__(f"{text}{_RESTART}")
 
@@ -75,11 +75,11 @@ class StoreClosed(StoreError):
 
 
 class StartInterrupted(StoreError):
-    """A start was told to end before it was done; the next one continues it."""
+    """The caller ended a start before it was done; the next start continues it."""
 
 
-# ---- The meaning of an error: something is lacking and may be there later, or the disk has
-# failed.
+# ---- Classification of I/O errors: transient (disk full, out of descriptors or memory, read-only)
+# or fatal.
 
 Key = TypeVar("Key", bound=Hashable)
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ _DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
 _LOST_CONTENT_ERRNOS = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 _TRANSIENT_ERRNOS = _DISK_FULL_ERRNOS | _DESCRIPTOR_ERRNOS | {errno.ENOMEM, errno.EROFS}
 _NO_THREAD_MESSAGE = "can't start new thread"
-"""Python's message if the system starts no thread; the error has no class of its own."""
+"""Python's message if the system cannot start a thread; the error has no class of its own."""
 
 
 class FlushFailed(OSError):
@@ -96,14 +96,14 @@ class FlushFailed(OSError):
 
 
 class TransientFailure(Exception):
-    """A resource was short. Nothing was changed."""
+    """A resource was unavailable. Nothing was changed."""
 
 
 def is_transient(error: BaseException) -> bool:
     """Return whether an error reports a shortage, so that a retry may succeed.
 
-    A library that cannot be loaded is there, but lacks memory or descriptors; a missing module is a
-    mistake.
+    If an existing library cannot be loaded, memory or descriptors are short; a missing module is a
+    mistake in the setup.
     """
     if isinstance(error, OSError):
         return error.errno in _TRANSIENT_ERRNOS and not isinstance(error, FlushFailed)
@@ -113,25 +113,25 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Return whether to try again: after all errors but failed flushes and programming mistakes."""
+    """Return whether to retry: after all errors except failed flushes and programming mistakes."""
     if isinstance(error, (OSError, UnreadableFile)):
         return not isinstance(error, FlushFailed)
     return is_transient(error)
 
 
 def has_lost_content(error: BaseException) -> bool:
-    """Return whether a disk has lost what was to be read; the operator can fix all other errors."""
+    """Return whether a disk has lost the data to be read; an operator can fix all other errors."""
     cause = error.__cause__ if isinstance(error, UnreadableFile) else error
     return isinstance(cause, OSError) and cause.errno in _LOST_CONTENT_ERRNOS
 
 
 def is_retryable_read(error: BaseException) -> bool:
-    """Return whether the disk refuses a read that may succeed later, or for another user."""
+    """Return whether the disk refused a read that may succeed later, or for another user."""
     return isinstance(error.__cause__, OSError) and not has_lost_content(error)
 
 
 def is_resource_shortage(error: UnreadableFile) -> bool:
-    """Return whether a read failed for want of a resource, which says nothing about the content."""
+    """Return whether a read failed for lack of a resource, so that the data may be intact."""
     return error.__cause__ is not None and is_transient(error.__cause__)
 
 
@@ -146,7 +146,7 @@ def is_out_of_descriptors(error: OSError) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an error to a person, with its file if there is one."""
+    """Describe an error for a log message, with its file if there is one."""
     number = error.errno if isinstance(error, OSError) else None
     if number in _DISK_FULL_ERRNOS:
         return f"the disk is full: {error}"
@@ -175,16 +175,16 @@ def _is_thread_shortage(error: BaseException) -> bool:
 
 
 class Degradation:
-    """Something that fails for now and is retried; its begin and end are logged once each."""
+    """A failure that is retried; its begin and its end are logged once each."""
 
     def __init__(self, what: str) -> None:
-        """Start without a failure; ``what`` says what is not done."""
+        """Start without a failure; ``what`` names the work that is not done."""
         self._what = what
         self.text: str | None = None
-        """The text of what is not done, and why; None while nothing is in the way."""
+        """What is not done, and why; None while there is no failure."""
 
     def begin(self, error: BaseException) -> None:
-        """Note that something fails for now, or still does."""
+        """Note a failure; log it if it is new."""
         why = describe_error(error)
         is_new = self.text is None
         self.text = f"{self._what}: {why}"
@@ -192,33 +192,33 @@ class Degradation:
             _log_warning("%s, retrying: %s", self._what, why)
 
     def end(self) -> None:
-        """Note that nothing fails, or not any more."""
+        """Note that there is no failure; log it if there was one."""
         if self.text is not None:
             self.text = None
             _log_warning("resolved: %s", self._what)
 
     def clear(self) -> None:
-        """Forget the failure, because nothing retries it any more."""
+        """Forget the failure without logging, because nothing retries it any more."""
         self.text = None
 
 
 class Degradations(Generic[Key]):
-    """Things of one kind that fail for now, by key."""
+    """Degradations of one kind, by key."""
 
     def __init__(self) -> None:
         self._active: dict[Key, Degradation] = {}
 
     def begin(self, key: Key, what: str, error: BaseException) -> None:
-        """Note that something fails for one key, or still does; ``what`` names what is not done."""
+        """Note a failure for one key; ``what`` names the work that is not done."""
         self._active.setdefault(key, Degradation(what)).begin(error)
 
     def end(self, key: Key) -> None:
-        """Note that nothing fails for one key, or not any more."""
+        """Note that there is no failure for one key."""
         if key in self._active:
             self._active.pop(key).end()
 
 
 def _log_warning(what: str, *values: str) -> None:
-    # What has been done is done, whether there is memory for a word on it or not.
+    # The caller's work is done, even if there is no memory to log it.
     with suppress(MemoryError):
         _log.warning(what, *values)

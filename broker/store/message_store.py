@@ -1,6 +1,6 @@
 """MessageStore: the interface to log, consume queues and index.
 
-It opens what exists (`startup.opener`), stores and returns messages, does the housekeeping, and
+It opens an existing store (`startup.opener`), stores and returns messages, runs maintenance, and
 closes in order. It reports arrivals to one listener.
 """
 
@@ -76,16 +76,16 @@ class MessageStore:
         random_bytes: Callable[[int], bytes] = os.urandom,
         on_progress: ProgressCallback | None = None,
     ) -> None:
-        """Open a store; ``listener`` gets later arrivals, not what recovery finds.
+        """Open a store; ``listener`` gets later arrivals, not messages that recovery finds.
 
-        ``on_progress`` gets the progress of the opening, and may end it.
+        ``on_progress`` gets the progress of the start, and may end it.
 
-        ``wake_reput`` is called, in any thread, when there is something to `reput`. By default,
-        that happens at once, in the thread that appended or flushed.
+        ``wake_reput`` is called, in any thread, when `reput` has something to do. By default
+        `reput` runs at once, in the thread that appended or flushed.
 
         Raises:
-            StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
-            StartInterrupted: ``on_progress`` has ended the opening.
+                StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
+                StartInterrupted: ``on_progress`` has ended the start.
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         is_slave = config.broker_role is BrokerRole.SLAVE
@@ -133,7 +133,7 @@ class MessageStore:
             self._set_refusal,
             self._stored_ms,
         )
-        with suppress(OSError):  # the first cleaning reports it
+        with suppress(OSError):  # the first cleanup reports it
             self.cleaner.refuse_when_full()
         self.flusher = FlushService(
             self._log.flush,
@@ -153,22 +153,23 @@ class MessageStore:
 
     @property
     def is_opening(self) -> bool:
-        """True if `finish_opening` is to be called again in a while."""
+        """True if the start is unfinished, so that `finish_opening` must be called again later."""
         return not self._opening.is_finished and self._failure is None
 
     def finish_opening(self) -> bool:
-        """Write what must be written before messages are accepted; False after a shortage."""
+        """Do the remaining writes of the start; return False after a shortage."""
         if self._opening.is_finished:
             return True
         if self._start_degradation.text is not None:
-            with suppress(OSError):  # if there is room now, nobody waits for the next cleaning
+            with suppress(OSError):  # accept messages at once if there is room now
                 self.cleaner.refuse_when_full()
         try:
             self._opening.finish()
         except StartInterrupted:
             raise
         except Exception as error:
-            # A start that never had what it needs ends instead.
+            # The first error is retried only if it is transient; later ones also if they are
+            # retryable.
             is_waiting = self._start_degradation.text is not None
             if not (is_retryable(error) if is_waiting else is_transient(error)):
                 self._fail(StoreFailed("the start has failed", error), is_logged=not is_waiting)
@@ -178,15 +179,15 @@ class MessageStore:
         self._start_degradation.end()
         return True
 
-    # ---- putting
+    # ---- Putting messages.
 
     @property
     def record_bytes_max(self) -> int:
-        """The most bytes that the record of a client's message may have."""
+        """The maximum size of the record of a client's message, in bytes."""
         return self._appender.record_room
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
-        """Append a message that was stored before; in SYNC_FLUSH wait for `flush_future`."""
+        """Append a message that was stored before; under SYNC_FLUSH wait for `flush_future`."""
         return self._wake_after_append(self._appender.put_message(message))
 
     def put_draft(self, draft: RecordDraft) -> PutMessageResult:
@@ -200,14 +201,14 @@ class MessageStore:
         return self._appender.put_buffered(template, body, properties, born_timestamp)
 
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
-        """Append messages in one write, all or none; None if they are for `put_buffered`."""
+        """Append messages in one write, all or none; return None if `put_buffered` must be used."""
         result = self._appender.put_run(run)
         return None if result is None else self._wake_after_append(result)
 
     def write_buffered(self) -> Sequence[PutMessageResult]:
         """Write the buffered messages; return the results of all, in their order.
 
-        Until this returns, nobody can read them, and no response may be sent.
+        Until this returns, no consumer can read them, and no response may be sent.
         """
         if not self._appender.write_buffered():
             return ()
@@ -226,20 +227,20 @@ class MessageStore:
         born_timestamp: int,
         admit: Admit,
     ) -> Generator[Future[None] | None, None, tuple[PutMessageResult, Sequence[int]]]:
-        """Append very many messages of one template, in steps, the last with ``admit``."""
+        """Append a very large batch of one template in steps, the last of which calls ``admit``."""
         result, sizes = yield from self._chunk_appender.put_large(
             template, parts, born_timestamp, admit
         )
         return self._wake_after_append(result), sizes
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
-        """Append ready-encoded records of one queue."""
+        """Append encoded records of one queue."""
         return run_steps(self.put_chunk_in_steps(records, sizes, _do_nothing))
 
     def put_chunk_in_steps(
         self, records: Buffer, sizes: Sizes, admit: Admit
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
-        """Append records of one queue, which must not change, in steps, the last with ``admit``."""
+        """Append unchanging records of one queue in steps, the last of which calls ``admit``."""
         return self._wake_after_append(
             (yield from self._chunk_appender.put_chunk(records, sizes, admit))
         )
@@ -255,20 +256,20 @@ class MessageStore:
         except Exception as error:
             if not is_transient(error):
                 raise
-            self._reput_supervisor.degradation.begin(error)  # what was put is put
+            self._reput_supervisor.degradation.begin(error)  # the messages are stored nevertheless
 
     def flush_future(self, end_offset: PhysicalOffset) -> Future[None]:
-        """Return a future, done when all before an offset is on the disk; one flush serves many."""
+        """Return a future of a flush up to an offset; one flush serves many futures."""
         return self.flusher.flush_future(end_offset)
 
     def wait_flushed(self) -> None:
-        """Wait until all that was written is on the disk, has failed, or an error delays it."""
+        """Wait until everything written is on the disk, a flush fails, or a shortage delays it."""
         self.flusher.wait_flushed(self._log.written_offset)
 
     def wait_until_stored(
         self, result: PutMessageResult, timeout_seconds: float = 5.0
     ) -> PutMessageResult:
-        """Return the final result: in SYNC_FLUSH, wait until the message is on the disk."""
+        """Return the final result; under SYNC_FLUSH, wait until the message is on the disk."""
         if not self._is_sync or result.status is not PutMessageStatus.PUT_OK:
             return result
         try:
@@ -280,30 +281,30 @@ class MessageStore:
         return result
 
     def confirm_offset(self) -> PhysicalOffset:
-        """Return the confirm offset: no crash takes back what lies before it."""
+        """Return the confirm offset: messages before it survive a crash."""
         return self._components.confirm_offset()
 
     def reput(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Dispatch what is confirmed to queues and index; return whether that is all.
+        """Dispatch confirmed messages to queues and index; return whether all are dispatched.
 
-        It notifies the listener. It is not all after a transient or a read error, which `state`
-        reports as degraded, or if ``should_stop`` ends the run after a piece. After any other
-        failure, the store accepts no more messages.
+        This notifies the listener. It returns False after a transient or a read error, which
+        `state` reports as degraded, or if ``should_stop`` ends the run after a piece. After any
+        other failure, the store accepts no more messages.
         """
         return self._reput_supervisor.run(should_stop)
 
     @property
     def is_reput_degraded(self) -> bool:
-        """True if something kept the last `reput` from its work, so that it must be repeated."""
+        """True if the last `reput` was hindered, so that it must be repeated."""
         return self._reput_supervisor.degradation.text is not None
 
     def retry_degraded(self) -> None:
-        """Retry what is degraded, dispatching or writing; to be called now and then."""
+        """Retry degraded dispatch and writes; call this periodically."""
         self._appender.probe_writable()
         if self.is_reput_degraded:
             self._wake_reput()
 
-    # ---- getting
+    # ---- Getting messages.
 
     def get_message(
         self,
@@ -319,7 +320,7 @@ class MessageStore:
     ) -> GetMessageResult:
         """Return messages of a queue from an offset on, by default as many as RocketMQ would.
 
-        If ``wants_offsets_only`` accepts the places and sizes of the records, return these instead.
+        If ``wants_offsets_only`` accepts the positions and sizes of the records, return only these.
         """
         where = topic, queue_id, queue_offset
         limits = GetLimits(max(count_max, 1), bytes_max, scan_max)
@@ -328,34 +329,34 @@ class MessageStore:
     def queue_offsets(
         self, topic: str, queue_id: int, *, allow_incomplete: bool = False
     ) -> QueueBounds:
-        """Return a queue's first and next offset; ``allow_incomplete``: what is known so far."""
+        """Return a queue's first and next offset; ``allow_incomplete``: as far as known so far."""
         return self._reader.queue_offsets(topic, queue_id, allow_incomplete=allow_incomplete)
 
     def queue_nums(self) -> dict[str, int]:
-        """Return, by topic, one more than the number of the last queue that has messages."""
+        """Return, by topic, one more than the highest number of a queue that has messages."""
         return {topic: queue_id + 1 for topic, queue_id, _ in self._queues}
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
     ) -> QueueOffset:
-        """Return the first offset stored at a time or later; upper: the last then or earlier."""
+        """Return the first offset stored at or after a time; upper: the last at or before it."""
         return self._time_lookup.offset_by_time(topic, queue_id, timestamp, upper=upper)
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
-        """Return when the first message of a queue was stored, in ms; -1 if there is none."""
+        """Return when the first message of a queue was stored, in ms; -1 for an empty queue."""
         return self._time_lookup.earliest_timestamp(topic, queue_id)
 
     def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
-        """Return the record that starts at a physical offset; None if none does."""
+        """Return the record that starts at a physical offset, or None."""
         is_visible = physical_offset < self._reput.visible_offset()
         return self._reader.record_at(physical_offset) if is_visible else None
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> list[Buffer]:
-        """Return records with a key or a unique id, stored within a time span; newest first.
+        """Return records with a key or a unique id, stored within a time span, newest first.
 
-        Records of a deleted topic of this name are left out.
+        Records of a deleted topic of this name are omitted.
         """
         steps = self.query_message_in_steps(topic, key, max_num, begin_ms, end_ms)
         return [record for record in steps if record is not None]
@@ -363,20 +364,20 @@ class MessageStore:
     def query_message_in_steps(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> Iterator[Buffer | None]:
-        """Yield what `query_message` returns, or None at a step that has found nothing."""
+        """Yield the results of `query_message`, or None for a step without a result."""
         return self._key_query.query_in_steps(topic, key, max_num, begin_ms, end_ms)
 
-    # ---- keeping house
+    # ---- Maintenance.
 
     @property
     def is_flush_due(self) -> bool:
-        """True if a checkpoint is due early, or a write to another queue soon waits for a flush."""
+        """True if a checkpoint is due early because too many files wait for a flush."""
         return self._components.pool.is_crowded
 
     def save_checkpoint(self) -> bool:
         """Flush log, queues and index, and save a checkpoint; return False after a shortage.
 
-        It ends early when the store is closing. After a failed flush, the store accepts no more
+        This ends early when the store is closing. After a failed flush, the store accepts no more
         messages.
         """
         return self._save_checkpoint(lambda: self._closing_reason is not None)
@@ -385,7 +386,7 @@ class MessageStore:
         if not self._opening.is_finished:
             return False
         try:
-            # Or a stop in order would leave it for the next start to find.
+            # Otherwise the next start would find refused messages, even after a clean stop.
             self._appender.wipe_refused()
             is_saved = self._checkpointer.save(should_stop)
         except Exception as error:
@@ -400,15 +401,15 @@ class MessageStore:
         return is_saved
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic. Its messages stay in the log until that expires, but cannot be read.
+        """Delete a topic. Its messages stay in the log until they expire, but cannot be read.
 
-        Messages sent meanwhile belong to a new topic of that name, whose offsets continue after the
-        old ones, as they do later if the files of the old queues cannot be moved away. Otherwise a
-        later topic begins at 0: by then, no crash can bring the old messages back.
+        Messages sent meanwhile belong to a new topic of that name. Its offsets continue after the
+        old ones, also later if the files of the old queues cannot be moved away. Otherwise a later
+        topic begins at 0, when no crash can bring the old messages back.
 
         Raises:
-            OSError: The disk refuses. Nothing has changed, and a restart finds nothing changed.
-            StoreFailed: The disk has failed, so that nobody knows.
+            OSError: The disk refuses. Nothing has changed, even after a restart.
+            StoreFailed: The disk has failed, and it is unknown whether the topic is deleted.
         """
         try:
             self._topic_deletion.delete(topic)
@@ -419,7 +420,7 @@ class MessageStore:
 
     @property
     def half_deleted_topics(self) -> Sequence[str]:
-        """Deleted topics of which others may keep something, until `finish_deletion`."""
+        """Deleted topics that wait for `finish_deletion`, because other data of them may exist."""
         return self._checkpointer.half_deleted
 
     def was_deleted(self, topic: str, physical_offset: PhysicalOffset) -> bool:
@@ -427,27 +428,27 @@ class MessageStore:
         return physical_offset < self._components.dispatcher.deleted_topics.get(topic, 0)
 
     def finish_deletion(self, topic: str) -> None:
-        """Note that nothing, such as offsets of groups, is kept any more of a deleted topic.
+        """Note that no data of a deleted topic, such as offsets of groups, remains.
 
         A crash or an error before that leaves the topic among `half_deleted_topics`.
 
         Raises:
-            OSError, DamagedTable: The disk refuses, or the last notes cannot be read.
+            OSError, DamagedTable: The disk refuses, or the saved deletions cannot be read.
         """
         self._checkpointer.finish_deletion(topic)
 
     def clean(self) -> int:
-        """Delete old files, or those for which a full disk has no room; return their number.
+        """Delete expired files, or also younger ones if the disk is too full; return their number.
 
         Files expire at the configured hours, or at any time if the disk needs the room; the last
         file always stays. A checkpoint comes first: after a crash, queues must not end before the
-        deleted messages, or offsets would be given twice. Without room for a checkpoint, an older
-        one decides what may be deleted.
+        deleted messages, or offsets would be assigned twice. Without room for a checkpoint, the
+        last one decides which files may be deleted.
         """
         return self.cleaner.clean()
 
     def _stored_ms(self, physical_offset: PhysicalOffset) -> int | None:
-        """Return when the message at a log offset was stored; None if that is unknown."""
+        """Return when the message at a log offset was stored; None if this is unknown."""
         try:
             record = self._reader.record_at(physical_offset)
         except UnreadableFile:
@@ -455,7 +456,7 @@ class MessageStore:
         return None if record is None else decode_record(record, check_crc=False).store_timestamp
 
     def unavailable_reason(self) -> str | None:
-        """Return why messages are refused now, or None if they are accepted."""
+        """Return the reason why messages are refused now, or None if they are accepted."""
         hindrance = (
             self._start_degradation.text
             or self._log.flush_degradation.text
@@ -465,15 +466,15 @@ class MessageStore:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds by which the clock is behind the last message, whose time new ones get."""
+        """Milliseconds by which the clock lags the last message; new ones get its timestamp."""
         return self._log.clock_behind_ms
 
     def _set_refusal(self, reason: str | None) -> None:
-        """Refuse messages from now on, or take them again if there is no reason not to."""
+        """Refuse messages for a reason, or accept them again if it is None."""
         self._refusal_reason = reason
 
     def state(self) -> StoreState:
-        """Return what an operator looks at first."""
+        """Return the state of the store, as an operator first needs it."""
         log = self._log
         of_log = self._start_degradation, log.write_degradation, log.flush_degradation
         lacks = (
@@ -495,20 +496,20 @@ class MessageStore:
         )
 
     def _fail(self, failure: StoreError, *, is_logged: bool = False) -> None:
-        """Take nothing more. The first failure is the one to know of, unless it ``is_logged``."""
+        """Accept no more messages; keep the first failure, and log it unless it ``is_logged``."""
         if self._failure is None and not is_logged:
             _log.error("the store accepts no messages until a restart: %s", failure)
         self._failure = self._failure or str(failure)
 
     def stop_accepting(self, reason: str) -> None:
-        """Refuse messages from now on. What was accepted is still flushed and dispatched."""
+        """Refuse messages from now on. Accepted ones are still flushed and dispatched."""
         self._closing_reason = reason
 
     def shutdown(self) -> str | None:
-        """Make all durable, note that it is, and release the directory.
+        """Make everything durable, save a checkpoint, and release the directory.
 
         Returns:
-            What was not saved, which the next start finds as after a crash; None if all was.
+            What was not saved, so that the next start recovers as after a crash; None if all was.
         """
         self.write_buffered()
         self.stop_accepting("the store has been shut down")
@@ -536,4 +537,4 @@ class MessageStore:
 
 
 def _do_nothing() -> None:
-    """Do nothing: in ASYNC_FLUSH a flush shows no messages, and the store itself admits all."""
+    """Do nothing: under ASYNC_FLUSH a flush shows no messages, and `put_chunk` needs no check."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = "list[int] | npt.NDArray[np.int64]"
 
 
-# ---- QueueOffset and PhysicalOffset: the two offsets of a message, which mypy keeps apart.
+# ---- QueueOffset and PhysicalOffset: the two offsets of a message, as distinct types for mypy.
 
 if TYPE_CHECKING:
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         def __sub__(self, other: int, /) -> int: ...
 
     class PhysicalOffset(int):
-        """A place in the commit log, in bytes from where it once began."""
+        """A position in the commit log, in bytes from its original start."""
 
         def __add__(self, size: int, /) -> PhysicalOffset: ...
         @overload
@@ -55,7 +55,7 @@ FIRST_IN_QUEUE = QueueOffset(0)
 LOG_START = PhysicalOffset(0)
 
 Hole: TypeAlias = tuple[PhysicalOffset, PhysicalOffset]
-"""The start and the end of a part of the log in which no records are found."""
+"""The start and the end of a part of the log without readable records."""
 
 
 _NO_PHYSICAL_OFFSET, _NO_QUEUE_OFFSET = PhysicalOffset(-1), QueueOffset(-1)
@@ -65,14 +65,14 @@ class PutMessageStatus(Enum):
     """The outcome of a put: whether a message is in the log."""
 
     PUT_OK = auto()
-    FLUSH_DISK_TIMEOUT = auto()  # in the log, but whether on the disk is not known yet
+    FLUSH_DISK_TIMEOUT = auto()  # in the log, but the flush is not confirmed yet
     SERVICE_NOT_AVAILABLE = auto()  # shut down, a slave, the disk full or failed
     MESSAGE_ILLEGAL = auto()
     PROPERTIES_SIZE_EXCEEDED = auto()
 
 
 class PutMessageResult(NamedTuple):
-    """One message, or the first of a batch. ``end_offset`` is what to wait for with SYNC_FLUSH."""
+    """One message, or the first of a batch. Under SYNC_FLUSH, wait for ``end_offset``."""
 
     status: PutMessageStatus
     physical_offset: PhysicalOffset = _NO_PHYSICAL_OFFSET
@@ -84,7 +84,7 @@ class PutMessageResult(NamedTuple):
 
 
 class GetMessageStatus(Enum):
-    """The outcome of a get in a queue from an offset on."""
+    """The outcome of a get from a queue offset on."""
 
     FOUND = auto()
     NO_MATCHED_MESSAGE = auto()
@@ -99,7 +99,7 @@ class GetMessageStatus(Enum):
 class GetMessageResult(NamedTuple):
     """Whole records, back to back in a few buffers, and the offset at which to continue.
 
-    There are no buffers if the places of the records were requested instead.
+    There are no buffers if only the positions of the records were requested.
     """
 
     status: GetMessageStatus
@@ -117,14 +117,14 @@ class GetMessageResult(NamedTuple):
 
     @property
     def body_bytes(self) -> int:
-        """The number of bytes of all records together."""
+        """The total size of all records in bytes."""
         if self.buffers:
             return sum(map(len, self.buffers))
         return sum(self.sizes) if isinstance(self.sizes, Sequence) else int(self.sizes.sum())
 
 
 class DeletedSpan(NamedTuple):
-    """Messages of one queue that were deleted: offsets from ``first`` to before ``next``."""
+    """Deleted messages of one queue: offsets from ``first`` to before ``next``."""
 
     topic: str
     queue_id: int
@@ -137,11 +137,11 @@ class DeletedFiles:
     """Files that were deleted from the front of the commit log, and the messages in them.
 
     Attributes:
-        expired_files: How many were older than `fileReservedTime`.
-        forced_files: How many were younger, and deleted because the disk was too full.
-        size_bytes: The size of all of them.
-        first_ms: When the first deleted message was stored; None if that is unknown.
-        next_ms: When the first message that stays was stored; None if that is unknown.
+        expired_files: The number of files older than `fileReservedTime`.
+        forced_files: The number of younger files, deleted because the disk was too full.
+        size_bytes: The total size of the files.
+        first_ms: When the first deleted message was stored; None if unknown.
+        next_ms: When the first remaining message was stored; None if unknown.
         used_ratio: The used share of the disk before the deletion.
         log_offset: Where the commit log begins now.
         spans: The messages that queues no longer offer.
@@ -164,7 +164,7 @@ class DeletedFiles:
 
 @dataclass(frozen=True)
 class StoreState:
-    """The state of a store, as an operator needs it first."""
+    """The state of a store, as an operator first needs it."""
 
     min_offset: PhysicalOffset
     written_offset: PhysicalOffset
@@ -173,15 +173,15 @@ class StoreState:
     holes: tuple[Hole, ...]
     failure: str | None
     unwritable_reason: str | None
-    """The text of why the disk takes no message, of whatever length; None if it may."""
+    """The reason why the disk accepts no message, even a small one; None if it accepts some."""
 
     degradation: str | None
-    """The text of what cannot be done for now, and why; None if nothing hinders."""
+    """The text of what the store cannot do for now, and why; None if it can do everything."""
     recovered_from_crash: bool
 
     @property
     def unsaved_reason(self) -> str:
-        """The text that says what a store that closes in this state has not saved, and why."""
+        """The text that says what was not saved if the store closes in this state, and why."""
         why = self.failure or self.degradation or "the disk takes too long to save a checkpoint"
         if self.flushed_offset == self.written_offset:
             return why

@@ -1,4 +1,4 @@
-"""Steps that wait for a job in another thread, such as one that waits for the disk.
+"""Steps that wait for a job in another thread, such as a disk operation.
 
     steps ──start──▶ job, in another thread
       │ yield                │
@@ -15,18 +15,17 @@ from typing import TypeAlias, TypeVar
 
 ResultT = TypeVar("ResultT")
 Steps: TypeAlias = Generator["Future[None] | None", None, ResultT]
-"""Steps, each of which waits for a future or lets others run, and what comes out at the end."""
+"""Steps, each of which waits for a future or yields to others, and the result of the last."""
 JobExecutor: TypeAlias = Callable[
     [Callable[[], None], Callable[["BaseException | None"], None]], None
 ]
-"""A function that runs its first argument, a job, in another thread.
-
-Then, in the thread of the store, its second argument gets the exception that was raised, or None.
+"""``executor(job, on_done)``: run ``job`` in a worker thread, then call
+``on_done(exception_or_None)`` in the store's thread.
 """
 
 
 def run_in_thread(job: Callable[[], ResultT], executor: JobExecutor) -> Steps[ResultT]:
-    """Run a job in another thread, and continue after it; return its result or raise its error."""
+    """Run a job in another thread and wait for it; return its result or raise its error."""
     return (yield from start_in_thread(job, executor))
 
 

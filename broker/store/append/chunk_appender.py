@@ -42,15 +42,16 @@ if TYPE_CHECKING:
 
 
 _PART_RECORDS = 4_096
-"""Records of one part, whose bytes stay in the processor's cache while they get their places."""
+"""Records of one part, whose bytes stay in the processor's cache while their positions are
+written."""
 
 
 class RecordPart(NamedTuple):
-    """Some records of a batch or a chunk, with what is needed to append them."""
+    """Some records of a batch or a chunk, with the data needed to append them."""
 
     chunk: RecordChunk
     timestamps_at: npt.NDArray[np.int64]
-    """The places of the store timestamps, counted from the start of each record."""
+    """The positions of the store timestamps, counted from the start of each record."""
     sealing: ChecksumWriter
 
 
@@ -68,14 +69,14 @@ class _PartBuilder(NamedTuple):
 
 
 def make_part(chunk: RecordChunk) -> RecordPart:
-    """Prepare records for an append, which have room for their checksums."""
+    """Prepare records with room for their checksums for an append."""
     return RecordPart(
         chunk, chunk.store_timestamp_at - chunk.starts, bulk_tools.ChecksumWriter(chunk)
     )
 
 
 _Rows: TypeAlias = tuple[RecordPart, int, int]
-"""Rows of a part: the first, and the end."""
+"""Rows of a part: the first one, and the end."""
 Sizes: TypeAlias = "npt.ArrayLike"
 """The sizes of records that lie back to back."""
 
@@ -83,17 +84,17 @@ Sizes: TypeAlias = "npt.ArrayLike"
 RECORDS_MAX: Final = 32_768
 """The maximum number of records of a chunk, which one step appends in some ten milliseconds."""
 RECORDS_PER_STEP: Final = 16_384
-"""The number of records that one step appends where others may come between them."""
+"""The number of records that one step appends if other appends may come between steps."""
 _PART_BYTES = 1 << 20
 """Bytes of records to check at a time, in a few milliseconds."""
 
 FULL_TURN: Final[Future[None]] = Future()
-"""A future that is done. It is yielded before an append of very many records, which goes on in a
-turn of its loop of which nothing has been used."""
+"""A completed future. It is yielded before an append of very many records, so that the append
+starts in a new turn of the event loop."""
 FULL_TURN.set_result(None)
 
 Admit: TypeAlias = Callable[[], object]
-"""A function that raises if messages may not be put now: their topic may be gone meanwhile."""
+"""A function that raises if messages must not be put now, such as after their topic was deleted."""
 
 
 class CheckedChunk(NamedTuple):
@@ -108,12 +109,12 @@ class CheckedChunk(NamedTuple):
         return sum(len(each.chunk) for each in self.parts)
 
     def mark(self, mark: int) -> None:
-        """Write into each record which commit it is of."""
+        """Write the mark of a commit into each record."""
         for part in self.parts:
             mark_rows(part.chunk, mark)
 
     def split_by_step(self) -> Iterator[CheckedChunk]:
-        """Yield all records in their order, as many at a time as one step appends of them."""
+        """Yield all records in order, in parts of the size that one step appends."""
         some: list[RecordPart] = []
         rows = 0
         for part in self.parts:
@@ -126,7 +127,7 @@ class CheckedChunk(NamedTuple):
 
 
 class ChunkAppender:
-    """The appender of chunks of records, and of large batches."""
+    """Appends chunks of records, and large batches."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class ChunkAppender:
         return self.put_checked(checked)
 
     def put_checked(self, checked: CheckedChunk) -> PutMessageResult:
-        """Append what `checked` has returned, once."""
+        """Append the result of `check`, once."""
         return self._appender.append_in_order(
             checked.queue, partial(self._append, self._pieces(checked.parts)), checked.rows
         )
@@ -162,9 +163,9 @@ class ChunkAppender:
     def check(
         self, records: Buffer, sizes: Sizes, *, are_known: bool = False
     ) -> Steps[CheckedChunk | PutMessageResult]:
-        """Check records, in steps; return what is to be appended, or why it cannot be.
+        """Check records in steps; return the records to append, or why they cannot be appended.
 
-        Records that ``are_known`` are byte by byte those of an earlier check: only their sizes are
+        Records that ``are_known`` are identical to those of an earlier check: only their sizes are
         checked again, because limits may have changed since. The number of records matters only if
         they must be appended in one step.
         """
@@ -205,7 +206,7 @@ class ChunkAppender:
         return CheckedChunk(queue, parts)
 
     def _size_fault(self, chunk: RecordChunk) -> str | None:
-        """Return why a record can never be put, by the limits of single messages, or None."""
+        """Return why a record exceeds the limits of single messages, or None."""
         longest, bytes_max = int(chunk.body_length.max()), self._appender.message_bytes_max
         if longest > bytes_max:
             return f"a body of {longest} bytes is over {bytes_max} (maxMessageSize)"
@@ -215,7 +216,7 @@ class ChunkAppender:
         return None
 
     def _fault_of(self, chunk: RecordChunk) -> str | None:
-        """Return what is wrong with records that come for the first time, or None."""
+        """Return what is wrong with records that were not checked before, or None."""
         chunk.check_crcs()
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return "a chunk cannot contain half messages"
@@ -231,9 +232,9 @@ class ChunkAppender:
         born_timestamp: int,
         admit: Admit,
     ) -> Steps[tuple[PutMessageResult, Sequence[int]]]:
-        """Append a batch of very many messages, all or none, in steps; return the sizes, too.
+        """Append a very large batch, all or none, in steps; return the result and the sizes.
 
-        The last step is ``admit`` and the append.
+        The last step calls ``admit`` and appends.
         """
         builders: list[_PartBuilder] = []
         sizes: list[int] = []
@@ -272,7 +273,7 @@ class ChunkAppender:
     def _append(
         self, writes: Iterable[Sequence[_Rows]], queue_offset: QueueOffset
     ) -> PutMessageResult:
-        """Append records with offsets in their order; each write is done as a whole or not."""
+        """Append records with successive queue offsets; each write is done as a whole or not."""
         first: PutMessageResult | None = None
         done = 0
         for rows in writes:
@@ -293,7 +294,7 @@ class ChunkAppender:
                 done,
             )
             for (part, start, end), records in zip(rows, many, strict=True):
-                if end - start == len(part.chunk):  # one in two files is read from the log
+                if end - start == len(part.chunk):  # else read from the log
                     part.chunk.set_stored(records.queue_offsets, timestamp)
                     recent = RecentChunk(part.chunk, position, position + len(records.data))
                     self._recent_writes.add(recent)
@@ -301,7 +302,7 @@ class ChunkAppender:
         return first or illegal_result("the chunk is empty")
 
     def _pieces(self, parts: Sequence[RecordPart]) -> Iterator[Sequence[_Rows]]:
-        """Yield records in as few pieces as the files of the log allow, one after the other."""
+        """Yield records in as few pieces as the files of the log allow, one after another."""
         for part in parts:
             row = 0
             while row < len(part.chunk):
@@ -310,7 +311,7 @@ class ChunkAppender:
                 row = end
 
     def _count_fitting(self, sizes: npt.NDArray[np.int64]) -> int:
-        """Return how many of the next records fit into the current file, else into a new one."""
+        """Return how many of the next records fit into the current file, or else into a new one."""
         room = self._log.room_in_file()
         ends = np.cumsum(sizes)
         count = int(np.searchsorted(ends, room, side="right"))
@@ -320,7 +321,7 @@ class ChunkAppender:
 
 
 def _rows_of(part: RecordPart, first: int, end: int, queue_offset: QueueOffset) -> EncodedRecords:
-    """Return some records of a part as they are appended, from an offset of their queue on."""
+    """Return some records of a part, ready to be appended from a queue offset on."""
     chunk = part.chunk
     starts = chunk.starts[first:end] - chunk.starts[first]
     return EncodedRecords(
@@ -337,8 +338,8 @@ def _split(
 ) -> Iterator[tuple[int, bytearray, npt.NDArray[np.integer[Any]]]]:
     """Copy parts of a chunk, each with the number of its first record and its records' sizes.
 
-    Sizes that are invalid, or do not come to the whole, are left to `RecordChunk` to refuse, in one
-    part.
+    Sizes that are invalid or do not add up to the whole are returned as one part, for `RecordChunk`
+    to refuse.
     """
     is_whole = not len(sizes) or (
         int(sizes.min()) > 0 and int(sizes.sum(dtype=np.int64)) == len(records)
@@ -358,7 +359,7 @@ def _split(
 
 
 def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
-    """Return the topics and the queues that a chunk's records name, each topic with each queue."""
+    """Return all pairs of the topics and the queue numbers in a chunk's records."""
     topics = bulk_tools.COLUMNS["topic"].build(chunk).unique().to_pylist()
     return [
         (topic, queue_id)
@@ -368,12 +369,12 @@ def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
 
 
 def run_steps(steps: Steps[ResultT]) -> ResultT:
-    """Run all steps at once, blocking this thread where one has to wait; return their result."""
+    """Run all steps at once, blocking this thread where a step waits; return their result."""
     try:
         while True:
             awaited = next(steps)
             if awaited is not None:
-                awaited.exception()  # returns when it is done
+                awaited.exception()  # blocks until it is done
     except StopIteration as end:
         result: ResultT = end.value
         return result

@@ -5,7 +5,7 @@ what depends on the position, and one write. Callers wait for a flush themselves
 
 A caller with many single messages uses `put_buffered`: one system call writes them all as a run.
 The buffer is also written before any other append, and before a file ends. If that write fails,
-none of the messages is in the log, and others get their offsets.
+none of the messages is in the log, and other messages get their offsets.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from .record_encoding import (
 )
 
 BUFFERED_BYTES_MAX: Final = 1 << 14
-"""The maximum of bytes that wait to be written together: some fifty messages share one write.
+"""The maximum number of bytes buffered for one write: some fifty messages share one write.
 
-What is kept of each until then stays in the processor's cache. With sixteen times as much, sends
-cost a fifth more.
+Up to this size the buffered messages stay in the processor's cache. With sixteen times as much,
+sends cost a fifth more.
 """
 DEAD_LETTER_BYTES: Final = LONG_TOPIC_CHARACTERS_MAX + 1 + layout.HOST_V6_BYTES
-"""The most by which a record grows when it becomes a dead letter: by the name of that topic, whose
-length takes another byte, and by the address of the broker."""
+"""The most bytes by which a record grows when it becomes a dead letter: the name of that topic,
+whose length takes another byte, and the address of the broker."""
 
 _PUT_OK = PutMessageStatus.PUT_OK
 _LONGS = range(-(1 << 63), 1 << 63)
@@ -90,9 +90,9 @@ class MessageAppender:
         """
         self.message_bytes_max = message_bytes_max
         self.file_room = log.files.file_size - BLANK_BYTES
-        """The bytes of records that a file of the log has room for."""
+        """The bytes of records that fit into a file of the log."""
         self.record_room = self.file_room - DEAD_LETTER_BYTES
-        """The bytes that a client's record may have, so that its dead letter fits as well."""
+        """The maximum size of a client's record, so that its dead letter fits as well."""
         self._log = log
         self._queues = queues
         self._refusal_reason = refusal_reason
@@ -102,9 +102,9 @@ class MessageAppender:
         self._buffered: list[tuple[RecordTemplate, int, Buffer, bytes, int]] = []
         """Messages that are not written yet: template, flag, body, properties, birth."""
         self._buffer_room = 0
-        """The bytes of records that may be buffered with these, to be written to the same file."""
+        """The bytes of records that may still be buffered, to be written to the same file."""
         self._unreported: list[RecordRun] = []
-        """The runs of buffered messages whose results nobody has asked for yet."""
+        """Runs of buffered messages whose results were not returned yet."""
 
     def put_message(self, message: StoredMessage) -> PutMessageResult:
         """Append a message that was stored before, elsewhere in the log.
@@ -137,10 +137,9 @@ class MessageAppender:
     def put_buffered(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Keep one message for the next `write_buffered`. Return None, or why it was refused.
+        """Buffer one message for the next `write_buffered`. Return None, or why it was refused.
 
-        It may be written earlier, and must not change until then. All calls have to come from one
-        thread.
+        It may be written earlier, and must not change until then. Only one thread may call this.
         """
         queue = template.queue
         if (
@@ -174,8 +173,8 @@ class MessageAppender:
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
         """Append messages in one write, all or none, after everything put before.
 
-        Return None, and do nothing, if they need `put_buffered`: a queue that is new here, a part
-        over its limit, or too little room for all of them in the log's current file.
+        Return None and do nothing if they need `put_buffered`, because a queue is new here, a part
+        exceeds its limit, or the log's current file has too little room for all of them.
         """
         if (
             run.body_bytes_max > self.message_bytes_max
@@ -215,12 +214,12 @@ class MessageAppender:
         return PutMessageResult(_PUT_OK, *first, new.end_offset, new.store_timestamp, new.rows)
 
     def _append_run(self, run: RecordRun | FixedSizeBatch) -> None:
-        """Append a run, all or none; note its `refusal` if it was not written, for any reason."""
+        """Append a run, all or none; if it was not written, set its `refusal`."""
         next_offsets, log = self._next_offsets, self._log
         log_end = log.written_offset
         try:
             run.next_offsets = {queue: self.next_offset(queue) for queue in run.queues}
-            next_offsets.update(run.next_offsets)  # which makes room for what follows the write
+            next_offsets.update(run.next_offsets)  # allocates the memory needed after the write
             log.append(run, FIRST_IN_QUEUE)
         except Exception as error:
             if log.written_offset != log_end:
@@ -246,9 +245,9 @@ class MessageAppender:
         return True
 
     def results(self) -> Sequence[PutMessageResult]:
-        """Return the results of all messages that were buffered, since the last call.
+        """Return the results of all messages buffered since the last call.
 
-        They are made here, so that a shortage of memory cannot lose them.
+        They are created here, so that a shortage of memory cannot lose them.
         """
         with self._lock:
             results = [each for run in self._unreported for each in _results_of(run)]
@@ -265,7 +264,7 @@ class MessageAppender:
         self._append_run(run)
 
     def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
-        """Append messages of a queue that take this number of its offsets."""
+        """Append messages of a queue that use up this number of its offsets."""
 
         def append(queue_offset: QueueOffset) -> PutMessageResult:
             given = queue_offset if offsets else FIRST_IN_QUEUE
@@ -282,8 +281,8 @@ class MessageAppender:
     ) -> PutMessageResult:
         """Append with the next offset of a queue, alone and after everything put before.
 
-        This uses up as many offsets as were given, unless the result reports fewer messages. If
-        there is no memory for the result, the messages in the log keep their offsets nevertheless.
+        This uses up ``offsets`` offsets, unless the result reports fewer messages. If there is no
+        memory for the result, the messages in the log keep their offsets nevertheless.
         """
         with self._lock:
             self._write_buffered()
@@ -308,16 +307,16 @@ class MessageAppender:
                 self._next_offsets[queue] = first
 
     def wipe_refused(self) -> None:
-        """Wipe what refused messages have left in the log, so that no start finds them.
+        """Wipe the remains of refused messages from the log, so that no start finds them.
 
         Raises:
-            OSError, StoreFailed: The disk says no. The next append, or call, tries again.
+            OSError, StoreFailed: The disk refuses. The next append or call retries.
         """
         with self._lock:
             self._log.wipe()
 
     def probe_writable(self) -> None:
-        """Find out whether a disk that refused writes accepts messages again."""
+        """Check whether a disk that refused writes accepts messages again."""
         with self._lock:
             self._log.probe_writable()
 
@@ -332,13 +331,13 @@ class MessageAppender:
             return TopicEnds(self._log.written_offset, numbers)
 
     def written_end_offset(self) -> PhysicalOffset:
-        """Return the end of the log, once all buffered messages are written or refused."""
+        """Return the end of the log, after all buffered messages were written or refused."""
         with self._lock:
             self._write_buffered()
             return self._log.written_offset
 
     def forget_topic(self, topic: str, ended: TopicEnds) -> None:
-        """Forget the next offsets of a deleted topic, but for queues that have got more since."""
+        """Forget the next offsets of a deleted topic, except of queues with newer messages."""
         with self._lock:
             for queue_id, number in self._next_offsets_of(topic).items():
                 if number == ended.next_offsets.get(queue_id):
@@ -352,7 +351,7 @@ class MessageAppender:
         }
 
     def next_offset(self, queue: QueueKey) -> QueueOffset:
-        """Return the offset that follows all messages of a queue, dispatched or not."""
+        """Return the offset after all messages of a queue, including those not dispatched yet."""
         known = self._next_offsets.get(queue)
         if known is not None:
             return known

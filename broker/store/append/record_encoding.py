@@ -1,8 +1,8 @@
 """RecordDraft: a message on its way into the log, with no position, queue offset or time yet.
 
-Its texts are already bytes, so that callers that have bytes need not decode them. Once the log
-knows the rest, the whole record is built in one go, with its checksum. The result equals that of
-`rmq_spark.wire.record.encode_record`, which also has the best error for what cannot be stored.
+Its texts are already bytes, so that callers that have bytes need not decode them. Once the log has
+assigned the rest, the whole record is built in one go, with its checksum. The result equals that of
+`rmq_spark.wire.record.encode_record`, which also has the best errors for invalid messages.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _HEADS = {
 
 @dataclass(slots=True, eq=False)
 class RecordDraft:
-    """One message, its hosts as from `Host.encode`, its properties in UTF-8 as in `properties`."""
+    """One message, with hosts encoded by `Host.encode` and properties as UTF-8 bytes."""
 
     topic: str
     queue_id: int
@@ -79,7 +79,7 @@ class RecordDraft:
     _body_crc: int = field(init=False)
 
     def prepare(self) -> None:
-        """Do all that needs no position; raise RecordError if something cannot be stored."""
+        """Encode everything that needs no position; raise RecordError for an invalid message."""
         properties = terminated_properties(self.properties)
         body = self.body
         try:
@@ -112,7 +112,7 @@ class RecordDraft:
         return record + encode_checksum(crc32(record))
 
     def fault(self) -> RecordError:
-        """Return the error that says what cannot be stored, and why."""
+        """Return the error that names the invalid value and the reason."""
         try:
             encode_record(
                 self.message(with_empty_checksum(self.properties.decode("utf-8", "replace")))
@@ -122,7 +122,7 @@ class RecordDraft:
         return RecordError("stored message", at="its parts", needed="a message", found=self)
 
     def message(self, properties_text: str) -> StoredMessage:
-        """Return the message that has the draft's values and this text of properties."""
+        """Return the message with the draft's values and this text of properties."""
         return StoredMessage(
             topic=self.topic,
             body=bytes(self.body),
@@ -144,7 +144,7 @@ def draft_of(message: StoredMessage) -> RecordDraft:
     try:
         properties = message.properties_text.encode()
     except UnicodeEncodeError:
-        encode_record(message)  # which says so in the wire's own words
+        encode_record(message)  # raises the more precise error
         raise
     return RecordDraft(
         message.topic,
@@ -164,7 +164,7 @@ def draft_of(message: StoredMessage) -> RecordDraft:
 
 @lru_cache(maxsize=4096)
 def topic_part(topic: str, magic: int) -> bytes:
-    """Return the topic with its length in front, as records have it."""
+    """Return the topic with its length in front, as in records."""
     text = topic.encode()
     return _TOPIC_LENGTH[magic].pack(len(text)) + text
 
@@ -175,14 +175,14 @@ def head_of(draft: RecordDraft) -> struct.Struct:
 
 
 def terminated_properties(properties: bytes) -> bytes:
-    """Return the properties with a separator at the end, which a checksum needs before it."""
+    """Return the properties with a separator at the end, which must precede a checksum."""
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR
     return properties
 
 
 def terminate_all(properties: Sequence[bytes]) -> Sequence[bytes]:
-    """Return the properties of many messages, each as `terminated_properties` makes them."""
+    """Return the properties of many messages, each with a separator at the end."""
     return (
         properties
         if all(map(_ends_with_separator, properties))
@@ -190,12 +190,11 @@ def terminate_all(properties: Sequence[bytes]) -> Sequence[bytes]:
     )
 
 
-# ---- RecordTemplate: the common part of the records of messages that one client sends to one
-# queue.
+# ---- RecordTemplate: the common part of the records that one client sends to one queue.
 
 
 class UniformParts(NamedTuple):
-    """The parts that differ between messages of one template, by field, one for each message."""
+    """The parts that differ between messages of one template: a list of values for each field."""
 
     flags: Sequence[int]
     bodies: Sequence[Buffer]
@@ -208,11 +207,11 @@ class RecordTemplate:
     __slots__ = ("common", "fixed_bytes", "flag", "head_bytes", "queue", "seal")
 
     def __init__(self, common: RecordDraft) -> None:
-        """Prepare the part that is common to messages like this one, whose body may be missing.
+        """Encode the common part of messages like this one, whose body may be missing.
 
         Raises:
-            RecordError: Such messages cannot be stored.
-            ValueError: Messages of open transactions have no templates.
+            RecordError: Such messages are invalid.
+            ValueError: Messages of open transactions cannot have templates.
         """
         common.prepare()
         if common.sys_flag & TRANSACTION_MASK in STATES_WITHOUT_ENTRY:
@@ -222,7 +221,7 @@ class RecordTemplate:
         self.queue = common.topic, common.queue_id
         head, before = head_of(common), topic_part(common.topic, common.magic)
         self.head_bytes = head.size
-        # The bytes of a record besides its body and its properties, which must be ready.
+        # The bytes of a record without its body and its properties, which must be terminated.
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
         self.seal = _make_seal(common, head.pack, before)
 
@@ -230,7 +229,7 @@ class RecordTemplate:
 def _make_seal(
     common: RecordDraft, pack: Callable[..., bytes], before: bytes
 ) -> Callable[..., tuple[bytes, bytes]]:
-    """Return the function that makes a record of the rest, a closure for quick look-ups."""
+    """Return a function that completes a record; it is a closure for quick look-ups."""
     magic, queue_id, sys_flag = common.magic, common.queue_id, common.sys_flag
     born_host, store_host = common.born_host, common.store_host
     reconsume_times, prepared = common.reconsume_times, common.prepared_transaction_offset
@@ -246,7 +245,7 @@ def _make_seal(
         physical_offset: PhysicalOffset,
         store_timestamp: int,
     ) -> tuple[bytes, bytes]:
-        """Return the record, and the checksum that ends it."""
+        """Return the record, and its checksum property."""
         head = pack(
             size, magic, crc32(body) & mask, queue_id, flag, queue_offset,
             physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
@@ -268,7 +267,7 @@ _NOT_WRITTEN = PutMessageResult(
 
 
 class RecordBatch:
-    """Messages on their way into the log, in their order, all or none."""
+    """Messages to be appended in order, all or none."""
 
     def __init__(self, queues: set[QueueKey], size: int) -> None:
         self.queues = queues
@@ -276,11 +275,11 @@ class RecordBatch:
         self.size = size
         """The size of all records together, in bytes."""
         self.next_offsets: dict[QueueKey, QueueOffset] = {}
-        """The next offset of each queue: to be set before `encode`, which counts on from there."""
+        """The next offset of each queue: set this before `encode`, which advances it."""
         self.recent: RecentRun | FixedSizeRun = RecentRun((), 0, LOG_START)
-        """The records that `encode` has made, for reput and for who answers."""
+        """The records made by `encode`, for reput and for the responses."""
         self.refusal: PutMessageResult | None = _NOT_WRITTEN
-        """The result of each message while they are not in the log."""
+        """The result of each message as long as they are not in the log."""
 
 
 _new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
@@ -295,7 +294,7 @@ class RecordRun(RecordBatch):
         parts: UniformParts,
         born_timestamps: Sequence[int],
     ) -> None:
-        """Take the parts of at least one message; properties must end with their separator."""
+        """Store the parts of at least one message; properties must end with their separator."""
         self._templates = templates
         self._parts = parts
         self._born_timestamps = born_timestamps
@@ -371,8 +370,7 @@ class RecordRun(RecordBatch):
         return b"".join(pieces)
 
 
-# ---- FixedSizeBatch: messages of a batch that are all as long as the first, made into records by
-# columns.
+# ---- FixedSizeBatch: messages of a batch that are all of the same size, encoded by columns.
 
 _KINDS = {"i": ">i4", "q": ">i8"}
 
@@ -390,7 +388,7 @@ class FixedSizeBatch(RecordBatch):
     ) -> None:
         """Store at least one message; all ``message_properties`` get the same ending.
 
-        They all end with a separator after that, or none of them does.
+        With that ending, either all of them end with a separator or none of them.
         """
         self._template = template
         self._entries = entries
@@ -483,7 +481,7 @@ def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
 
 @lru_cache(maxsize=8)
 def _column_struct(before: int, length: int, after: int, rows: int) -> struct.Struct:
-    """Return what cuts columns out of rows, of all at once: a tuple for each takes a while."""
+    """Return a struct that cuts columns out of all rows at once; a tuple per row is slow."""
     return struct.Struct(f"{before}x{length}s{after}x" * rows)
 
 

@@ -3,7 +3,7 @@
     1  compare what was staged with what the commit names
     2  note in the table which batch is under way, and the log offset past which its rows lie
     3  suspend dispatch from the end of the log on
-    4  append the rows, each with the mark of the commit; others append between them
+        6  note in the table that the batch is committed: this is the moment of the commit
     5  flush the log
     6  note in the table that the batch is committed: from here on it is
     7  dispatch all that was suspended to the queues, where it becomes visible at once
@@ -12,9 +12,9 @@ A failure before 6 marks the rows as rolled back and notes that no commit is und
 leaves that to the next start. A batch without rows needs only 6. One commit is under way at a time.
 
 Consumers wait from 3 to 7, which is the copy, a flush of the log and a write of the table, for
-which 2 reserved the room. If the disk refuses that write, it is retried a few times, and then the
-batch is rolled back. If the disk refuses that too, the store accepts no messages and retries until
-it succeeds; a restart meanwhile rolls the batch back. Only a failed flush needs a restart.
+which 2 reserved the room. If the disk refuses that write, it is retried a few times; then the batch
+is rolled back. If the disk refuses the rollback too, the store accepts no messages and retries
+until it succeeds; a restart meanwhile rolls the batch back. Only a failed flush needs a restart.
 
 Everything here is called on one thread; jobs that wait for the disk run in another.
 """
@@ -54,7 +54,7 @@ from ..staging.staging_area import StagedName, check_batch_name
 from ..steps import JobExecutor, Steps, run_in_thread, start_in_thread
 from .rollback import rollback_rows
 
-# ---- Spans of a batch: which offsets of a queue its rows have, with a sum of their CRCs.
+# ---- Spans of a batch: the offsets of its rows in a queue, and the sum of their CRCs.
 
 _CRC_MASK: Final = 0xFFFF_FFFF
 _ROWS_MAX: Final = 50_000
@@ -75,7 +75,7 @@ def span_of(checked: CheckedChunk, result: PutMessageResult) -> BatchSpan:
 
 
 def merge_spans(put_spans: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
-    """Join spans that follow each other, while a reader can hold them in memory."""
+    """Join adjacent spans, while a reader can hold the result in memory."""
     spans: list[BatchSpan] = []
     last_of_queue: dict[QueueKey, int] = {}
     for span in put_spans:
@@ -102,18 +102,18 @@ def merge_spans(put_spans: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
 
 
 COMMIT_ATTEMPTS_MAX: Final = 5
-"""The number of times that a disk is asked to note a commit, before the batch is rolled back."""
+"""Attempts to note a commit in the table, before the batch is rolled back."""
 
 
 class _CopiedRows(NamedTuple):
-    """Rows that were appended in one step, and the position of the first."""
+    """Rows appended in one step, and the position of the first."""
 
     span: BatchSpan
     place: PhysicalOffset
 
 
 class StagedBatches:
-    """The staged batches of one store."""
+    """Stages and commits the batches of one store."""
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class StagedBatches:
         fail: Callable[[StoreError], object],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Prepare with the writer of the log, and what follows an append; ``clock`` measures holds.
+        """Prepare without touching the disk; ``clock`` measures how long dispatch is held up.
 
-        ``refusal_reason`` returns why nothing is accepted now, or None. ``flush_future`` returns a
-        future of what is on the disk, ``wake`` starts the dispatch of messages to their queues, and
+        ``refusal_reason`` returns why the store accepts no messages now, or None. ``flush_future``
+        returns a future of a flush up to an offset, ``wake`` starts dispatch to the queues, and
         ``fail`` gets a failure that only a restart can solve.
         """
         self._log, self._reput = components.log, components.reput
@@ -143,15 +143,15 @@ class StagedBatches:
         self._refusal_reason, self._flush_future = refusal_reason, flush_future
         self._wake, self._fail = wake, fail
         self.under_way: Future[None] | None = None
-        """The end of the commit or other change of a sink that is under way; None without any."""
+        """Done when the commit or other change under way has ended; None if there is none."""
         self.commits = 0
-        """The number of batches that were committed."""
+        """The number of committed batches."""
         self.aborts = 0
-        """The number of batches that were given up by their sinks."""
+        """The number of batches aborted by their sinks."""
         self.rollbacks = 0
-        """The number of commits that have failed and left nothing."""
+        """The number of commits that failed and were rolled back."""
         self.hold_durations = Histogram()
-        """The durations for which commits have held up messages of others."""
+        """How long commits have held up the dispatch of other messages."""
         self._clock = clock
         self._suspended_since = 0.0
         self.degradation = Degradation("a batch can be neither committed nor rolled back")
@@ -160,12 +160,12 @@ class StagedBatches:
     def rolled_back_offsets(
         self, topic: str, queue_id: int, start: QueueOffset, count: int
     ) -> Collection[QueueOffset]:
-        """Return those of successive offsets in a queue that had rows which were rolled back."""
+        """Return which of ``count`` successive offsets in a queue belong to rolled-back rows."""
         queue = self._queues.get(topic, queue_id)
         return set() if queue is None else queue.rolled_back_offsets(start, count)
 
     def stuck_reason(self) -> str | None:
-        """Return why a batch that cannot be committed cannot be rolled back yet either, or None."""
+        """Return why a failed batch cannot be rolled back yet, or None."""
         return self.degradation.text if self._is_rolling_back else None
 
     def stage(
@@ -176,10 +176,10 @@ class StagedBatches:
         records: Buffer,
         executor: JobExecutor,
     ) -> Steps[None]:
-        """Stage records of one queue. A kill leaves them, a power failure may not.
+        """Stage records of one queue. They survive a kill, but maybe not a power failure.
 
         Raises:
-            BatchRefused: They could not be appended, or no file can have such a name.
+            BatchRefused: The records could not be appended, or the name is not valid.
             TransientFailure, OSError: There is no room.
         """
         name.check()
@@ -203,17 +203,17 @@ class StagedBatches:
         ``admit`` raises if a queue accepts no messages now.
 
         Raises:
-            BatchRefused: What is staged is not what is named.
-            TransientFailure, OSError: There is no room; nothing of it is seen.
-            StoreFailed: The disk has failed; a restart decides.
-            StoreError: Nothing is taken now.
+                BatchRefused: The staged rows do not match those named.
+                TransientFailure, OSError: There is no room; no row becomes visible.
+                StoreFailed: The disk has failed; a restart decides.
+                StoreError: The store accepts no messages now.
         """
         check_batch_name(sink, batch_id)
         yield from self._acquire_turn()
         try:
             if self.table.is_committed(sink, batch_id, owner):
                 return self._last_committed(sink)
-            refusal = self._refusal_reason()  # what a start has not finished yet, too
+            refusal = self._refusal_reason()  # also while a start is unfinished
             if refusal is not None:
                 raise StoreError(refusal)
             if attempts:
@@ -234,7 +234,8 @@ class StagedBatches:
                 empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0)
                 yield from run_in_thread(partial(self.table.commit, sink, empty), executor)
             self.commits += 1
-            # Nobody waits for that; what the disk refuses goes with a later batch, or by its age.
+            # This runs in the background; a later batch, or age, removes files that cannot be
+            # deleted now.
             executor(partial(self.staging_area.forget, sink, last=batch_id), _ignore_result)
             return self._last_committed(sink)
         finally:
@@ -251,14 +252,14 @@ class StagedBatches:
         """Delete the staged rows of a batch, or of some attempts, unless it is committed.
 
         Raises:
-            BatchRefused: The sink is another's.
-            StoreError: A batch can be neither committed nor rolled back now.
+            BatchRefused: Another query owns the sink.
+            StoreError: An earlier batch is stuck and can be neither committed nor rolled back.
         """
         yield from self._acquire_turn()
         try:
             last = self.table.last(sink)
             if last is None or last.owner != owner or last.batch_id < batch_id:
-                self.table.is_committed(sink, batch_id, owner)  # raises if the sink is another's
+                self.table.is_committed(sink, batch_id, owner)  # raises for another owner
                 forget = partial(
                     self.staging_area.forget,
                     sink,
@@ -272,12 +273,12 @@ class StagedBatches:
             self._release_turn()
 
     def forget_sink(self, sink: str, executor: JobExecutor) -> Steps[bool]:
-        """Forget the last batch of a sink and its staged rows; return whether there were any.
+        """Forget the last batch and the staged rows of a sink; return whether there were any.
 
-        A sink of this name can then commit all of its batches again.
+        A sink of this name can then commit all its batches again.
 
         Raises:
-            StoreError: A batch can be neither committed nor rolled back now.
+                StoreError: An earlier batch is stuck and can be neither committed nor rolled back.
         """
         yield from self._acquire_turn()
         try:
@@ -292,7 +293,7 @@ class StagedBatches:
 
     def _acquire_turn(self) -> Steps[None]:
         why_stuck = self.stuck_reason()
-        if why_stuck is not None:  # that may take hours, for which nobody waits
+        if why_stuck is not None:  # this may take hours: refuse instead of waiting
             raise StoreError(why_stuck)
         while self.under_way is not None:
             yield self.under_way
@@ -343,7 +344,7 @@ class StagedBatches:
 
     def _reclaim_offsets(self, copied: Sequence[_CopiedRows]) -> None:
         for each in reversed(copied):
-            # Else the offsets are those of another topic by now.
+            # After a deletion, the offsets belong to a new topic of that name.
             if not self._is_topic_deleted(each):
                 span = each.span
                 queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)
@@ -363,16 +364,17 @@ class StagedBatches:
         admit: Callable[[QueueKey], object],
         executor: JobExecutor,
     ) -> Steps[PhysicalOffset]:
-        """Append all rows, some of a chunk a step, and flush the log; return where they end."""
+        """Append all rows, in several steps for each chunk, and flush the log; return their end."""
         yield from bulk_tools.load_in_steps()
         end_offset = LOG_START
-        # Should the batch be rolled back, its queues may have gaps, which must not be there.
+        # If the batch is rolled back, its queues may have gaps, and blank entries cannot refer to
+        # the first file.
         self._log.skip_first_file()
         reads = (start_in_thread(partial(self._read, name), executor) for name in names)
         read = next(reads, None)
         while read is not None:
             checked = yield from read
-            read = next(reads, None)  # begun while this one is appended
+            read = next(reads, None)  # read the next while this one is appended
             checked.mark(batch.mark)
             for rows in checked.split_by_step():
                 yield FULL_TURN
@@ -382,7 +384,7 @@ class StagedBatches:
                     raise StoreError(result.remark or "the store accepts no messages")
                 copied.append(_CopiedRows(span_of(rows, result), result.physical_offset))
                 end_offset = result.end_offset
-                self._wake()  # so that what becomes of the rows is worked out while others wait
+                self._wake()  # precomputes their dispatch
                 if result.message_count < rows.rows:
                     raise TransientFailure(
                         f"only {result.message_count} of {rows.rows} messages fit into the commit "
@@ -394,18 +396,18 @@ class StagedBatches:
             yield is_flushed
             is_flushed.result()
             for queue in {(each.span.topic, each.span.queue_id) for each in copied}:
-                admit(queue)  # it may be gone meanwhile
+                admit(queue)  # its topic may be gone meanwhile
             gone = next(filter(self._is_topic_deleted, copied), None)
-            if gone is not None:  # though there is one of its name
+            if gone is not None:  # even if recreated
                 raise BatchRefused(f"topic {gone.span.topic} was deleted while rows were copied")
         return end_offset
 
     def _is_topic_deleted(self, copied: _CopiedRows) -> bool:
-        """Return whether a topic was deleted since rows were appended, so that they stay unseen."""
+        """Return whether a topic was deleted after rows were appended, so that they stay hidden."""
         return copied.place < self._dispatcher.deleted_topics.get(copied.span.topic, LOG_START)
 
     def _read(self, name: StagedName) -> CheckedChunk:
-        """Return the records of a staged chunk, ready to be appended; in any thread."""
+        """Return the records of a staged chunk, ready to be appended; any thread may call this."""
         from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
 
         sizes, records = decode_sized_chunk(self.staging_area.read(name))
@@ -437,8 +439,8 @@ class StagedBatches:
         """Run a job that must not be left half done; retry it after a shortage.
 
         Raises:
-            StoreFailed: Nobody knows what is on the disk by now.
-            Exception: What was lacking at the last of the attempts, too; nothing was done.
+            StoreFailed: The job failed, and the state on the disk is unknown.
+            Exception: The last attempt failed for a shortage; nothing was done.
         """
         for attempt in count(1):
             try:
@@ -458,4 +460,4 @@ class StagedBatches:
 
 
 def _ignore_result(_: object) -> None:
-    """Return nothing, whatever a job has returned."""
+    """Ignore the result of a job."""

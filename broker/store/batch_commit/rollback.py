@@ -1,14 +1,14 @@
 """Rollback: marks rows of a batch that is not committed, in the log, in place.
 
-The rows become what RocketMQ has for this, messages of a transaction that was rolled back. No
-consume queue gets them, neither here nor in RocketMQ, nor when queues are rebuilt from the log.
-Other records between them stay unchanged. Rolling back again does no harm.
+The rows become what RocketMQ marks in the same way, messages of a transaction that was rolled back.
+No consume queue gets them, neither here nor in RocketMQ, nor when queues are rebuilt from the log.
+Other records between them stay unchanged. Rolling back twice is harmless.
 
-A start checks with them whether the table of batches is current, and how an open commit ends:
-the table decides which batches are committed. The log shows which commits have begun: it has their
-rows, each with a mark, past the offset that the table had noted. A table that does not know of them
-is an older copy, with which sinks would commit batches twice. Some commits leave no rows and go
-unnoticed: those without rows, and those of forgotten sinks.
+A start uses the marks to check whether the table of batches is current, and to end an open commit.
+The table decides which batches are committed. The log shows which commits have begun: it has their
+rows, each with a mark, past the offset noted in the table. A table without a record of them is an
+older copy, with which sinks would commit batches twice. Commits that leave no rows go unnoticed:
+those without rows, and those of forgotten sinks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PIECE_RECORDS = 8_192
 
 
 class _Rows(NamedTuple):
-    """Rows of a commit among the records at a log position, by their numbers there."""
+    """Rows of a commit among contiguous records, by their numbers in the chunk."""
 
     position: PhysicalOffset
     chunk: RecordChunk
@@ -49,13 +49,13 @@ class _Rows(NamedTuple):
 
 
 def rollback_rows(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
-    """Mark all rows of a commit past a log position; nothing is flushed."""
+    """Mark all rows of a commit past a log position, without a flush."""
     for found in _rows_after(log, start, mark):
         _rollback_in(log, found)
 
 
 def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffset | None:
-    """Return the position of the first row of a commit past a place that is not rolled back."""
+    """Return the first row of a commit past a position that is not rolled back, or None."""
     for position, chunk, rows in _rows_after(log, start, mark):
         kept = rows[chunk.sys_flag[rows] & TRANSACTION_MASK != TRANSACTION_MASK]
         if len(kept):
@@ -64,7 +64,7 @@ def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffse
 
 
 def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffset] | None:
-    """Return the highest mark of any row past a log position, and where it is found first."""
+    """Return the highest mark of any row past a log position, and its first position, or None."""
     newest, place = 0, start
     for position, chunk in _chunks_after(log, start):
         marks = np.where(
@@ -99,7 +99,7 @@ def _chunks_after(
 
 
 def _records_at(log: CommitLog, position: PhysicalOffset, check: RecordCheck) -> RecordChunk | None:
-    """Return good contiguous records from a position on, or None if there is none."""
+    """Return valid contiguous records from a position on, or None if there are none."""
     try:
         data, sizes = log.read_records(position, log.written_offset, _PIECE_BYTES, _PIECE_RECORDS)
         good, _ = check.check_columns(data, sizes, position) if sizes else (0, ())
@@ -123,7 +123,7 @@ def _rollback_in(log: CommitLog, found: _Rows) -> None:
         log.files.write(position + start, bytes(chunk.data[start:end]))
 
 
-# ---- What a start does about the commits of staged batches.
+# ---- How a start treats the commits of staged batches.
 
 
 def check_batches(
@@ -133,14 +133,14 @@ def check_batches(
     *,
     is_newest: bool,
 ) -> None:
-    """Refuse a table that does not know of the newest commit, or how it ended.
+    """Refuse a table without a record of the newest commit, or of its end.
 
     ``max_referenced_offset`` is the highest physical offset that queue entries lead to;
-    ``is_newest`` tells whether the manifest is the one that was saved last. Nothing past the first
-    row of a commit is dispatched to queues before the table knows how the commit ended.
+    ``is_newest`` is true if the manifest is the one saved last. Nothing past the first row of a
+    commit is dispatched to queues before the table has the end of that commit.
 
     Raises:
-        DamagedTable: The table is of an older copy, or its last entry is lost.
+        DamagedTable: The table is an older copy, or its last entry is lost.
     """
     table, log = components.batch_table, components.log
     under_way = table.under_way
@@ -150,7 +150,7 @@ def check_batches(
         if first is not None and first < carried_to:
             raise table.lost_entry_error(first)
     known = table.newest_mark
-    if known is None:  # of an earlier release, or new
+    if known is None:  # a new table, or one of an earlier release
         return
     start = PhysicalOffset(known - 1)
     if is_newest:
@@ -163,7 +163,7 @@ def check_batches(
 
 
 def rollback_open_batch(components: StoreComponents) -> None:
-    """Roll back the rows of a commit that was under way: nobody was told that it succeeded."""
+    """Roll back the rows of an open commit: no client got a success for it."""
     under_way = components.batch_table.under_way
     if under_way is not None:
         _log.warning(

@@ -1,8 +1,8 @@
 """Bulk tools: pyarrow and what depends on it, loaded on first use.
 
 pyarrow alone takes more time and memory to load than the rest of a broker, and a broker that gets
-few messages never needs it. So code for many records gets its tools here, through
-`chunks.RecordChunk`, and no other module of the store imports them when it is imported itself.
+few messages never needs it. So code for many records gets its tools here, such as
+`bulk_tools.RecordChunk`, and no other module of the store imports them at its own import.
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ __all__ = [
 
 
 def are_loaded() -> bool:
-    """Return whether the tools are loaded; if not, begin to load them in another thread.
+    """Return whether the tools are loaded; if not, start loading them in another thread.
 
-    This is for callers that have another way until then: loading stops a thread for a tenth of a
-    second or two.
+    Use this if there is another way until then: loading would stop a thread for a tenth of a second
+    or two.
     """
     if not _state.is_loaded:
-        with suppress(RuntimeError, MemoryError):  # no thread can be started: later, perhaps
+        with suppress(RuntimeError, MemoryError):  # no thread can be started: a later call retries
             start_loading()
     return _state.is_loaded
 
 
 def start_loading() -> Future[None]:
-    """Load the tools in another thread, unless that is under way; return its future.
+    """Start loading the tools in another thread, unless that has begun; return its future.
 
     Raises:
-        RuntimeError, MemoryError: No thread can be started for that.
+        RuntimeError, MemoryError: No thread can be started.
     """
     with _state.lock:
         attempt = _state.attempt
         if attempt is None or (attempt.done() and not _state.is_loaded):
-            # A process that ends waits for it: Arrow's libraries crash if Python ends meanwhile.
+            # A process that ends waits for this: Arrow's libraries crash if Python ends meanwhile.
             workers = _state.workers = DaemonThreadPool("LoadChunkTools")
             attempt = _state.attempt = workers.submit(_load)
             attempt.add_done_callback(lambda _: workers.shutdown())
@@ -85,16 +85,16 @@ def start_loading() -> Future[None]:
 
 
 def check_loading() -> None:
-    """Fail the loading if its thread has not started in time; to be called now and then."""
+    """Fail the loading if its thread has not started in time; call this periodically."""
     if _state.workers is not None:
         _state.workers.fail_stuck_jobs()
 
 
 def load_in_steps() -> Generator[Future[None], None, None]:
-    """Load the tools, in one step: continue when the future that this yields is done.
+    """Load the tools in one step that yields a future: continue when that is done.
 
     Raises:
-        OSError, ImportError, MemoryError, RuntimeError: They cannot be loaded now.
+        OSError, ImportError, MemoryError, RuntimeError: The tools cannot be loaded now.
     """
     attempt = start_loading()
     if not attempt.done():
@@ -117,9 +117,10 @@ def _load() -> None:
     try:
         for home in dict.fromkeys(_MODULE_BY_NAME.values()):
             _import_module(home)
-        # With its first conversion pyarrow looks for pandas, and loads it where it may: for half a
-        # second, which is to be spent here and not in a turn of the loop. To have pyarrow do it
-        # here would abort a process that ends meanwhile: its C++ is no place for a thread to end.
+        # At its first conversion pyarrow looks for pandas, and loads it if present, which takes
+        # half a second: spend it here and not in a turn of the event loop. Loading pandas through
+        # pyarrow here would abort a process that ends meanwhile: a thread must not end inside its
+        # C++.
         with suppress(Exception):
             import_module("pandas")
     except BaseException as error:
@@ -131,7 +132,7 @@ def _load() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the tool of this name, which later look-ups find without coming here."""
+    """Import the tool of this name; later look-ups find it without this call."""
     if name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     tool = globals()[name] = getattr(_import_module(_MODULE_BY_NAME[name]), name)
@@ -142,8 +143,8 @@ def _import_module(home: str) -> ModuleType:
     """Import a module.
 
     Raises:
-        ImportError: It cannot be imported, whatever numpy or pyarrow has raised: where they do not
-            fit together, or something else has their name, that may be anything.
+        ImportError: The import failed with any exception: if numpy and pyarrow do not fit
+            together, or another module has their name, they may raise anything.
     """
     try:
         return import_module(home)

@@ -25,13 +25,13 @@ _INT_END = 1 << 31
 
 
 def index_hash(text: str) -> int:
-    """Return the hash by which the index files a text: never negative."""
+    """Return the hash of a text in the index files, which is never negative."""
     value = abs(java_string_hash(text))
     return value if value < _INT_END else 0
 
 
 def index_hashes(values: npt.NDArray[np.uint32]) -> IndexHashes:
-    """Return what `index_hash` makes of texts, from their hashes without a sign."""
+    """Return the index hashes for the unsigned Java hashes of texts."""
     # Like Java's, this abs() leaves the smallest number negative.
     return np.maximum(np.abs(values.view(np.int32)), 0)
 

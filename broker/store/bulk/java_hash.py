@@ -1,9 +1,9 @@
 """Java hash: ``String.hashCode`` of many texts at once, and index hashes made from it.
 
 The hash of a text is a polynomial in 31 over its UTF-16 code units, modulo 2^32. Because 31 is odd,
-one can also divide by it: weigh each byte of a buffer by a falling power of 31 and sum up from the
-left, and the hash of any piece is the difference of two sums times one power. That holds for ASCII,
-where a byte is a code unit; the few other pieces go through `java_string_hash`.
+division by it is possible as well: weigh each byte of a buffer by a falling power of 31 and sum up
+from the left; then the hash of any piece is the difference of two sums times one power. This holds
+for ASCII, where a byte is a code unit; the few other pieces go through `java_string_hash`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Hashes(NamedTuple):
     scales: Words
 
     def with_prefixes(self, values: Words) -> Words:
-        """Return the hashes of the texts with prefixes that have these hashes."""
+        """Return the hashes of the texts with prefixes that have the hashes ``values``."""
         return values * self.scales + self.values
 
 
 def keys_before(unique_keys: pa.StringArray, keys: pa.StringArray) -> Positions:
-    """Return how many keys the rows before each have at most, and last how many all have."""
+    """Return the maximum number of keys in the rows before each row, and last in all rows."""
     words = pc.add(pc.count_substring(keys, pattern=" "), 1).fill_null(0)
     before = np.zeros(len(keys) + 1, np.int64)
     np.cumsum(words.to_numpy(zero_copy_only=False) + _valid_rows(unique_keys), out=before[1:])
@@ -55,7 +55,7 @@ def hash_index_keys(
 ) -> tuple[Positions, IndexHashes]:
     """Return index hashes of ``topic#key`` for each row's unique key, then each word of its keys.
 
-    The result is the rows that the hashes belong to, in order, and the hashes.
+    The result is the row of each hash, in order, and the hashes.
     """
     unique_rows = np.flatnonzero(_valid_rows(unique_keys))
     unique = Hashes(*(part[unique_rows] for part in hash_texts(unique_keys)))
@@ -68,13 +68,13 @@ def hash_index_keys(
 
 
 def hash_texts(texts: pa.StringArray) -> Hashes:
-    """Return the hashes of the texts; a null's means nothing."""
+    """Return the hashes of the texts; the hash of a null is undefined."""
     text, offsets = _text_of(texts)
     return hash_pieces(text, offsets[:-1], offsets[1:])
 
 
 def hash_words(texts: pa.StringArray) -> tuple[Positions, Hashes]:
-    """Return the rows of the words between spaces, in order, and the words' hashes."""
+    """Return the rows of the words between spaces, in order, and the hashes of the words."""
     text, offsets = _text_of(texts)
     is_word = text != _SPACE
     if is_word.all():
@@ -94,7 +94,7 @@ def hash_pieces(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
     powers, inverse_powers = _powers(max(len(text).bit_length(), _POWERS_BITS_MIN))
     sums = np.zeros(len(text) + 1, np.uint32)
     np.cumsum(text * inverse_powers[: len(text)], dtype=np.uint32, out=sums[1:])
-    # An empty piece at the very start takes the last power, but its sum is 0.
+    # An empty piece at the very start gets the last power, but its sum is 0.
     values = (sums[ends] - sums[starts]) * powers[ends - 1]
     hashes = Hashes(values, powers[ends - starts])
     if len(text) and text.max() >= _NOT_ASCII:
@@ -112,7 +112,7 @@ def _hash_one_by_one(text: Bytes, starts: Positions, ends: Positions, hashes: Ha
 
 
 def _word_bounds(is_word: npt.NDArray[np.bool_], offsets: Positions) -> tuple[Positions, Positions]:
-    """Return the starts and ends of words, which lie beside a space or a text's border."""
+    """Return the starts and ends of words, which are bounded by spaces or the ends of texts."""
     begins, finishes = is_word.copy(), is_word.copy()
     begins[1:] &= ~is_word[:-1]
     finishes[:-1] &= ~is_word[1:]

@@ -1,8 +1,8 @@
 """Lazy numpy, loaded for the first array: `from rocketpoll.broker.store import lazy_numpy as np`.
 
-Loading numpy takes as long as all else that a broker does until it answers, and few messages need
-no arrays. A program that has the time, as a broker does a second after its start, calls
-`load_numpy` in the background.
+Loading numpy takes as long as everything else in the start of a broker, and few messages need no
+arrays. A program that has the time, such as a broker a second after its start, calls `load_numpy`
+in the background.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numpy import *  # noqa: F403  # what it is to the type checker
+    from numpy import *  # noqa: F403  # for the type checker
 
 
 def is_loaded() -> builtins.bool:
@@ -27,7 +27,7 @@ def load_numpy() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the tool of this name, which later look-ups find without coming here."""
+    """Import the object of this name; later look-ups find it without this call."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     tool = globals()[name] = getattr(import_module("numpy"), name)

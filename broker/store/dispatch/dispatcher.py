@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 FEW = 128
-"""Up to this number, taking records one by one is cheaper than setting up arrays."""
+"""Up to this number, processing records one by one is cheaper than setting up arrays."""
 
 _COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
 _CACHED_BYTES_MAX = 128
@@ -48,7 +48,7 @@ _TAGS_NAME = TAGS.encode()
 
 
 class MessageArrivingListener(Protocol):
-    """A listener for new messages in queues: the only way in which the store reports anything."""
+    """A listener for new messages in queues; the store reports arrivals only through it."""
 
     def arriving(
         self,
@@ -57,14 +57,14 @@ class MessageArrivingListener(Protocol):
         max_offset: QueueOffset,
         tags_codes: Collection[int] | None,
     ) -> None:
-        """Report that a queue now ends at ``max_offset``, with the tags codes of all that is new.
+        """Report that a queue now ends at ``max_offset``, with the tags codes of all new messages.
 
-        None for the codes means that there are very many.
+        ``None`` means that there are too many codes to list.
         """
 
 
 class QueueEntries(NamedTuple):
-    """New entries of one queue, with successive offsets, as the queue's files hold them."""
+    """New entries of one queue, with successive offsets, in the format of its files."""
 
     topic: str
     queue_id: int
@@ -74,7 +74,7 @@ class QueueEntries(NamedTuple):
 
 
 class _EntryRun:
-    """Entries of one queue that follow each other, under construction."""
+    """Successive entries of one queue, under construction."""
 
     __slots__ = ("codes", "end", "entries", "queue_id", "start", "topic")
 
@@ -95,12 +95,12 @@ class Dispatcher:
     """Turns records into consume-queue entries."""
 
     def __init__(self, delay_level_ms: Sequence[int]) -> None:
-        """Take the delays of the levels, from 1 on."""
+        """Prepare with the delays of the delay levels, from level 1 on."""
         self._delay_level_ms = tuple(delay_level_ms)
         self.deleted_topics: dict[str, PhysicalOffset] = {}
-        """Deleted topics, and the ends of the log then: records before these are passed over."""
+        """Deleted topics, and the ends of the log then: records before these ends are skipped."""
         self.rolled_back = RolledBackOffsets()
-        """Offsets of rows that were rolled back, of which the queues do not know yet."""
+        """Offsets of rolled-back rows that queues have no entries for yet."""
 
     def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
         """Skip the records of a topic before a physical offset, from the next run on."""
@@ -109,7 +109,7 @@ class Dispatcher:
         self.rolled_back.discard_topic(topic, before)
 
     def forget_deleted(self, first: PhysicalOffset) -> None:
-        """Forget deletions of topics whose messages have expired before a physical offset."""
+        """Forget deletions of topics whose messages before a physical offset have all expired."""
         for topic, before in tuple(self.deleted_topics.items()):
             if before <= first:
                 del self.deleted_topics[topic]
@@ -117,7 +117,7 @@ class Dispatcher:
     def entries_of_recent(
         self, recent: Iterable[RecentRun | FixedSizeRun]
     ) -> Iterable[QueueEntries]:
-        """Return the entries of records that were just written, in the order of the log."""
+        """Return the entries of records that were just written, in log order."""
         return self.exclude_deleted(self._from_memory(recent))
 
     def entries_of_few(
@@ -135,7 +135,7 @@ class Dispatcher:
     def exclude_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
         """Return these entries without those of topics that were deleted after them.
 
-        Light queues are RocketMQ's alone, and get none here.
+        Light queues of RocketMQ get no entries either.
         """
         runs = (run for run in runs if not is_light_queue(run.topic))
         return filter(None, map(self._without_deleted, runs)) if self.deleted_topics else runs
@@ -177,7 +177,7 @@ class Dispatcher:
         return [run if isinstance(run, QueueEntries) else run.build() for run in runs]
 
     def _of_fixed_size_run(self, run: FixedSizeRun) -> QueueEntries:
-        """Return the entries of records of one size, which differ in places and codes alone."""
+        """Return the entries of records of one size, which differ only in positions and codes."""
         (topic, queue_id), start, size = run.queue, run.start_offset, run.record_bytes
         if topic == SCHEDULE_TOPIC:
             codes = [run.store_timestamp + self._delay_ms(queue_id)] * run.rows
@@ -278,14 +278,14 @@ class Dispatcher:
         return coded
 
     def _delay_ms(self, queue_id: int) -> int:
-        """Return the delay of the level whose queue this is; beyond the last, the last one's."""
+        """Return the delay of the level with this queue, at most the delay of the last level."""
         return self._delay_level_ms[max(0, min(queue_id, len(self._delay_level_ms) - 1))]
 
 
 def _by_queue(
     queues: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
 ) -> Sequence[npt.NDArray[np.intp]]:
-    """Return some rows by their queues, in their order within each."""
+    """Return rows grouped by queue, in their order within each queue."""
     if not len(rows):
         return ()
     rows = rows[np.argsort(queues[rows], kind="stable")]
@@ -295,7 +295,7 @@ def _by_queue(
 def _runs(
     topic: str, queue_id: int, queue_offsets: npt.NDArray[np.int64], entries: Entries
 ) -> Iterator[QueueEntries]:
-    """Split entries where offsets do not follow each other, as the log has lost some."""
+    """Split entries at gaps in their offsets, which lost records leave."""
     for rows in _successive(queue_offsets, np.arange(len(entries))):
         piece = entries[rows[0] : rows[-1] + 1]
         codes = piece["tags_code"].tolist()
@@ -306,7 +306,7 @@ def _runs(
 def _successive(
     queue_offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
 ) -> Sequence[npt.NDArray[np.intp]]:
-    """Split rows of one queue where their offsets do not follow each other."""
+    """Split rows of one queue at gaps in their offsets."""
     if not len(rows):
         return ()
     return np.split(rows, np.flatnonzero(np.diff(queue_offsets[rows]) != 1) + 1)

@@ -3,9 +3,9 @@
     add      write entries past the ends of their queues, where nobody reads yet
     publish  move the ends of all these queues past them
 
-The slow part is done before, in pieces, whatever the number of entries; publishing only moves an
-end for each queue. Until then readers, checkpoints and the next start find the queues as they were.
-If a queue cannot be written now, `add` may be called with the same entries again.
+The slow part is done before, in pieces, however many entries there are; publishing only moves the
+end of each queue. Until then readers, checkpoints and the next start see the queues unchanged. If a
+queue cannot be written, `add` may be called with the same entries again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..queues.consume_queue import ConsumeQueue, blank_entries, last_physical_of
 from ..results import LOG_START, PhysicalOffset, QueueOffset
 
 CODES_MAX: Final = 4_096
-"""The most different tags codes that are remembered of a queue; with more, it may be any."""
+"""The maximum number of different tags codes kept for a queue; with more, any code may be new."""
 
 
 class HiddenTail:
@@ -33,19 +33,19 @@ class HiddenTail:
         self.queue = queue
         self.end = queue.max_offset
         self.tags_codes: set[int] | None = set()
-        """Their different tags codes; None if these are too many."""
+        """Their different tags codes; None if there are too many."""
         self.last_physical_offset = LOG_START
-        """The place of the record of the last entry."""
+        """The position of the last entry's record."""
 
 
 class HiddenEntries:
-    """The entries that are written and not published yet."""
+    """Entries that are written and not yet published."""
 
     def __init__(self) -> None:
         self._tails: dict[QueueKey, HiddenTail] = {}
 
     def has_any_of(self, key: QueueKey) -> bool:
-        """Return whether there are entries of a queue."""
+        """Return whether a queue has hidden entries."""
         return key in self._tails
 
     def add(
@@ -58,13 +58,12 @@ class HiddenEntries:
         blank_offset: PhysicalOffset,
         rolled_back: Sequence[range] = (),
     ) -> None:
-        """Write entries that follow those of their queue, published or not.
+        """Write entries that follow the published or hidden entries of their queue.
 
-        Entries that exist already are left out. Blank entries fill a gap, and say which messages
-        were rolled back.
+        Existing entries are skipped. Blank entries fill a gap, and mark rolled-back messages.
 
         Raises:
-            OSError: The disk refuses. To do it again is safe.
+            OSError: The disk refuses. A retry is safe.
         """
         behind = self._tails.get(key)
         if behind is None:
@@ -81,7 +80,7 @@ class HiddenEntries:
                 behind.tags_codes = None
 
     def publish(self) -> list[HiddenTail]:
-        """Have all that was added be seen, and forget it; return it by queue."""
+        """Make all hidden entries visible, and return them by queue."""
         shown = list(self._tails.values())
         for each in shown:  # from here on, nothing can fail
             each.queue.max_offset = each.end

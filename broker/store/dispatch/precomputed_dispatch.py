@@ -1,13 +1,13 @@
 """PrecomputedDispatch: queue and index entries of a batch, computed while its commit is hidden.
 
     chunk appender ── uncommitted ──> [chunk] [chunk]   hidden rows, in memory
-    reput, as it has time ──> [entries] [keys]          nothing of that is written
+        reput, when idle ── step ──> [entries] [keys]       not written to files yet
     commit ── entries ──> consume queues                rollback ── discard
               keys ─────> index
 
 Otherwise all rows of a batch would be read, checked and decoded again when it commits, while
-consumers wait. Like `RecentWriteQueue`, this is a hint: what is missing here is read from the log,
-with the same result.
+consumers wait. Like `RecentWriteQueue`, this is a hint: missing rows are read from the log, with
+the same result.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..results import PhysicalOffset
 from .dispatcher import Dispatcher, QueueEntries
 
 BYTES_MAX: Final = 64 << 20
-"""The most memory of entries and keys, of 20 bytes each: for some millions of rows. What comes
-behind them is read in the log."""
+"""The memory limit for entries and keys, of 20 bytes each: enough for some millions of rows.
+Further rows are read from the log."""
 _KEYS_MAX = 2_048
-"""Keys that are hashed in a step, in a millisecond."""
+"""Keys hashed in one step, in a millisecond."""
 
 
 class PrecomputedEntries(NamedTuple):
@@ -46,7 +46,7 @@ class PrecomputedKeys(NamedTuple):
 
 
 class PrecomputedDispatch:
-    """The rows of a commit, as far as they are precomputed."""
+    """The precomputed rows of a commit."""
 
     def __init__(
         self, uncommitted: RecentWriteQueue[RecentChunk], dispatcher: Dispatcher, *, has_index: bool
@@ -58,10 +58,10 @@ class PrecomputedDispatch:
         self.entries = RecentWriteQueue[PrecomputedEntries]()
         self.keys = RecentWriteQueue[PrecomputedKeys]()
         self._bytes = 0
-        """The bytes of all entries and keys since there were none."""
+        """The bytes of all entries and keys added since this was last empty."""
 
     def step(self) -> bool:
-        """Process some rows that are in memory; return False if there are none."""
+        """Process some rows from memory; return False if there are none."""
         if self._keyed is not None:
             keyed, start = self._keyed, self._keyed.start_offset
             keys = keyed.next_keys(_KEYS_MAX)
@@ -85,7 +85,7 @@ class PrecomputedDispatch:
         return True
 
     def discard(self) -> None:
-        """Forget everything: the rows are rolled back."""
+        """Discard all entries and keys, because the rows are rolled back."""
         self._uncommitted.discard()
         self._keyed = None
         self.entries.discard()
@@ -93,6 +93,6 @@ class PrecomputedDispatch:
 
 
 def with_tags_codes(run: QueueEntries) -> QueueEntries:
-    """Return entries with their tags codes, which each entry contains."""
+    """Return entries with their tags codes filled in from the entries themselves."""
     codes = np.ndarray((len(run.entries) // ENTRY_BYTES,), ENTRY, run.entries)["tags_code"]
     return run._replace(tags_codes=codes.tolist())

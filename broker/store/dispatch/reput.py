@@ -4,10 +4,10 @@ It has no thread and no timer: the code that appends or flushes calls `run`. Eac
 confirm offset, so that no consumer sees a message that a crash could still take back, and notifies
 the listener once for each queue.
 
-- A record that has become inconsistent since it was written, as by a flipped bit, counts as a hole
-  and is skipped: nothing after it waits.
-- So does a record that recovery found and the disk no longer returns. For later records, reput
-  waits, as it does after any transient error.
+- A record that has become inconsistent since it was written, such as by a flipped bit, counts as a
+  hole and is skipped, so that later records do not wait.
+- A record that recovery found and that the disk no longer returns counts as a hole as well. If a
+  record past the recovered end cannot be read, reput waits, as after any transient error.
 - The index follows at its own pace, in larger runs, because queries are rare; it catches up before
   each query. It gets a chunk from memory, in steps, before more is dispatched: reading and decoding
   it again costs three times as much.
@@ -54,26 +54,26 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 
-# ---- RecreatedTopics: topics that were deleted and created again, as only the log shows.
+# ---- RecreatedTopics: topics that were deleted and created again, as the log alone shows.
 
 _log = logging.getLogger(__name__)
 
 
 class RecreatedTopics:
-    """The recreated topics of which only the log shows that they were deleted and created again."""
+    """Topics that were deleted and created again without a note in the manifest."""
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher) -> None:
         self._commit_log = log
         self._dispatcher = dispatcher
         self.topics: set[str] = set()
-        """Their names."""
+        """The names of these topics."""
 
     def reset_queue(self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer) -> None:
         """Clear a queue whose offsets appear for a second time, if they belong to a new topic.
 
-        The first messages of the new topic may be damaged, so that its offsets do not begin with 0
-        here. Everything before the last record of the queue belongs to the deleted topic, in its
-        other queues, too. What follows may belong to the new one. Entries that are dispatched again
+        The first messages of the new topic may be damaged, so its offsets need not start at 0 here.
+        Everything up to the queue's last record belongs to the deleted topic, also in the topic's
+        other queues. Records past it may belong to the new topic. Entries that are dispatched again
         lie before that record, and a damaged entry leads nowhere.
         """
         physical_offset = first_physical_offset(entries)
@@ -94,7 +94,7 @@ class RecreatedTopics:
     def _end_of_last_record(
         self, topic: str, queue_id: int, queue: ConsumeQueue
     ) -> PhysicalOffset | None:
-        """Return the end of the record of a queue's last entry, or None without that record."""
+        """Return the end of a queue's last record, or None if its last entry leads to no record."""
         try:
             last = queue.last_entry()
             if last is None:
@@ -111,22 +111,22 @@ class RecreatedTopics:
 RUN_BYTES_MAX = 4 << 20
 INDEX_LAG_BYTES_MAX = 1 << 20
 RUN_RECORDS_MAX = 8_192
-"""Records taken at a time, in some five milliseconds."""
+"""Records dispatched at a time, in some five milliseconds."""
 INDEX_RECORDS_MAX = 1_024
-"""Records that are read at a time for the index, in two milliseconds; or in five, where each is the
-first in its page of a new file.
+"""Records read for the index at a time, in two milliseconds, or in five if each is the first on its
+page of a new file.
 """
 _READ_KEYS_MAX = 8_192
-"""Keys that come to the index at a time of what was read, which would have to be read again."""
+"""Keys added at a time of a chunk read from the log; keys past them have to be read again."""
 _DISPATCHED_KEYS_MAX = 2_048
-"""Keys that come to the index at a time of what was just carried, in a millisecond."""
+"""Keys added to the index at a time of a chunk just dispatched, in a millisecond."""
 ONE_BY_ONE_MAX = 1024
-"""Records taken at a time, one by one, while the tools for many are being loaded."""
+"""Records dispatched one by one at a time, while the bulk tools are being loaded."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
-"""Bytes of messages that come to the index one by one: they may have a key for every two bytes."""
+"""Bytes of messages whose keys are hashed one by one: they may have a key for every two bytes."""
 
 Arrivals: TypeAlias = "dict[QueueKey, tuple[ConsumeQueue, list[int]]]"
-"""Queues that have got entries, and the codes of these."""
+"""Queues with new entries, and the tags codes of these entries."""
 
 
 class _UnreadableRecord(RecordError):
@@ -134,7 +134,7 @@ class _UnreadableRecord(RecordError):
 
 
 def _never_stop() -> bool:
-    """Return False: there is time for everything."""
+    """Return False, so that a run is not ended early."""
     return False
 
 
@@ -150,7 +150,7 @@ class ReputMessageService:
         confirm_offset: Callable[[], PhysicalOffset],
         recent_writes: RecentWrites,
     ) -> None:
-        """Prepare; ``recent_writes`` are not read again. There is no listener at first."""
+        """Prepare without a listener; records in ``recent_writes`` need not be read."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -166,11 +166,11 @@ class ReputMessageService:
         self._lock = threading.Lock()
         self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[Hole, ...] = ()
-        """The places in the log where no record was found, by recovery or since."""
+        """The parts of the log where no record was found, by recovery or since."""
         self.recreated_topics = RecreatedTopics(log, dispatcher)
-        """The topics that were deleted and made again, as only the log has told."""
+        """The topics that were deleted and recreated, as the log alone shows."""
         self.is_stopped = False
-        """True if nothing is carried any more."""
+        """True once nothing is dispatched any more."""
         self._recovered_end = LOG_START
         self._suspended_from: PhysicalOffset | None = None
         self._atomic_until = LOG_START
@@ -187,7 +187,7 @@ class ReputMessageService:
     ) -> None:
         """Continue from these offsets, and skip the holes that recovery found.
 
-        What the disk does not return up to the present end of the log is skipped, too.
+        Parts before the present end of the log that the disk does not return are skipped, too.
         """
         self._recovered_end = self._log.written_offset
         self.reput_from_offset = reput_from_offset
@@ -209,12 +209,12 @@ class ReputMessageService:
         self._suspended_from = None
 
     def discard_pending(self) -> None:
-        """Forget what was precomputed for hidden rows, because the log is about to change there."""
+        """Discard precomputed entries of hidden rows, because the log is about to change there."""
         with self._lock:
             self._precomputed.discard()
 
     def visible_offset(self) -> PhysicalOffset:
-        """Return the offset up to which messages are visible: confirmed, and of no open commit."""
+        """Return the end of visible messages: confirmed, and not in an open commit."""
         confirmed, held_from = self._confirm_offset(), self._suspended_from
         return confirmed if held_from is None else min(confirmed, held_from)
 
@@ -224,9 +224,9 @@ class ReputMessageService:
         return self._listener is not None
 
     def run(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
-        """Dispatch what is confirmed and not dispatched yet; return whether that is all of it.
+        """Dispatch all confirmed messages; return False if ``should_stop`` ended the run early.
 
-        After each piece, ``should_stop`` decides whether the rest waits for another call.
+        ``should_stop`` is called after each piece.
         """
         with self._lock:
             if self.is_stopped:
@@ -249,7 +249,7 @@ class ReputMessageService:
         return True
 
     def stop(self) -> None:
-        """Dispatch nothing any more.
+        """Stop dispatching.
 
         The files are about to be closed, and may soon belong to another broker.
         """
@@ -274,20 +274,20 @@ class ReputMessageService:
         self.reput_from_offset = min(self.reput_from_offset, physical_offset)
 
     def catch_up_index(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
-        """Update the index to where the consume queues are; return whether it is there.
+        """Update the index up to the consume queues; return False if ``should_stop`` ended this.
 
-        After each piece, ``should_stop`` decides whether the rest waits for another call.
+        ``should_stop`` is called after each piece.
         """
         with self._lock:
             return self._catch_up_index(should_stop)
 
     @property
     def _next_offset(self) -> PhysicalOffset:
-        """The log offset past all that was dispatched, or gathered to become visible at once."""
+        """The log offset past all dispatched or hidden entries."""
         return max(self.reput_from_offset, self._hidden_until)
 
     def discard_hidden(self) -> None:
-        """Gather entries that are to be shown at once from the start; while this is `paused`."""
+        """Discard hidden entries, to write them again; only while this is `paused`."""
         self._hidden_entries.discard()
         self._hidden_until = LOG_START
 
@@ -309,7 +309,7 @@ class ReputMessageService:
         if fresh:
             self._dispatch(self._dispatcher.entries_of_recent(fresh), next_offset)
             is_near = next_offset - self.index_from_offset < 2 * INDEX_LAG_BYTES_MAX
-            if is_near and self._index is not None:  # else they would be kept for nobody
+            if is_near and self._index is not None:  # otherwise they would not be used
                 self._unindexed_runs.add(fresh)
             return
         many = self._recent_writes.chunks.pop_at(start, confirmed)
@@ -319,7 +319,7 @@ class ReputMessageService:
         self._dispatch_read(start, confirmed)
 
     def _dispatch_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
-        """Dispatch what lies between two places of the log, or the first of it."""
+        """Dispatch the first records between two log offsets."""
         data, sizes, next_offset = self._next_records(start, end)
         are_few = len(sizes) <= FEW or not bulk_tools.are_loaded()
         if are_few:
@@ -345,14 +345,14 @@ class ReputMessageService:
             self._dispatched_chunk = KeyedChunk(chunk, start)
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
-        """Dispatch entries to their queues; those to become visible at once wait for the last."""
+        """Dispatch entries to their queues; those of a commit stay hidden until its last entry."""
         if self._next_offset < self._atomic_until:
             self._dispatch_hidden(runs, next_offset)
         else:
             self._dispatch_now(runs, next_offset)
 
     def _dispatch_hidden(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
-        """Write hidden entries; the last ones publish all, in one step."""
+        """Write hidden entries; the last ones publish all of them in one step."""
         for topic, queue_id, queue_offset, entries, tags_codes in runs:
             key = topic, queue_id
             queue = self._queues.get_or_create(*key)
@@ -388,7 +388,7 @@ class ReputMessageService:
             queue = self._queues.get_or_create(*key)
             if queue_offset < queue.max_offset:
                 self.recreated_topics.reset_queue(topic, queue_id, queue, entries)
-            if queue_offset > queue.max_offset:  # the log has lost some, or a commit was taken back
+            if queue_offset > queue.max_offset:  # after lost messages or a rollback
                 taken_back = self._rolled_back_before(key, queue_offset, entries)
                 queue.skip_to(queue_offset, self._blank_offset(entries), taken_back)
             queue.append(queue_offset, entries)
@@ -402,12 +402,12 @@ class ReputMessageService:
     def _rolled_back_before(
         self, key: QueueKey, queue_offset: QueueOffset, entries: Buffer
     ) -> list[range]:
-        """Return the offsets before a queue's new entries that rolled-back rows have left."""
+        """Return the ranges of rolled-back offsets in the gap before a queue's new entries."""
         place = first_physical_offset(entries)
         return self._dispatcher.rolled_back.gaps_before(key, queue_offset, place, self.holes)
 
     def _blank_offset(self, entries: Buffer) -> PhysicalOffset:
-        """Return where entries lead that fill a gap before these."""
+        """Return the offset to which blank entries in a gap before these entries lead."""
         return PhysicalOffset(self._log.files.previous_file_start(first_physical_offset(entries)))
 
     def _notify(
@@ -420,7 +420,7 @@ class ReputMessageService:
         try:
             if self._listener is not None:
                 self._listener.arriving(topic, queue_id, max_offset, tags_codes)
-        except Exception:  # noqa: BLE001  # whatever it is, the other queues have to be told of
+        except Exception:  # noqa: BLE001  # the other queues must still be reported
             _log.exception("notifying of new messages in queue %d of %s failed", queue_id, topic)
 
     def _catch_up_index(self, should_stop: Callable[[], bool] = _never_stop) -> bool:
@@ -437,7 +437,7 @@ class ReputMessageService:
         return True
 
     def _index_once(self, index: IndexService) -> None:
-        chunk, self._dispatched_chunk = self._dispatched_chunk, None  # if this fails, it is read
+        chunk, self._dispatched_chunk = self._dispatched_chunk, None  # on failure: read
         keys, end = self._next_keys(self.index_from_offset, self.reput_from_offset, chunk)
         index.add(*keys)
         self.index_from_offset = end
@@ -447,7 +447,7 @@ class ReputMessageService:
     def _next_keys(
         self, start: PhysicalOffset, limit: PhysicalOffset, chunk: KeyedChunk | None
     ) -> tuple[HashedKeys, PhysicalOffset]:
-        """Return the next keys, from memory or else from the log, and where their records end."""
+        """Return the next keys, from memory or else from the log, and the end of their records."""
         is_kept = start >= self._log.min_offset
         ahead = self._precomputed.keys.pop_at(start, limit)
         if ahead is not None and is_kept:
@@ -477,8 +477,8 @@ class ReputMessageService:
         return many.next_keys(_READ_KEYS_MAX), many.start_offset
 
     def _add_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
-        """Pass over the first inconsistent record between two places, unless it is given now."""
-        if start < self._log.min_offset:  # it has been deleted meanwhile, which is no damage
+        """Skip the first inconsistent record between two offsets, unless it is readable now."""
+        if start < self._log.min_offset:  # deleted meanwhile: no damage
             return
         try:
             data, sizes, _ = self._next_records(start, end)
@@ -513,7 +513,7 @@ class ReputMessageService:
             )
         except UnreadableFile as error:
             if start >= self._recovered_end or is_resource_shortage(error):
-                raise  # it is there, or is looked for again: nothing is passed over
+                raise  # retry instead of skipping it
             needed, found = "a record that the disk returns", Verbatim(error)
             raise _UnreadableRecord("log", at=start, needed=needed, found=found) from error
         if sizes:
@@ -525,11 +525,11 @@ def _chunk(data: Buffer, sizes: Sequence[int]) -> RecordChunk:
     return bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
 
 
-# ---- Dispatch of confirmed messages to consume queues and index, and what prevents it.
+# ---- ReputSupervisor: runs reput and handles its errors.
 
 
 class ReputSupervisor:
-    """Runs a store's reput; ``fail`` gets each failure that waiting does not solve."""
+    """Runs a store's reput; ``fail`` gets each failure that retries do not resolve."""
 
     def __init__(self, reput: ReputMessageService, fail: Callable[[StoreError], object]) -> None:
         self._reput = reput
@@ -541,7 +541,7 @@ class ReputSupervisor:
         is_all = True
         try:
             is_all = self._reput.run(should_stop)
-        except Exception as error:  # noqa: BLE001  # else nobody would see what is acknowledged
+        except Exception as error:  # noqa: BLE001  # else acknowledged messages stay hidden
             if is_retryable(error):
                 self.degradation.begin(error)
                 return False
@@ -551,6 +551,6 @@ class ReputSupervisor:
                 failed = "dispatching messages to their consume queues failed"
                 _log.exception(failed)
                 self._fail(StoreFailed(f"{failed}: {error!r}"))
-        if not self._reput.is_stopped:  # else nobody has tried what was hindered
+        if not self._reput.is_stopped:  # otherwise nothing was retried
             self.degradation.end()
         return is_all

@@ -1,12 +1,12 @@
-"""Disk: all file access of the store, which tests replace to fail, lose data or fill up.
+"""Disk: all file access of the store, replaced in tests to fail, lose data or fill up.
 
 Everything that the store does to files goes through a `Disk`, and every error is an OSError that
 names the file. Message files are created at their full size and keep it. A deleted file stays
-readable for those that have it open.
+readable to callers that have it open.
 
 A file's lock covers its directory. If the directory is moved away, deleted or replaced meanwhile,
-nothing below it is created, opened, changed or flushed by name, because that would affect what
-others have put there.
+nothing below it is created, opened, changed or flushed by name, because that would change files of
+others.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from .local_file import LocalFile
 
 _log = logging.getLogger(__name__)
 _unflushed_devices: set[int] = set()
-"""The devices of which it was logged that they flush no directories."""
+"""Devices that cannot flush directories, and for which this was logged."""
 _DIRECTORIES_PER_TASK = 128
-"""Directories that one thread looks into at a time."""
+"""Directories that one thread lists at a time."""
 
 _LISTING_THREADS_MAX = 16
 
 _SEQUENTIAL_JOBS_MAX = 16
-"""Jobs that one thread has done before others would have been started."""
+"""Up to this number, one thread finishes the jobs before more threads would have started."""
 
 _JOB_THREADS_MAX = 16
-"""Threads for jobs: flushes that run together share what the file system writes for them."""
+"""Threads for jobs: concurrent flushes share the writes of the file system."""
 
 
 def is_ignored_name(name: str) -> bool:
-    """Return whether a name in a directory of a store is one that systems leave anywhere.
+    """Return whether systems may create this name in any directory.
 
-    Such are `lost+found` of a file system, `.nfs...` of an open file that was deleted, and other
-    hidden names.
+    Examples are `lost+found` of a file system, `.nfs...` of an open file that was deleted, and
+    other hidden names.
     """
     return name.startswith(".") or name == "lost+found"
 
@@ -77,16 +77,16 @@ class DiskFile(Protocol):
         """The size in bytes, fixed when the file is created."""
 
     def read(self, position: int, size: int) -> Buffer:
-        """Read this number of bytes, never fewer; later changes may or may not show in them."""
+        """Read exactly this number of bytes; later changes may or may not show in them."""
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of the data there, or raise OSError with some of it written."""
 
     def flush(self) -> None:
-        """Return when all that was written is on the disk.
+        """Flush everything written so far to the disk.
 
         Raises:
-            FlushFailed: What was written may be lost.
+            FlushFailed: Written data may be lost.
         """
 
     def next_data(self, position: int) -> int | None:
@@ -96,11 +96,11 @@ class DiskFile(Protocol):
         """Check that the path of this file still leads to this file.
 
         Raises:
-            OSError: It is not there any more, or another one is.
+            OSError: The file is missing or was replaced.
         """
 
     def close(self) -> None:
-        """End reads and writes. What was read stays valid."""
+        """Close the file. Data that was read stays valid."""
 
 
 class DiskLock(Protocol):
@@ -111,7 +111,7 @@ class DiskLock(Protocol):
 
 
 class Disk(Protocol):
-    """A file system, as far as the store needs one."""
+    """The file system operations that the store needs."""
 
     def create(self, path: Path, size: int) -> DiskFile:
         """Create a file of zeros, in a directory that exists. Its name is not yet durable."""
@@ -123,36 +123,35 @@ class Disk(Protocol):
         """Return the content of a small file.
 
         Raises:
-            FileNotFoundError: There is nothing of this name.
-            OSError: There is something else than a file, or a link that leads nowhere; or the disk
-                refuses.
+            FileNotFoundError: The file does not exist.
+            OSError: The path is not a file, or is a link that leads nowhere; or the disk refuses.
         """
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """Write a small file with this content, and flush it. Its name is not yet durable."""
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Rename a file, in place of any file of the new name."""
+        """Rename a file, and replace any file of the new name."""
 
     def delete(self, path: Path) -> None:
         """Remove a file, or a directory that is empty."""
 
     def truncate(self, path: Path) -> None:
-        """Cut a file to nothing, without opening it: a lock of this process stays."""
+        """Truncate a file to zero bytes, without opening it: a lock of this process stays."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, with those above it, where they are missing."""
+        """Create a directory, with missing parents."""
 
     def flush_directory(self, path: Path) -> None:
         """Make the names in a directory durable.
 
         Raises:
-            FlushFailed: They may be lost.
-            OSError: The directory cannot even be opened.
+            FlushFailed: The names may be lost.
+            OSError: The directory cannot be opened.
         """
 
     def names(self, path: Path) -> list[str]:
-        """Return the sorted names in a directory; none if it does not exist."""
+        """Return the sorted names in a directory; empty if it does not exist."""
 
     def list_directories(self, paths: Sequence[Path]) -> Sequence[Mapping[str, int | None]]:
         """Return the contents of directories: sorted names with file sizes, None for directories.
@@ -160,14 +159,14 @@ class Disk(Protocol):
         A directory that does not exist counts as empty.
 
         Raises:
-            OSError: The disk refuses, or something is neither a file nor a directory.
+                OSError: The disk refuses, or an entry is neither a file nor a directory.
         """
 
     def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Do all jobs, in any order, several at a time where that is faster: flushes, mostly.
+        """Run all jobs, usually flushes, in any order, several at a time if that is faster.
 
         Raises:
-            BaseException: The first that a job has raised. Others may have been done or not.
+            BaseException: The first exception of a job. Other jobs may have run or not.
         """
 
     def size_of(self, path: Path) -> int | None:
@@ -177,7 +176,7 @@ class Disk(Protocol):
         """Return when a file was last written, in seconds since 1970."""
 
     def set_modified_at(self, path: Path, seconds: float) -> None:
-        """Have a file count as last written then, in seconds since 1970.
+        """Set when a file was last written, in seconds since 1970.
 
         Raises:
             OSError: The file belongs to another user.
@@ -187,14 +186,14 @@ class Disk(Protocol):
         """Return the usage of the file system that holds a directory."""
 
     def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
-        """Lock a file, which is created if missing, against other processes and this one.
+        """Lock a file, which is created if missing, against this and other processes.
 
-        This also locks its directory, and those of ``subdirectories`` that exist, because links may
-        lead to one of these from elsewhere.
+        This also locks its directory, and those of ``subdirectories`` that exist, because links
+        from elsewhere may lead to one of these.
 
         Raises:
             BlockingIOError: Another process has locked it.
-            OSError: EDEADLK, this process has; else, it cannot be made or locked at all.
+                OSError: The file cannot be opened or locked; EDEADLK if this process has locked it.
         """
 
 
@@ -251,12 +250,12 @@ class LocalDisk:
             path.unlink(missing_ok=True)
 
     def truncate(self, path: Path) -> None:
-        """Cut a file to nothing, without opening it."""
+        """Truncate a file to zero bytes, without opening it."""
         self._check_directory(path)
         os.truncate(path, 0)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, with those above it."""
+        """Create a directory, with missing parents."""
         self._check_directory(path)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -282,7 +281,7 @@ class LocalDisk:
             return []
 
     def list_directories(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
-        """Return the content of many directories, which several threads read."""
+        """Return the contents of directories, listed by several threads."""
         parts = [
             paths[at : at + _DIRECTORIES_PER_TASK]
             for at in range(0, len(paths), _DIRECTORIES_PER_TASK)
@@ -298,7 +297,7 @@ class LocalDisk:
         return [each for part in found for each in part]
 
     def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Do all jobs; many are shared among threads, as far as these can be started."""
+        """Run all jobs; share many among as many threads as can be started."""
         run_in_parallel(jobs, _JOB_THREADS_MAX if len(jobs) > _SEQUENTIAL_JOBS_MAX else 1, "Flush")
 
     def size_of(self, path: Path) -> int | None:
@@ -310,13 +309,13 @@ class LocalDisk:
         return path.stat().st_mtime
 
     def set_modified_at(self, path: Path, seconds: float) -> None:
-        """Have a file count as last written then."""
+        """Set when a file was last written."""
         os.utime(path, (seconds, seconds))
 
     def usage(self, path: Path) -> DiskUsage:
         """Return the usage of the file system that holds a directory."""
         lock = next((each for each in self._locks if each.is_held and each.directory == path), None)
-        stats = os.statvfs(path if lock is None else lock.descriptor)  # wherever it is by now
+        stats = os.statvfs(path if lock is None else lock.descriptor)  # even if it was moved
         used = stats.f_blocks - stats.f_bfree
         return DiskUsage(
             *(blocks * stats.f_frsize for blocks in (stats.f_blocks, used, stats.f_bavail))
@@ -338,8 +337,8 @@ def _open_regular(path: Path, flags: int) -> int:
     """Open a regular file as a descriptor, without waiting for the other end of a pipe.
 
     Raises:
-        FileNotFoundError: There is nothing.
-        OSError: There is something else than a file, or a link that leads nowhere.
+        FileNotFoundError: The path does not exist.
+        OSError: The path is not a regular file, or is a link that leads nowhere.
     """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -368,7 +367,7 @@ def _flush(descriptor: int, path: Path) -> None:
 
 
 def _flush_names(descriptor: int, path: Path) -> None:
-    """Flush a directory, on a file system that does so."""
+    """Flush a directory, if the file system supports it."""
     try:
         _flush(descriptor, path)
     except FlushFailed as error:

@@ -1,18 +1,18 @@
 """FileLock: the lock of a file as Java's ``FileChannel.tryLock(0, 1, false)`` sets it on Linux.
 
 That is a POSIX record lock on the first byte, which `fcntl.lockf` sets and `fcntl.flock` would not
-see. It ends with the process, however that ends; the file stays, and its content does not matter
-here.
+see. The lock ends with the process, even after a kill; the file stays, and its content does not
+matter here.
 
 A record lock belongs to a process: it does not exclude the same process, and is lost as soon as the
-process closes the file anywhere. So this module remembers what it has locked and does not open the
-file a second time.
+process closes the file anywhere. So this module records its locks and does not open the file a
+second time.
 
-Somebody may take the file for a stale one and delete it, and then lock a new one of that name. So
-this module also locks the directory, with `flock`, which no RocketMQ does and which outlasts the
-file. Several directories, each with a lock of its own, may link to one directory that all would
-write to, so the directories below are locked in the same way. A forked child drops these locks.
-Where a file system cannot lock a directory, only the file is locked.
+Somebody may delete the file as a stale one, and then lock a new file of that name. So this module
+also locks the directory, with `flock`, which RocketMQ does not use and which outlasts the file.
+Several directories, each with its own lock, may have links to one directory that all would write
+to, so the subdirectories are locked in the same way. A forked child drops these locks. If a file
+system cannot lock a directory, only the file is locked.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _DirectoryIdentity = tuple[int, int, int]
 
 _guard = threading.Lock()
 _locked_files: set[tuple[int, int, int, str]] = set()
-"""Files by the process, their directory's device and number, and their names."""
+"""Locked files: the process, the device and number of their directory, and their name."""
 _locked_directories: dict[_DirectoryIdentity, tuple[int, int]] = {}
-"""The descriptors of locked directories, and the number of locks in each."""
+"""The descriptor of each locked directory, and the number of its locks."""
 
 
 class FileLock:
@@ -46,14 +46,14 @@ class FileLock:
     def __init__(self, path: Path, subdirectories: Sequence[Path] = ()) -> None:
         """Lock a file, which is created if missing, in a directory that exists.
 
-        This also locks those of the directories ``subdirectories`` that exist.
+        This also locks those of ``subdirectories`` that exist.
 
         Raises:
             BlockingIOError: Another process has locked it.
-            OSError: EDEADLK, this process has; else, it cannot be made or locked at all.
+                OSError: The file cannot be opened or locked; EDEADLK if this process has locked it.
         """
         self.descriptor = -1
-        """The open file; -1 once it is released."""
+        """The descriptor of the file; -1 once it is released."""
         self.directory = path.parent
         with _guard:
             self._identity = _identity_of(path.parent)
@@ -75,17 +75,17 @@ class FileLock:
 
     @property
     def is_held(self) -> bool:
-        """True until it is released."""
+        """True until the lock is released."""
         return self.descriptor >= 0
 
     def check_directory(self) -> None:
-        """Check that the directory of the file is the one that was locked.
+        """Check that the directory of the file is still the one that was locked.
 
         Raises:
-            OSError: It was moved away or deleted, or another one is in its place.
+            OSError: The directory was moved, deleted or replaced.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
-            opened, _ = _locked_directories.get(self._identity, (-1, 0))  # a child has let go of it
+            opened, _ = _locked_directories.get(self._identity, (-1, 0))  # a child has released it
             if opened >= 0 and is_same_file(self.directory, opened):
                 return
         raise OSError(
@@ -107,7 +107,7 @@ class FileLock:
         for directory in directories:
             with suppress(FileNotFoundError, NotADirectoryError):
                 identity = _identity_of(directory)
-                # No two stores of one process may share it either.
+                # Two stores of one process must not share it either.
                 if identity in _locked_directories:
                     raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(directory))
                 _lock_directory(directory, identity)
@@ -131,7 +131,7 @@ def _open_and_lock(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # nobody writes to that disk
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # the disk is read-only
         kind = fcntl.LOCK_SH
     try:
         fcntl.lockf(descriptor, kind | fcntl.LOCK_NB, 1)
@@ -148,11 +148,11 @@ def _open_and_lock(path: Path) -> int:
 
 
 def _lock_directory(path: Path, key: _DirectoryIdentity) -> None:
-    """Lock a directory, or count one more lock in it.
+    """Lock a directory, or add a lock to one that this process has locked.
 
     Raises:
         BlockingIOError: Another process has locked it.
-        OSError: There is no descriptor for it.
+        OSError: The directory cannot be opened.
     """
     descriptor, count = _locked_directories.get(key, (-1, 0))
     if not count:
@@ -175,7 +175,7 @@ def _unlock_directory(key: _DirectoryIdentity) -> None:
 
 
 def _release_in_child() -> None:
-    """Release directories in a child, which would keep them locked beyond its parent's end."""
+    """Release directory locks in a child, which would otherwise outlast its parent's end."""
     for descriptor, _ in _locked_directories.values():
         os.close(descriptor)
     _locked_directories.clear()

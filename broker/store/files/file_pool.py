@@ -1,4 +1,4 @@
-"""FilePool: the files of a store, open while they are used, and only so many at a time.
+"""FilePool: the open files of a store: opened on use, and limited in number.
 
     PooledFile   a file of messages, entries or keys: opened when it is used, with one descriptor
     FileGroup    files that are flushed together: those of the log, of all consume queues, of the
@@ -6,10 +6,10 @@
     FilePool     all groups of a store: when too many files are open, it closes those that have
                  not been used for longest
 
-A written file stays open until it is flushed: a descriptor that is opened later may not report that
-the system failed to write earlier data. If too many such files are open, the oldest is flushed
-early, which is slow but correct. A failed flush is not retried, because the retry might report
-success for lost data: from then on its group accepts no writes, and every flush of it fails.
+A written file stays open until it is flushed: a descriptor opened later may not report that the
+system failed to write earlier data. If too many such files are open, the oldest is flushed early,
+which is slow but correct. A failed flush is not retried, because the retry might report success for
+lost data: from then on its group accepts no writes, and every flush of it fails.
 
 A caller that reads, writes or flushes has its own reference to the open file, so the pool can drop
 a file at any time, and reads need no lock: the file closes with its last reference.
@@ -35,7 +35,7 @@ OPEN_FILES_MAX: Final = 4_096
 
 
 def never_stop() -> bool:
-    """Return False: nothing is cut short."""
+    """Return False, so that a flush is not ended early."""
     return False
 
 
@@ -51,13 +51,13 @@ class PooledFile:
         self.directory = directory
         self.name = name
         self.open_file = open_file
-        """The open file or None; only its group changes that."""
+        """The open file, or None; only its group changes this."""
         self.was_used = False
-        """True if it was used since the pool last looked for files to close."""
+        """True if the file was used since the pool last looked for files to close."""
 
     @property
     def path(self) -> Path:
-        """The path, built on demand, because 80,000 files may exist that nobody opens."""
+        """The path, built on demand, because 80,000 files may exist that are never opened."""
         return self.directory / self.name
 
     def read(self, position: int, size: int) -> Buffer:
@@ -77,8 +77,8 @@ class PooledFile:
     def write(self, data: Buffer, position: int) -> None:
         """Write all of the data there, or raise OSError with some of it written."""
         group = self.group
-        # Mark the file before, as a write that fails may have written a part; and again behind it,
-        # as a flush that ran meanwhile took the mark and perhaps not the data.
+        # Mark the file before the write, because a failed write may leave a part; and again after
+        # it, because a flush in between may have cleared the mark without flushing this data.
         if self not in group.unflushed:
             group.mark_unflushed(self)
         (self.open_file or group.ensure_open(self)).write(data, position)
@@ -87,7 +87,7 @@ class PooledFile:
             group.mark_unflushed(self)
 
     def next_data(self, position: int) -> int | None:
-        """Return where the next byte may lie that was ever written, or None."""
+        """Return where the next byte ever written may lie, or None."""
         try:
             return (self.open_file or self.group.ensure_open(self)).next_data(position)
         except OSError as error:
@@ -99,13 +99,13 @@ class PooledFile:
         """Check that the path of this file still leads to this file.
 
         Raises:
-            OSError: It is not there any more, or another one is.
+            OSError: The file is missing or was replaced.
         """
         (self.open_file or self.group.ensure_open(self)).check_in_place()
 
 
 class FileGroup:
-    """Files that are flushed together, and the directories that have their names."""
+    """Files that are flushed together, with the directories that contain them."""
 
     def __init__(self, pool: FilePool, root: Path | None = None) -> None:
         """Join a pool. The files lie below ``root``, or side by side in one directory."""
@@ -113,11 +113,12 @@ class FileGroup:
         self.disk = pool.disk
         self.lock = pool.lock
         self.unflushed: dict[PooledFile, None] = {}
-        """Open files that were written to since their last flush, the oldest mark in front."""
+        """Open files written to since their last flush, the oldest first."""
         self._pool = pool
         self._flush_lock = threading.Lock()
         self._directories: dict[Path, int] = {}
-        """Directories with names that are not durable yet, and the number of their last change."""
+        """Directories with names that are not durable yet, and the number of the last change of
+        each."""
         self._change_numbers = count(1)
         self._failure: str | None = None
         pool.groups.append(self)
@@ -132,7 +133,7 @@ class FileGroup:
             return made
 
     def ensure_open(self, file: PooledFile) -> DiskFile:
-        """Open a file, if it is not open."""
+        """Open a file unless it is open."""
         with self.lock:
             if file.open_file is None:
                 open_file = self._pool.open_with_room(lambda: self.disk.open(file.path))
@@ -156,7 +157,7 @@ class FileGroup:
             file.open_file = None
 
     def mark_names_changed(self, directory: Path) -> None:
-        """Have the names in a directory flushed with the files."""
+        """Flush the names in a directory with the next flush of the group."""
         with self.lock:
             self._directories[directory] = next(self._change_numbers)
 
@@ -166,18 +167,17 @@ class FileGroup:
             self._directories.pop(directory, None)
 
     def flush(self, should_stop: Callable[[], bool] = never_stop) -> bool:
-        """Return when all names, and all that was written before the call, are on the disk.
+        """Flush all names, and everything written before the call.
 
         Returns:
-            False if ``should_stop`` has said that this is to end early: any part of it may be
-            missing.
+            False if ``should_stop`` has ended this early: any part of it may be missing.
         """
 
         def unless_over(flush: Callable[[], None]) -> None:
             if not should_stop():
                 flush()
 
-        # Else a second flush would find nothing to do, and return before the first.
+        # Without the lock, a second flush would find nothing to do and return before the first.
         with self._flush_lock:
             with self.lock:
                 self._check_failure()
@@ -190,7 +190,7 @@ class FileGroup:
             return not should_stop()
 
     def flush_names(self, directory: Path) -> None:
-        """Return when the names in a directory are on the disk, if they have changed."""
+        """Flush the names in a directory, if they have changed."""
         with self.lock:
             number = self._directories.get(directory)
         if number is None:
@@ -202,12 +202,12 @@ class FileGroup:
                 if self._directories.get(directory) == number:
                     raise
             return  # it was moved away or deleted meanwhile
-        with self.lock:  # what was said meanwhile holds on
+        with self.lock:  # keep a change made meanwhile
             if self._directories.get(directory) == number:
                 del self._directories[directory]
 
     def flush_file(self, file: PooledFile) -> None:
-        """Return when all earlier writes to a file are on the disk; it may be closed then."""
+        """Flush all earlier writes to a file, which may then be closed."""
         with self.lock:
             self._check_failure()
             open_file = file.open_file
@@ -245,12 +245,12 @@ class FilePool:
     """All files of a store."""
 
     def __init__(self, disk: Disk, open_files_max: int = OPEN_FILES_MAX) -> None:
-        """Limit the open files; each thread that just uses one may have one more."""
+        """Limit the number of open files; each thread may have one more while it uses it."""
         self.disk = disk
         self.lock = threading.RLock()
         self.groups: list[FileGroup] = []
         self.idle: OrderedDict[PooledFile, None] = OrderedDict()
-        """Open files that are flushed, those in front that are closed next."""
+        """Open files without unflushed data, in the order in which they are closed."""
         self._open_files_max = open_files_max
 
     @property
@@ -260,11 +260,11 @@ class FilePool:
 
     @property
     def is_crowded(self) -> bool:
-        """True if so many open files wait for a flush that soon there is no room for others."""
+        """True if so many open files wait for a flush that others will soon have no room."""
         return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
 
     def open_with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
-        """Open or create one more file, closing others if needed; under the lock."""
+        """Open or create a file, closing others if needed; call this under the lock."""
         while self.open_count >= self._open_files_max and self._close_one():
             pass
         while True:
@@ -277,7 +277,7 @@ class FilePool:
                     raise
 
     def _close_one(self) -> bool:
-        """Close the file that was not used for longest, about; return False if none is open."""
+        """Close the approximately least recently used file; return False if none can be closed."""
         while self.idle:
             file, _ = self.idle.popitem(last=False)
             if not file.was_used:

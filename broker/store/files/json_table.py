@@ -10,21 +10,18 @@ A save writes the whole new table to ``<name>.tmp`` and flushes it, renames the 
 
 A power loss can also keep the second rename and forget the first: the file is new, the backup
 older. The new table is flushed before anything is renamed, so the file and the backup are whole in
-every state. In no state is ``<name>.tmp`` the only copy of a table whose save has returned, so it
-is never read: its content was not confirmed, and a table that was removed on purpose must not come
-back from it.
+every state. In no state is ``<name>.tmp`` the only copy of a saved table, so it is never read: its
+content was not confirmed, and a table that was removed on purpose must not come back from it.
 
 The last member of a table is a checksum of everything before it, which RocketMQ ignores: one
 changed digit could make a group skip messages. A table without a checksum was written by another
 program or by hand, and is accepted.
 
 An operator who removes both files starts with an empty table. A file that exists and cannot be read
-is an error: an empty table in its place would deliver all messages again (RocketMQ does so).
+is an error: RocketMQ uses an empty table instead, and delivers all messages again.
 
-A table may have members that this release does not know, written by a newer release or another
-program. A load logs their names; the next save drops them.
-
-This module starts no thread and caches no table.
+A table may have members that this release does not know, from a newer release or another program. A
+load logs their names; the next save drops them.
 """
 
 from __future__ import annotations
@@ -74,13 +71,13 @@ class JsonTable(Generic[Body]):
         self._lock = threading.RLock()
         self._is_loaded = False
         self.loaded_from: Path | None = None
-        """The file or its backup, whichever the last load has read; None if neither was there."""
+        """The file that the last load has read, or its backup; None if neither exists."""
         self.quarantined: QuarantinedFile | None = None
-        """The damaged file that the last load has replaced by its backup, or None."""
+        """The damaged file that the last load has renamed, or None."""
         self.has_checksum = False
-        """True if the table that was last loaded had a checksum."""
+        """True if the last loaded table had a checksum."""
         self.was_replaced = False
-        """True if a load finds the table of the last save, unless the power fails."""
+        """True if a load would return the table of the last save, unless the power fails."""
 
     def load(self, default: Body) -> Body:
         """Return the table as it was last saved, or the default if there is no file yet.
@@ -88,7 +85,7 @@ class JsonTable(Generic[Body]):
         The result is durable: no later power loss brings an older table back.
 
         Raises:
-            DamagedTable: There are files, and none of them can be read. Nothing was changed.
+            DamagedTable: There are files, but none can be read. Nothing was changed.
         """
         with self._lock:
             value, source, damage = self._load_any()
@@ -104,7 +101,7 @@ class JsonTable(Generic[Body]):
             return value
 
     def warn_of_damage(self) -> None:
-        """Warn if the last load read the backup of a damaged file."""
+        """Warn if the last load had to use the backup of a damaged file."""
         damaged = self.quarantined
         if damaged is not None:
             _log.warning(
@@ -142,7 +139,7 @@ class JsonTable(Generic[Body]):
                 self.load(value)
             self.was_replaced = False
             self._disk.write_whole(self._temporary, with_checksum(data))
-            # It is missing at the first save, or after a crash between the renames.
+            # The file is missing at the first save, or after a crash between the renames.
             with suppress(FileNotFoundError):
                 self._disk.rename(self.path, self._backup)
             self._disk.rename(self._temporary, self.path)
@@ -150,7 +147,7 @@ class JsonTable(Generic[Body]):
             self._disk.flush_directory(self.path.parent)
 
     def _load_any(self) -> tuple[Body | None, Path | None, str]:
-        """Return the table and its file, or None twice; and what is wrong with another file."""
+        """Return the table and its file, or None for both; and the damage of another file."""
         value, damage = self._read(self.path)
         if value is not None:
             return value, self.path, ""
@@ -160,7 +157,7 @@ class JsonTable(Generic[Body]):
         return value, None if value is None else self._backup, damage
 
     def _read(self, path: Path) -> tuple[Body | None, str]:
-        """Return a file's table and "", or None and what is wrong, or None and "" without it."""
+        """Return a table and "", or None and the damage, or None and "" without a file."""
         try:
             data = self._disk.read(path)
             self.has_checksum = _verify_checksum(data)
@@ -190,7 +187,7 @@ class JsonTable(Generic[Body]):
             )
 
     def _quarantine(self, damage: str) -> QuarantinedFile:
-        """Rename the damaged file to an unused name: earlier quarantined files stay, too."""
+        """Rename the damaged file to an unused name, so that earlier damaged files stay, too."""
         taken = self._disk.names(self.path.parent)
         name = f"{self.path.name}.corrupt"
         number = 1
@@ -210,16 +207,16 @@ class JsonTable(Generic[Body]):
 
 
 def with_checksum(data: bytes) -> bytes:
-    """Add a last member to a JSON object, the checksum of the others."""
+    """Add a checksum of the other members to a JSON object, as its last member."""
     begin = data[:-1] + (b"," if len(data) > len(b"{}") else b"")
     return begin + b'"checksum":%d}' % crc32(data)
 
 
 def _verify_checksum(data: bytes) -> bool:
-    """Return whether a table ends with its checksum.
+    """Return whether a table ends with its checksum; False if it has none.
 
     Raises:
-        BodyError: The checksum is that of another table.
+        BodyError: The checksum does not match the table.
     """
     found = _CHECKSUM.search(data)
     if found is None:

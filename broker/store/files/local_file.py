@@ -19,13 +19,12 @@ from rmq_spark.wire.framing import Buffer
 
 from ..errors import FlushFailed
 
-# ---- FileMap: a file as it lies in memory, for callers that want many of its bytes without a
-# copy.
+# ---- FileMap: a file mapped into memory, for callers that want many of its bytes without a copy.
 
 _PAGE = mmap.PAGESIZE
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
-# These calls never wait for a disk: the interpreter is kept meanwhile.
+# These calls never wait for a disk, so they keep the interpreter lock.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [
@@ -44,7 +43,7 @@ class FileMap:
     """A read-only map of a whole file, released with its last slice."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        """Map a file of a size above 0; its descriptor may be closed then.
+        """Map a file that is not empty; its descriptor may be closed afterwards.
 
         Raises:
             OSError: There is no room for the map.
@@ -58,7 +57,7 @@ class FileMap:
         self._content = memoryview(content).cast("B").toreadonly()
 
     def resident_view(self, position: int, size: int) -> memoryview | None:
-        """Return a part of the file if all of it lies in memory, else None."""
+        """Return a part of the file if all of it is in memory, else None."""
         first = position - position % _PAGE
         pages = -(-(position + size - first) // _PAGE)
         found = ctypes.create_string_buffer(pages)
@@ -67,18 +66,18 @@ class FileMap:
         return self._content[position : position + size]
 
 
-# ---- Whether a path still leads to what is open, by the numbers of its device and its file.
+# ---- is_same_file: compares a path with an open file, by device and inode number.
 
 _log = logging.getLogger(__name__)
 _warned_devices: set[int] = set()
-"""The devices of which it was logged that their numbers say nothing."""
+"""Devices whose inode numbers are unreliable, for which this was logged."""
 
 
 def is_same_file(path: Path, descriptor: int) -> bool:
-    """Return whether a path leads to the file, or directory, that a descriptor has open.
+    """Return whether a path leads to the open file or directory of a descriptor.
 
     Raises:
-        OSError: It leads nowhere.
+        OSError: The path leads nowhere.
     """
     found = path.stat()
     if os.path.samestat(found, os.fstat(descriptor)):
@@ -96,7 +95,7 @@ def is_same_file(path: Path, descriptor: int) -> bool:
 
 
 COPIED_BYTES_MAX = 1 << 16
-"""Up to this size, bytes are read: copying takes as long as finding out if they are in memory."""
+"""Up to this size, bytes are copied: that takes as long as checking whether they are in memory."""
 
 
 class LocalFile:
@@ -125,7 +124,7 @@ class LocalFile:
             raise
 
     def __del__(self) -> None:
-        """Close the file like Python's own files do, as after a start that failed."""
+        """Close the file as Python's own files do, such as after a failed start."""
         self.close()
 
     def read(self, position: int, size: int) -> Buffer:
@@ -156,7 +155,7 @@ class LocalFile:
             raise
 
     def flush(self) -> None:
-        """Return when all that was written is on the disk, or raise OSError."""
+        """Flush everything written so far to the disk, or raise OSError."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
@@ -173,7 +172,7 @@ class LocalFile:
             raise
 
     def check_in_place(self) -> None:
-        """Make sure that the path leads here, or raise OSError."""
+        """Check that the path still leads to this file, or raise OSError."""
         try:
             is_in_place = is_same_file(self._path, self._descriptor)
         except OSError as error:
@@ -183,13 +182,13 @@ class LocalFile:
             raise OSError(errno.ESTALE, "the file was replaced while it was open", str(self._path))
 
     def close(self) -> None:
-        """Close the file. What was read stays valid."""
+        """Close the file. Data that was read stays valid."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _open(self) -> None:
-        """Open an existing file, for reading only if the disk is read-only."""
+        """Open an existing file, read-only if the disk is read-only."""
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -199,26 +198,26 @@ class LocalFile:
             self._is_read_only = True
 
     def _reopen_writable(self) -> None:
-        """Open the file again, in the same place, if the disk is not read-only any more."""
+        """Open the same file again for writing, if the disk is no longer read-only."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         os.dup2(descriptor, self._descriptor, inheritable=False)
         os.close(descriptor)
         self._is_read_only = False
 
     def _resident_view(self, position: int, size: int) -> memoryview | None:
-        """Return a slice of a map, if all of it lies in memory, else None."""
-        if os.fstat(self._descriptor).st_size < position + size:  # it was cut short meanwhile
+        """Return a slice of a map if all of it is in memory, else None."""
+        if os.fstat(self._descriptor).st_size < position + size:  # truncated meanwhile
             return None
         if self._map is None:
             try:
                 self._map = FileMap(self._descriptor, self.size)
-            # Too many maps, or files: without one, it is read.
+            # Too many maps or open files: read without a map.
             except (OSError, ImportError, MemoryError):
                 return None
         return self._map.resident_view(position, size)
 
     def _read_rest(self, data: bytes, position: int, size: int) -> bytes:
-        """Continue a short read: one call returns at most 2 GiB, or less at the file's end."""
+        """Complete a short read: one call returns at most 2 GiB, or less at the file's end."""
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), position + len(data))
             if not more:

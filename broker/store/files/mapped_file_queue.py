@@ -1,4 +1,4 @@
-"""MappedFileQueue: files of one size as one space, named by the offset of their first byte.
+"""MappedFileQueue: files of one size as one address space, named by the offset of their first byte.
 
 The commit log and each consume queue are such a space. There are no gaps between the first and the
 last file; what was read stays readable when its file is deleted.
@@ -20,11 +20,11 @@ from .disk import is_ignored_name
 from .file_pool import FileGroup, PooledFile
 
 PAGE_BYTES = 4096
-"""The unit in which a disk fails to give bytes."""
+"""The unit in which a disk fails to return bytes."""
 
 
 def _store_files(sizes: Mapping[str, int | None]) -> Mapping[str, int | None]:
-    """Return the content of a directory without what is no file of it, as RocketMQ loads it."""
+    """Return the content of a directory without ignored names, which RocketMQ ignores as well."""
     return {
         name: size
         for name, size in sizes.items()
@@ -49,8 +49,8 @@ class MappedFileQueue:
     ) -> None:
         """Prepare without touching the disk, until the files are loaded or written to.
 
-        ``may_miss_files``: a power loss may take the name of a file and keep that of the next one,
-        so creating the next one does not wait for the first.
+        Set ``may_miss_files`` if a file may be missing: a power loss may remove the name of a file
+        and keep that of the next one, so creating the next one does not wait for the first.
         """
         self._group = group
         self.directory = directory
@@ -58,25 +58,26 @@ class MappedFileQueue:
         """The size of each file, in bytes."""
         self._may_miss_files = may_miss_files
         self.files: tuple[MappedFile, ...] = ()
-        """The files that exist, in order; replaced whole, so that readers see one state."""
+        """The existing files, in order; replaced as a whole, so that readers see a consistent
+        state."""
 
     @property
     def first_offset(self) -> int:
-        """The first offset that there is a file for; 0 without any."""
+        """The first offset of the first file; 0 without files."""
         files = self.files
         return files[0].from_offset if files else 0
 
     @property
     def end_offset(self) -> int:
-        """The offset past the last file; 0 without any."""
+        """The offset past the last file; 0 without files."""
         files = self.files
         return files[-1].from_offset + self.file_size if files else 0
 
     def load(self) -> None:
-        """Find the files of the directory; refuse foreign ones before any is touched.
+        """Find the files of the directory; refuse foreign files before changing any.
 
-        A power loss leaves an empty file where the size was never flushed: it gets its size, and
-        zeros.
+        A power loss leaves an empty file where the size was never flushed; it is extended with
+        zeros to its size.
 
         Raises:
             ForeignFile: A name or a size does not belong here.
@@ -92,15 +93,14 @@ class MappedFileQueue:
                 f"{directory} lacks the file {self.end_offset:0{FILE_NAME_DIGITS}d} before "
                 f"{behind[0]}: " + self._repair_hint(self.path_at(self.end_offset))
             )
-        for name in empty:  # in place: a crash must not find one missing between two
+        for name in empty:  # extend in place, so that a crash leaves no gap
             disk.open(directory / name).write(bytes(1), self.file_size - 1)
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
         """Use the files of the directory by names and sizes, without reading any.
 
         Returns:
-            The files that it does not take, as they lie behind one that is missing or has lost its
-                bytes, or have lost their own.
+            The unusable files: those that are empty, or follow an empty or missing file.
 
         Raises:
             ForeignFile: A name or a size does not belong here.
@@ -155,7 +155,7 @@ class MappedFileQueue:
         )
 
     def data_loss_hint(self, offset: int) -> str:
-        """Return how an operator makes the file there whole that the disk does not give whole."""
+        """Return how to repair the file at this offset, a part of which cannot be read."""
         file, copy = (shlex.quote(f"{self.path_at(offset)}{end}") for end in ("", ".copy"))
         return (
             "restore the file from a copy; or give up what the disk does not return of it: dd "
@@ -164,7 +164,7 @@ class MappedFileQueue:
         )
 
     def path_at(self, offset: int) -> Path:
-        """Return the path of the file that an offset lies in, whether it exists or not."""
+        """Return the path of the file that contains an offset, whether it exists or not."""
         return self.directory / f"{offset - offset % self.file_size:0{FILE_NAME_DIGITS}d}"
 
     def space_left(self, offset: int) -> int:
@@ -172,16 +172,16 @@ class MappedFileQueue:
         return self.file_size - offset % self.file_size
 
     def previous_file_start(self, offset: int) -> int:
-        """Return the start of the file before that in which an offset lies; of the first, 0."""
+        """Return the start of the file before the one that contains an offset; 0 for the first."""
         return max(offset - offset % self.file_size - self.file_size, 0)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Write data within one file, and make that file if it is the next."""
+        """Write data within one file, and create the file if it is the next one."""
         mapped = self._file_at(offset) or self._create(offset)
         mapped.file.write(data, offset - mapped.from_offset)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Read bytes from an offset on, at most to the end of its file; none without a file."""
+        """Read bytes from an offset on, at most to the end of its file; empty without a file."""
         mapped = self._file_at(offset)
         if mapped is None:
             return b""
@@ -199,7 +199,7 @@ class MappedFileQueue:
         """Read bytes from an offset on, or fewer if the disk does not return the rest.
 
         Raises:
-            UnreadableFile: The disk does not even give the first of them.
+            UnreadableFile: The disk does not return even the first byte.
         """
         in_page = PAGE_BYTES - offset % self.file_size % PAGE_BYTES
         while True:
@@ -211,14 +211,14 @@ class MappedFileQueue:
             size = max(size // 2, in_page)
 
     def rewrite(self, offset: int, size: int) -> None:
-        """Write bytes once more that lie in one file, which stays as old as it is."""
+        """Write bytes of one file once more, and keep the file's modification time."""
         mapped = self._file_at(offset)
         if mapped is None:
             raise ValueError(f"there is no file at {offset}")
         disk, path = self._group.disk, mapped.file.path
         modified_at = disk.modified_at(path)
         self.write(offset, bytes(self.read(offset, size)))
-        with suppress(OSError):  # the file of another user: it counts as young, and stays longer
+        with suppress(OSError):  # another user's file: it expires later
             disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
@@ -231,10 +231,9 @@ class MappedFileQueue:
         return None
 
     def unwritten_tail_bytes(self) -> int:
-        """Return the bytes at the end of the first file never written to, if another follows.
+        """Return the never-written bytes at the end of the first file, if another file follows.
 
-        A file is written from its start. Where the file system does not report holes, there are
-        none.
+        A file is written from its start. If the file system does not report holes, this is 0.
         """
         if len(self.files) < 2:
             return 0
@@ -247,14 +246,14 @@ class MappedFileQueue:
         return self.file_size - high
 
     def flush(self) -> None:
-        """Return when all earlier writes of the whole group are on the disk."""
+        """Flush all earlier writes of the whole group."""
         self._group.flush()
 
     def check_in_place(self, start: int, end: int) -> None:
-        """Check that nobody has moved, deleted or replaced the files between two offsets.
+        """Check that the files between two offsets were not moved, deleted or replaced.
 
         Raises:
-            OSError: Somebody has.
+            OSError: One of them was.
         """
         for mapped in reversed(self.files):
             if mapped.from_offset < end:
@@ -263,7 +262,7 @@ class MappedFileQueue:
                 return
 
     def flush_loaded(self) -> None:
-        """Make loaded files and names durable: their writer may have been killed before that."""
+        """Make loaded files and names durable: their writer may not have flushed them."""
         if self.files:
             for mapped in self.files:
                 self._group.mark_unflushed(mapped.file)
@@ -276,18 +275,18 @@ class MappedFileQueue:
         return bool(files) and files[-1].from_offset >= offset
 
     def mark_loaded_names_changed(self) -> None:
-        """Have the next flush keep the names of loaded files: their writer may have been killed."""
+        """Flush the names of loaded files next time: their writer may have been killed."""
         for directory in (self.directory, *self.directory.parents):
             self._group.mark_names_changed(directory)
             if self._group.root in (directory, None):
                 break
 
     def delete_before(self, offset: int) -> int:
-        """Delete the files that end at or before an offset, but never the last; return how many.
+        """Delete the files that end at or before an offset, except the last; return their number.
 
         Each deletion is durable before the next begins: a power loss must not bring back the older
-        of two files. If a file cannot be deleted, it stays, and so do all later ones, because there
-        must be no gap.
+        of two files. If a file cannot be deleted, all later files stay as well, because there must
+        be no gap.
         """
         count = 0
         while len(self.files) > 1 and self.files[0].from_offset + self.file_size <= offset:
@@ -304,7 +303,7 @@ class MappedFileQueue:
             self.files = self.files[1:]
         group.close_file(first.file)
         try:
-            with suppress(FileNotFoundError):  # a delete that failed may have come about
+            with suppress(FileNotFoundError):  # a failed delete may have succeeded
                 group.disk.delete(first.file.path)
         except OSError:
             with group.lock:
@@ -354,7 +353,7 @@ class MappedFileQueue:
                 group.flush_names(directory)
         else:
             group.disk.make_directory(directory)
-            for above in directory.parents:  # any of them may have been made with it
+            for above in directory.parents:  # any of them may be new as well
                 group.mark_names_changed(above)
                 if group.root in (above, None):
                     break
@@ -366,10 +365,10 @@ class MappedFileQueue:
             group.mark_names_changed(directory)
             with group.lock:
                 self.files = (*self.files, mapped)
-        except BaseException:  # memory may be lacking for any of it
+        except BaseException:  # such as a lack of memory
             if made is not None:
                 group.close_file(made)
-            with suppress(OSError):  # what stays there goes with the next attempt
+            with suppress(OSError):  # the next attempt deletes it
                 group.disk.delete(path)
             raise
         return mapped

@@ -3,9 +3,9 @@
     client ── nonce ──> broker ── writes it, and the connection's ends ──> <store>/proof.7
        └────────────────────── reads it there ─────────────────────────────────┘
 
-A file lasts as long as its connection. There are at most `PROOFS_MAX`; the next start deletes what
-a crash has left. Nothing depends on them: where a file cannot be written, as on a full disk, the
-client pulls its records through the socket.
+A file lasts as long as its connection. There are at most `PROOFS_MAX`; the next start deletes files
+that a crash has left. No other function depends on them: if a file cannot be written, such as on a
+full disk, the client pulls its records through the socket.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .disk import Disk
 from .mapped_file_queue import MappedFileQueue
 
 PROOFS_MAX: Final = 256
-"""Connections that read files at the same time; others pull."""
+"""The maximum number of connections that read files at the same time; others pull."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class ProofFiles:
         self._is_failing = False
 
     def discard_leftovers(self) -> None:
-        """Delete what a crash has left; at the start, under the lock of the store."""
+        """Delete files that a crash has left; call this at the start, with the store locked."""
         with suppress(OSError):
             for name in self._disk.names(self._root):
                 if name.startswith(PROOF_PREFIX):
@@ -48,10 +48,10 @@ class ProofFiles:
     def write(
         self, connection: object, nonce: str, broker: Host, client: Host
     ) -> LogLocation | None:
-        """Write the proof of a connection, in place of its last one; return the log's location.
+        """Write the proof of a connection, replacing its last one; return the log's location.
 
-        ``broker`` and ``client`` are the ends of the connection. None if the client has to pull:
-        the log lies elsewhere, there are too many proofs, or the disk refuses the file.
+        ``broker`` and ``client`` are the ends of the connection. None if the client has to pull,
+        because the log is outside the store, there are too many proofs, or the disk refuses.
         """
         if self._log_place is None:
             return None
@@ -86,7 +86,7 @@ class ProofFiles:
                 self._disk.delete(self._path(number))
 
     def close(self) -> None:
-        """Delete all proofs, and write no more; while the store is still locked."""
+        """Delete all proofs and write no more; call this while the store is still locked."""
         self._log_place = None
         for connection in list(self._numbers):
             self.discard(connection)
@@ -96,7 +96,7 @@ class ProofFiles:
 
 
 def _log_place_of(root: Path, files: MappedFileQueue) -> LogLocation | None:
-    """Return where the log is; None if it is not in the store, or its path is not text."""
+    """Return where the log is; None if it is outside the store, or its path is not valid text."""
     directory = root.absolute()
     log = files.directory.absolute()
     try:

@@ -15,10 +15,10 @@
                                 4   previous entry of the same slot; 0: none
 
 All numbers are signed and big-endian. The table of slots stays in memory while the file grows: a
-batch touches slots all over it, and one small write for each would cost more than all the rest.
+batch changes slots all over it, and a small write for each would cost more than everything else.
 Entries are written at once; a flush writes the changed pages of the table, then the header. So
-after a crash the file is what it was at the last flush. If the crash interrupted a flush, slots may
-lead to entries that the header does not count: `prepare_append` repairs them from the entries.
+after a crash the file is in the state of the last flush. If the crash interrupted a flush, slots
+may lead to entries that the header does not count: `prepare_append` repairs them from the entries.
 
 One thread appends; any may query, and one flush.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Positions: TypeAlias = "npt.NDArray[np.int64]"
 
 INDEX_HOPS_MAX = 4096
-"""The maximum number of entries that one query looks at, as all keys may share one slot."""
+"""The maximum number of entries that one query examines, because all keys may share one slot."""
 
 _HEADER = struct.Struct(">4q2i")
 _SLOT = struct.Struct(">i")
@@ -62,9 +62,9 @@ _RESTORED_ENTRIES = 1 << 20
 """Entries read at a time to restore slots, 20 MiB."""
 
 HASH_SLOT_NUM_MAX = 1 << 26
-"""Slots of a quarter of a GiB, which lie in memory while a file grows."""
+"""The maximum number of slots: a quarter of a GiB, which is in memory while a file grows."""
 INDEX_NUM_MAX = (_INT_MAX - _HEADER.size - HASH_SLOT_NUM_MAX * _SLOT.size) // _ENTRY.size
-"""Entries behind so many slots in a file that RocketMQ can open, too."""
+"""The maximum number of entries past so many slots in a file that RocketMQ can open."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class IndexSizes:
     index_num: int = 20_000_000
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a file without room, which others would follow endlessly."""
+        """Raise ValueError for a file without room, after which others would follow endlessly."""
         if self.hash_slot_num < 1 or self.index_num < 2:
             raise ValueError(f"needed at least 1 slot and 2 entries, found {self}")
 
@@ -128,7 +128,7 @@ class IndexFile:
         return index_file
 
     def prepare_append(self) -> bool:
-        """Get ready to grow. Return False if slots lead to entries that no append has made.
+        """Prepare the file to grow; return False if slots lead to entries that were never appended.
 
         A flush writes slots before the header that counts their entries. A kill in between leaves
         slots that lead past the counted entries: these slots are restored from the entries.
@@ -145,7 +145,7 @@ class IndexFile:
         return True
 
     def _restore_slots(self, table: npt.NDArray[np.int32], is_ahead: npt.NDArray[np.bool_]) -> None:
-        """Let slots lead to the last of their entries that the header counts, or to none."""
+        """Make slots lead to the last of their entries that the header counts, or to none."""
         table[is_ahead] = 0
         for start in range(1, self.header.index_count, _RESTORED_ENTRIES):
             entries = self._read_entries(
@@ -158,7 +158,7 @@ class IndexFile:
 
     def _read_table(self) -> npt.NDArray[np.int32]:
         table = np.zeros(self._sizes.hash_slot_num, np.int32)
-        # Of a young file nearly all slots are a hole, and neither read nor given memory.
+        # In a young file nearly all slots are a hole, and are neither read nor allocated.
         at = self._file.next_data(_HEADER.size)
         while at is not None and at < self._sizes.entries_at:
             start = (at - _HEADER.size) // _SLOT.size
@@ -177,7 +177,7 @@ class IndexFile:
         return np.frombuffer(self._file.read(position, count * _ENTRY.size), _ENTRY_FIELDS)
 
     def is_sound(self, entries: npt.NDArray[Any]) -> bool:
-        """Return whether slots and all entries lead to each other as `append` has them do."""
+        """Return whether slots and entries are linked as `append` links them."""
         slots = entries["key_hash"].astype(np.int32) % np.int32(self._sizes.hash_slot_num)
         numbers = np.argsort(slots, kind="stable").astype(np.int32)
         in_order = slots[numbers]
@@ -206,7 +206,7 @@ class IndexFile:
     def append(
         self, key_hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> int:
-        """Add keys, hashed by `index_hashes`, in the order of the log; return how many fitted."""
+        """Add keys, hashed by `index_hashes`, in log order; return how many fitted."""
         with self._lock:
             table, header = self._table, self.header
             count = min(len(key_hashes), self._sizes.index_num - header.index_count)
@@ -215,7 +215,7 @@ class IndexFile:
             first = header.index_count
             begin = header.begin_timestamp if first > 1 else int(store_timestamps[0])
             slots = key_hashes[:count] % np.int32(self._sizes.hash_slot_num)
-            # Sorting slot and place in one number sorts stably, and several times as fast.
+            # Sorting slot and position in one number sorts stably, and several times as fast.
             packed = np.sort((slots.astype(np.int64) << 32) | np.arange(count))
             places, slots = packed & 0xFFFFFFFF, packed >> 32
             is_first = np.append(True, slots[1:] != slots[:-1])
@@ -234,8 +234,8 @@ class IndexFile:
                 entries.view(np.uint8).data, self._sizes.entries_at + first * _ENTRY.size
             )
 
-            # A query reads a slot, then the header: it must never meet a number
-            # that it does not count.
+            # A query reads a slot, then the header: it must never find a number that the header
+            # does not count.
             self.header = IndexHeader(
                 begin_timestamp=begin,
                 end_timestamp=int(store_timestamps[count - 1]),
@@ -266,7 +266,7 @@ class IndexFile:
         certain = hops = 0
         number = self._slot(key_hash % self._sizes.hash_slot_num)
         header = self.header
-        below = header.index_count  # each entry is older than the one before: there are no loops
+        below = header.index_count  # entry numbers must fall: this prevents loops
         while 0 < number < below and hops < hops_max and certain < max_num:
             below = number
             entry_hash, physical_offset, time_diff, number = self._entry(number)
@@ -281,7 +281,7 @@ class IndexFile:
         return found, certain, hops
 
     def count_last(self, physical_offset: PhysicalOffset) -> int:
-        """Return the number of entries at the very end that are this message's."""
+        """Return the number of entries at the very end that belong to this message."""
         number = last = self.header.index_count - 1
         while number > 0 and self._entry(number)[1] == physical_offset:
             number -= 1
@@ -292,19 +292,19 @@ class IndexFile:
         return _ENTRY.unpack(self._file.read(position, _ENTRY.size))
 
     def _slot(self, slot: int) -> int:
-        table = self._table  # which `seal` may take away
+        table = self._table  # `seal` may remove it
         if table is not None:
             return int(table[slot])
         return int(_SLOT.unpack(self._file.read(_HEADER.size + slot * _SLOT.size, _SLOT.size))[0])
 
     def seal(self) -> None:
-        """Hand the table of slots to the file, and free its memory: nothing will be added."""
+        """Write the table of slots and free its memory; nothing will be added."""
         with self._lock:
             self._write_dirty_pages()
             self._table = None
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, and RocketMQ can open the file."""
+        """Flush everything added, so that RocketMQ can open the file."""
         with self._lock:
             header = self.header
             if header == self._flushed_header:

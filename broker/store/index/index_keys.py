@@ -4,8 +4,8 @@
     a chunk             as columns, which are searched once        `KeyedChunk`, `hash_columns`
     fixed-size batches  from the memory of their writer            `hash_runs`
 
-So that one step of the index takes little time, it gets only as many records of a chunk at a time
-as have not too many keys together.
+So that one step of the index takes little time, it gets only as many records of a chunk as have a
+limited number of keys together.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk.buffer_slices import Positions
 
 HashedKeys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
-"""Hashes of keys in the order of the log, and their messages' places and store times."""
+"""Hashes of keys in log order, and the positions and store times of their messages."""
 
 _PROPERTY_BYTES_MAX = 1 << 20
-"""Bytes of properties that come to the index at a time, if of several messages:
-some milliseconds."""
+"""Bytes of properties indexed at a time, unless a single message has more: some milliseconds."""
 _LONG_PROPERTY_BYTES_MAX = 1 << 18
-"""A smaller bound where more came at once: too many words are looked into once
-for each run of them."""
+"""A smaller limit that applies if a step had more: too many words are examined once for each run of
+them."""
 
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 _TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
@@ -50,7 +49,7 @@ _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
 
 
 def hash_records(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> HashedKeys:
-    """Return the keys of each of a few contiguous records from a log offset on."""
+    """Return the keys of a few contiguous records from a log offset on."""
     hashes: list[int] = []
     places: list[int] = []
     times: list[int] = []
@@ -72,17 +71,17 @@ def _text(value: bytes | None) -> str | None:
 
 
 class KeyColumns(NamedTuple):
-    """The fields of messages that the index needs, in the order of the log."""
+    """The fields of messages that the index needs, in log order."""
 
     topics: pa.StringArray
     unique_keys: pa.StringArray
-    """The UNIQ_KEY of each, or null."""
+    """The UNIQ_KEY of each message, or null."""
     keys: pa.StringArray
-    """The KEYS of each, words with spaces between, or null."""
+    """The KEYS of each message, words separated by spaces, or null."""
     physical_offsets: Positions
     store_timestamps: npt.NDArray[np.int64]
     sys_flags: npt.NDArray[np.int32]
-    """The sysFlag of each; messages that are rolled back have no keys."""
+    """The sysFlag of each message; rolled-back messages have no keys."""
 
 
 def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> KeyColumns:
@@ -99,7 +98,7 @@ def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> KeyColumns:
 
 
 def hash_columns(columns: KeyColumns) -> HashedKeys:
-    """Return the keys of messages."""
+    """Return the keys of messages, from their columns."""
     topics, unique_keys, keys, places, times, sys_flags = columns
     rows, hashes = bulk_tools.hash_index_keys(topics, unique_keys, keys)
     kept = np.flatnonzero(sys_flags[rows] & _TRANSACTION != _ROLLBACK)
@@ -108,22 +107,22 @@ def hash_columns(columns: KeyColumns) -> HashedKeys:
 
 
 class KeyedChunk:
-    """Many contiguous records of the log, of which the index processes some at a time."""
+    """Many contiguous records, of which the index processes some at a time."""
 
     def __init__(self, chunk: RecordChunk, start: PhysicalOffset) -> None:
-        """Begin with the first, at this place in the log; the last are left out if it is long."""
+        """Start with the first record, at this log offset; of long chunks, only the first part."""
         self._chunk = _with_few_properties(chunk)
         self._start = start
         self._row = 0
         self.start_offset = start
-        """The place of the first record that was not taken yet."""
+        """The position of the first unprocessed record."""
         self.end_offset = start + len(self._chunk.data)
-        """The place behind the last record."""
+        """The position past the last record."""
 
     def next_keys(self, keys_max: int) -> HashedKeys:
-        """Return the keys of the next records, at least one, and move past them.
+        """Return the keys of the next records, at least one, and advance past them.
 
-        Several have at most ``keys_max`` keys together.
+        Several records together have at most ``keys_max`` keys.
         """
         first = self._row
         most = self._keys_before[first] + keys_max
@@ -141,7 +140,7 @@ class KeyedChunk:
 
 
 def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
-    """Cut many records down to the first of them, before their properties are read."""
+    """Cut many records down to the first ones, before their properties are read."""
     ends = chunk.properties_length.cumsum()
     if len(chunk) <= 1 or ends[-1] <= _PROPERTY_BYTES_MAX:
         return chunk
@@ -149,7 +148,7 @@ def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
     return bulk_tools.RecordChunk(chunk.data[: chunk.ends[count - 1]].data, chunk.sizes[:count])
 
 
-# ---- Index keys of fixed-size batches that were just written, computed by columns in memory.
+# ---- Index keys of recent fixed-size batches, computed by columns in memory.
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _UNIQ_KEY_NAME = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode()
@@ -160,12 +159,12 @@ _MODULUS = 1 << 32
 
 
 def hash_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
-    """Return the keys of batches, at least one, in the order of the log.
+    """Return the keys of batches, at least one, in log order.
 
-    None if any has keys that must be searched for.
+    None if a batch has keys that must be searched for.
     """
     found: list[HashedKeys] = []
-    # Batches of a topic whose properties are of one width are processed together.
+    # Batches of a topic with properties of the same width are processed together.
     for (topic, _), some in groupby(runs, lambda each: (each.queue[0], each.properties_width)):
         alike = list(some)
         if any(
@@ -191,7 +190,7 @@ def hash_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
 def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
     """Return the hash of the key of each message of a topic, or no hashes if none has a key.
 
-    ``text`` has their properties, back to back and all of one width. None if their keys are not the
+    ``text`` has their properties, back to back and all of one width. None if the keys are not the
     first property, are not unique keys only, or are not ASCII.
     """
     named = text.count(_UNIQ_KEY_NAME)
@@ -222,6 +221,6 @@ def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
 
 @lru_cache(maxsize=16)
 def _powers(width: int) -> tuple[npt.NDArray[np.uint32], int]:
-    """Return what each of so many characters counts for, and what stands before them."""
+    """Return the weight of each character in a text of this width, and of the text before it."""
     before, *powers = (pow(31, exponent, _MODULUS) for exponent in range(width, -1, -1))
     return np.array(powers, np.uint32), before

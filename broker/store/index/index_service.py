@@ -1,9 +1,9 @@
 """IndexService: maps the texts of keys to log offsets, over a sequence of index files.
 
-Files are named by when they were created (yyyyMMddHHmmssSSS, local time), and names only grow. When
-a file is full, the next one follows. The index is derived from the log: lost parts are dispatched
-again, and what it already has is not added twice. After `load` and `discard_from`, records from
-`last_indexed_physical_offset` on, that one included, must be dispatched again.
+Files are named by their creation time (yyyyMMddHHmmssSSS, local time), and names only grow. When a
+file is full, the next one follows. The index is derived from the log: lost parts are dispatched
+again, and existing keys are not added twice. After `load` and `discard_from`, records from
+`last_indexed_physical_offset` on, including that one, must be dispatched again.
 
 The clock is passed in. One thread at a time dispatches or discards, any may query; `flush`, `close`
 and `delete_before` may run in others meanwhile.
@@ -36,7 +36,7 @@ _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
 
 
 def _is_appendable(file: IndexFile) -> bool:
-    """Return whether dispatch can continue after a file's entries: not torn, and readable."""
+    """Return whether dispatch can continue after a file's entries: it is whole and readable."""
     try:
         file.count_last(file.header.end_physical_offset)  # as dispatch asks when that comes again
         return file.is_full or (not file.is_empty and file.prepare_append())
@@ -46,7 +46,7 @@ def _is_appendable(file: IndexFile) -> bool:
 
 
 def _warn_of_lost_content(error: UnreadableFile) -> None:
-    """Warn that the disk has lost a file; raise the error if it may be there, as without rights."""
+    """Warn that the disk has lost a file; raise other errors, such as of permissions, again."""
     if not has_lost_content(error):
         raise error
     _log.warning("%s: this index file is rebuilt from the commit log", error)
@@ -81,14 +81,14 @@ class IndexService:
         self._is_closed = False
 
     def load(self) -> None:
-        """Open existing files; torn ones at the end are deleted, and dispatch makes them again.
+        """Open existing files; delete torn ones at the end, for dispatch to recreate.
 
-        So is one that the disk does not give, wherever it is: a start that misses it makes all of
-        the index again.
+        A file that the disk does not return is deleted as well, wherever it is: a start that misses
+        it rebuilds the whole index.
 
         Raises:
-            ForeignFile: Something in the directory is not an index file of these sizes. Nothing was
-                touched.
+            ForeignFile: An entry of the directory is not an index file of these sizes. Nothing was
+                changed.
         """
         self._disk.make_directory(self._directory)
         (found,) = self._disk.list_directories([self._directory])
@@ -107,7 +107,7 @@ class IndexService:
         self._files = tuple(files)
 
     def _open(self, path: Path) -> IndexFile | None:
-        """Open a file; delete it and return None if the disk does not give its header."""
+        """Open a file; if the disk does not return its header, delete it and return None."""
         file = PooledFile(self._group, path.parent, path.name)
         try:
             return IndexFile(file, self._sizes)
@@ -118,7 +118,7 @@ class IndexService:
             return None
 
     def _check(self, path: Path, size: int | None) -> int:
-        """Return the size of a file that belongs here, else raise ForeignFile."""
+        """Return the size of an index file, or raise ForeignFile."""
         needed = self._sizes.file_bytes
         if size is None or not _INDEX_NAME.fullmatch(path.name):
             raise ForeignFile(
@@ -135,7 +135,7 @@ class IndexService:
 
     @property
     def last_indexed_physical_offset(self) -> PhysicalOffset:
-        """The physical offset of the last message that has a key here; -1 if there is none."""
+        """The physical offset of the last message that has a key here, or -1."""
         file = next((each for each in reversed(self._files) if not each.is_empty), None)
         return file.header.end_physical_offset if file else NOTHING_INDEXED
 
@@ -145,9 +145,9 @@ class IndexService:
         return tuple(file.path.name for file in self._files)
 
     def names_from(self, physical_offset: PhysicalOffset) -> tuple[str, ...]:
-        """Return the names of the files that `delete_before` leaves, in order."""
+        """Return the names of the files that `delete_before` keeps, in order."""
         expired = self._ended_before(physical_offset)
-        # An empty one is deleted by the next start, which must not miss it.
+        # The next start deletes an empty file, and must not miss it.
         return tuple(
             file.path.name for file in self._files if file not in expired and not file.is_empty
         )
@@ -155,7 +155,7 @@ class IndexService:
     def matches(
         self, hashes: IndexHashes, places: Positions, times: Positions, between: range
     ) -> bool:
-        """Return whether the index has exactly these keys of messages between two offsets."""
+        """Return whether the index has exactly these keys for messages between two offsets."""
         done = 0
         for file in self._files:
             entries = file.entries()
@@ -181,19 +181,20 @@ class IndexService:
     def add(
         self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> int:
-        """Add keys in the order of the log, but for those that are here; return their number."""
+        """Add keys in log order, except those that exist already; return their number."""
         if self._is_closed:
             raise StoreClosed(f"{self._directory}: the index was shut down")
         last = self.last_indexed_physical_offset
         start, behind_last = map(int, np.searchsorted(physical_offsets, [last, last + 1]))
         if behind_last > start:
-            # A file may have ended, or an append failed, between two keys of the last message.
+            # A file may have ended, or an append may have failed, between two keys of the last
+            # message.
             start += min(behind_last - start, self._count_last(last))
         self._append(hashes[start:], physical_offsets[start:], store_timestamps[start:])
         return len(hashes) - start
 
     def _count_last(self, physical_offset: PhysicalOffset) -> int:
-        """Return the number of keys here of the last message."""
+        """Return the number of the last message's keys in the index."""
         total = 0
         for file in reversed(self._files):
             count = file.count_last(physical_offset)
@@ -206,7 +207,7 @@ class IndexService:
         self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> None:
         done = 0
-        # Times do not fall within a file, which counts them from its first.
+        # Times do not fall within a file, because they are relative to its first time.
         steps = np.flatnonzero(np.diff(store_timestamps) < -STEP_MS) + 1
         for end in (*steps.tolist(), len(hashes)):
             while done < end:
@@ -238,7 +239,7 @@ class IndexService:
         return file
 
     def _next_name(self, newest: IndexFile | None) -> str:
-        """Name a file by the clock, or if that stands still or goes back, by the newest file."""
+        """Name a file by the clock, but always past the name of the newest file."""
         now_ms = self._now_ms()
         by_clock = int(f"{local_time(now_ms):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         return f"{max(by_clock, int(newest.path.name) + 1 if newest else 0):0{_NAME_DIGITS}d}"
@@ -249,7 +250,7 @@ class IndexService:
         """Return the log offsets of messages that may have this key, newest first.
 
         Other keys can share its hash, and entries have whole seconds, so the caller must still
-        compare the key and time of the messages. ``max_num`` limits those whose second lies
+        compare the key and time of the messages. ``max_num`` limits the messages whose second lies
         completely in the span. ``key`` is one word of KEYS or a UNIQ_KEY.
         """
         key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
@@ -267,13 +268,13 @@ class IndexService:
         return found
 
     def discard_from(self, physical_offset: PhysicalOffset) -> int:
-        """Delete the files that reach to a log offset or past it; return their number."""
+        """Delete the files that reach up to a log offset or past it; return their number."""
         return self._remove(
             [f for f in self._files if f.header.end_physical_offset >= physical_offset]
         )
 
     def delete_before(self, physical_offset: PhysicalOffset) -> int:
-        """Delete the files that end before this log offset, but never the newest one."""
+        """Delete the files that end before a log offset, except the newest; return their number."""
         return self._remove(self._ended_before(physical_offset))
 
     def _ended_before(self, physical_offset: PhysicalOffset) -> list[IndexFile]:
@@ -303,15 +304,15 @@ class IndexService:
         self._disk.delete(file.path)
 
     def flush(self) -> None:
-        """Return when all that was added is on the disk, as files that RocketMQ can open."""
+        """Flush all added keys, so that RocketMQ can open the files."""
         with self._maintenance:
-            # Names first, then the oldest file first: a power loss may only take the newest away.
+            # Names first, then the oldest file first: a power loss may only remove the newest.
             self._group.flush_names(self._directory)
             for file in self._files:
                 file.flush()
 
     def close(self) -> None:
-        """Flush and add nothing more. Queries still work."""
+        """Flush, and accept no more keys. Queries still work."""
         self._is_closed = True
         try:
             self.flush()

@@ -11,10 +11,10 @@
         zeros
     u32 mark, u32 CRC-32 of all before it   @4088
 
-RocketMQ writes the first fields in place and leaves the mark unchanged. Only if the CRC is also
-right did this broker write last, so that the checkpoint may be trusted.
+RocketMQ writes the first fields in place and leaves the mark unchanged. So the checkpoint is
+trusted only if the CRC is also right: then this broker wrote last.
 
-The file has 4096 bytes, as in RocketMQ. It is written beside the old one and renamed, so that it is
+The file has 4096 bytes, as in RocketMQ. It is written to another name and renamed, so that it is
 never torn.
 """
 
@@ -47,12 +47,12 @@ class Checkpoint:
     store_timestamp: int
     sealed_from: PhysicalOffset = LOG_START
     manifest_serial: int = 0
-    """The manifest that was saved last has this number,
-    or a higher one if a crash came between the two."""
+    """The serial number of the last saved manifest; the manifest's own number is higher if a crash
+    came between the two saves."""
 
 
 def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
-    """Replace the checkpoint by one that is on the disk when this returns."""
+    """Replace the checkpoint; the new one is durable when this returns."""
     time, offset = checkpoint.store_timestamp, checkpoint.safe_offset
     fields = _FIELDS.pack(
         time, time, time, offset, offset, offset, checkpoint.sealed_from, checkpoint.manifest_serial
@@ -65,9 +65,9 @@ def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(disk: Disk, path: Path) -> Checkpoint | None:
-    """Return the checkpoint that we wrote last, or None if there is none, or another program's.
+    """Return the checkpoint, or None if there is none or another program wrote last.
 
-    One that the disk does not give counts as none.
+    A checkpoint that the disk does not return counts as none.
     """
     if disk.size_of(path) != CHECKPOINT_BYTES:
         return None

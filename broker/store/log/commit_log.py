@@ -5,11 +5,11 @@ files: where it does not fit, a blank record fills the file. Appending gives a r
 offset, queue offset and store timestamp, and seals it with a checksum at its end. Store timestamps
 do not go back, except for steps that correct a wrong clock (`store_timeline`).
 
-A failed flush is not retried: the kernel may have dropped what it could not write, and the next
-flush would report success. From then on nothing is appended; reads go on. A failed write and a
-shortage are less serious: nothing was acknowledged, what was written of the record is wiped at
-once, and the next append may succeed. If the disk refuses to wipe, that is retried at the next
-append at the latest; if it then fails for another reason than a shortage, the log has failed.
+A failed flush is not retried: the kernel may have dropped the dirty pages, and the next flush would
+report success. From then on nothing is appended; reads continue. A failed write or a shortage is
+less serious: nothing was acknowledged, the written part of the record is wiped at once, and the
+next append may succeed. If the disk refuses the wipe, the next append retries it at the latest. If
+that fails for another reason than a shortage, the log has failed.
 """
 
 from __future__ import annotations
@@ -55,20 +55,21 @@ _LEFTOVER_WARNING = (
     "wiped, and the next start may find them"
 )
 FILE_CHECK_INTERVAL_MS = 10
-"""Milliseconds after which the file that is written to is looked for again: some microseconds."""
+"""Milliseconds between checks that the current file is still in place; a check takes
+microseconds."""
 _DISK_FULL_RETRY_MS = 10_000
-"""So long a disk counts as full where only less than was refused has found room,
-as little may always."""
+"""Time after a refused write during which a successful smaller write does not end the degradation:
+a full disk often has room for a small one."""
 
 _PAGE_BYTES = 1 << 12
-"""A disk that is full has pages as a whole, or not: one that is there can be written over."""
+"""A full disk still has whole pages: a page that is allocated can be overwritten."""
 
 AppendedRange: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
-"""The place of records that were put, their end, and their store timestamp."""
+"""The position of appended records, their end, and their store timestamp."""
 
 
 class Draft(Protocol):
-    """Messages that are complete except for what depends on their position."""
+    """Messages that are complete except for the fields that depend on their position."""
 
     @property
     def size(self) -> int:
@@ -88,7 +89,7 @@ class EncodedRecords(NamedTuple):
     queue_offsets: npt.NDArray[np.int64]
     store_timestamps_at: npt.NDArray[np.int64]
     seal: Callable[[], None]
-    """Fills in the checksums, when all the rest of the records is final."""
+    """Fills in the checksums, once all other fields are final."""
 
     def fill_positions(self, position: PhysicalOffset, timestamp: int) -> memoryview:
         """Return the records, given the position of the first and the time of all."""
@@ -115,9 +116,8 @@ class CommitLog:
     ) -> None:
         """Prepare without touching the disk, until the log is loaded or appended to.
 
-        With ``file_check_interval_ms``, what is written need not be flushed to count. So before a
-        write, if the last look is so long ago, it is made sure that the file is where a start
-        looks for it.
+        Set ``file_check_interval_ms`` if messages count before they are flushed. A write then first
+        checks, at most once per interval, that the current file is where a start looks for it.
         """
         self.files = MappedFileQueue(FileGroup(pool), directory, file_size)
         """The files, for recovery and retention as well."""
@@ -132,11 +132,12 @@ class CommitLog:
         self.written_offset = LOG_START
         self.flushed_offset = LOG_START
         self.sealed_from = LOG_START
-        """From where on each record has a checksum; those before may be another program's."""
+        """The offset from which every record has a checksum; another program may have written
+        before."""
         self.failure: Exception | None = None
         self.write_degradation = Degradation("the commit log is not written")
         self._refused_write = 0, 0
-        """Bytes for which there was no room, and when."""
+        """The size of the last write refused by a full disk, and its time."""
         self._is_past_first_file = False
         self.flush_degradation = Degradation("the commit log is not flushed")
 
@@ -147,13 +148,13 @@ class CommitLog:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds by which the clock is behind the last message, whose time new ones get."""
+        """Milliseconds by which the clock lags the last message; new ones get its timestamp."""
         return max(self.timeline.last_ms - self._now_ms(), 0)
 
     def restore(
         self, end_offset: PhysicalOffset, timeline: StoreTimeline, sealed_from: PhysicalOffset
     ) -> None:
-        """Continue past what recovery has found. All before it is on the disk."""
+        """Continue at the end that recovery has found. Everything before it is on the disk."""
         self.sealed_from = sealed_from
         self.written_offset = self.flushed_offset = end_offset
         self.timeline = timeline
@@ -166,10 +167,10 @@ class CommitLog:
         return self._write(position, len(records), (records,), timestamp)
 
     def append_many(self, parts: Sequence[EncodedRecords]) -> AppendedRange:
-        """Append encoded records, all or none, which must all go to one file.
+        """Append encoded records, all or none; they must all fit into one file.
 
-        Each part is written while what was just filled in is still in the processor's cache: this
-        takes two thirds of the time of filling in all parts first.
+        Each part is written right after its positions are filled in, while it is still in the
+        processor's cache: this takes two thirds of the time of filling in all parts first.
         """
         size = sum(len(part.data) for part in parts)
         position = self._next_position(size)
@@ -177,10 +178,10 @@ class CommitLog:
         return self._write(position, size, _fill_positions(parts, position, timestamp), timestamp)
 
     def skip_first_file(self) -> None:
-        """Put no more records into the log's very first file, to which blank entries cannot refer.
+        """Append no more records to the log's first file, to which blank entries cannot refer.
 
-        Nothing is written now: as at any file's end, a blank record fills it when the next record
-        arrives.
+        Nothing is written now: a blank record fills the file when the next record arrives, as at
+        the end of any file.
         """
         self._is_past_first_file = True
 
@@ -191,15 +192,15 @@ class CommitLog:
         return max(self.files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
     def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
-        """Read one record, or several that lie in one file; fewer bytes where these are gone."""
+        """Read one record, or several within one file; return fewer bytes if these were deleted."""
         return self.files.read(physical_offset, size)
 
     def read_record(self, physical_offset: PhysicalOffset) -> Buffer:
-        """Read the record at a position, by the size that it states; nothing if none can be."""
+        """Return the record at a position, by its own size field; empty if there can be none."""
         room = min(self.written_offset - physical_offset, self.files.space_left(physical_offset))
         try:
             head = self.read(physical_offset, min(room, _RECORD_BYTES_LIKELY))
-        except UnreadableFile:  # what lies behind the record may be what the disk does not give
+        except UnreadableFile:  # only the bytes past the record may be unreadable
             head = self.read(physical_offset, min(room, layout.RECORD_BYTES_MIN))
         if len(head) < layout.RECORD_BYTES_MIN:
             return b""
@@ -215,16 +216,16 @@ class CommitLog:
         bytes_max: int,
         count_max: int = sys.maxsize,
     ) -> tuple[Buffer, list[int]]:
-        """Read the first records between two places of one file, and their sizes; none at a blank.
+        """Return the first records between two offsets of a file, and their sizes; none at a blank.
 
         Raises:
-            RecordError: Neither lies there.
+            RecordError: There is neither a record nor a blank.
         """
         data = self.files.read_available(start, min(stop - start, bytes_max))
         sizes = record_sizes(data, count_max)
         if sizes:
             return data, sizes
-        if len(data) < stop - start and decode_blank(data) is None:  # a record that is longer
+        if len(data) < stop - start and decode_blank(data) is None:  # a longer record
             data = self.read_record(start)
             if 0 < len(data) <= stop - start:
                 return data, [len(data)]
@@ -235,21 +236,22 @@ class CommitLog:
         return data, []
 
     def flush(self) -> PhysicalOffset:
-        """Make all that has been written durable, and return its end.
+        """Flush everything written so far, and return its end.
 
         Raises:
-            OSError: Something is lacking for that: it may be tried again.
+            OSError: A shortage; the flush may be retried.
+            StoreFailed: The flush has failed.
         """
-        # Else a second one would find nothing to do, and return before the first.
+        # Without the lock, a second flush would find nothing to do and return before the first.
         with self._flush_lock:
             self._check_failure()
             end_offset = self.written_offset
             try:
                 self.files.flush()
-                # What a start would not find is not durable.
+                # A file that a start would not find is not durable.
                 self.files.check_in_place(self.flushed_offset, end_offset)
             except Exception as error:
-                # Of whatever kind: what was not flushed is not known any more.
+                # After any other error, the state of unflushed data is unknown.
                 if is_retryable(error):
                     self.flush_degradation.begin(error)
                     raise
@@ -261,14 +263,14 @@ class CommitLog:
 
     @property
     def unwritable_reason(self) -> str | None:
-        """The text of why no message is written, of whatever length; None if some may be."""
+        """The reason why no message can be written; None if at least small ones can."""
         return None if self._refused_write[0] else self.write_degradation.text
 
     def probe_writable(self) -> None:
-        """Find out whether a disk that refused writes, as a read-only one, accepts them now.
+        """Check whether a disk that refused writes, such as a read-only one, accepts them now.
 
-        No client sends to a broker that is not ready, so no append would find out. This writes a
-        zero where nothing lies yet.
+        Clients do not send to a broker that is not ready, so no append would notice. This writes
+        one zero byte past the end of the log.
         """
         if self.unwritable_reason is not None:
             with suppress(OSError, StoreFailed, MemoryError):
@@ -277,15 +279,15 @@ class CommitLog:
                 self.write_degradation.end()
 
     def wipe(self) -> None:
-        """Write zeros where a write has failed half-way.
+        """Write zeros over the remains of a failed write.
 
-        A whole record in it must not become valid later.
+        Otherwise a whole record in them could become valid later.
 
-        Only pages that have data are written, which needs no room. The last one is first: if this
-        is interrupted, the rest looks like what an interrupted write leaves.
+        Only pages that have data are written, which needs no room. The last page is wiped first: if
+        this is interrupted, the rest looks like an interrupted write.
 
         Raises:
-            OSError, StoreFailed: The disk says no. What is left is wiped by the next call.
+            OSError, StoreFailed: The disk refuses. The next call wipes the rest.
         """
         if self._unwiped_range is None:
             return
@@ -307,7 +309,7 @@ class CommitLog:
         self.files.close()
 
     def _next_position(self, size: int) -> PhysicalOffset:
-        """Return the position for records of this size."""
+        """Return the position for records of this total size."""
         if self.failure is not None:
             self._check_failure()
         written = self.written_offset
@@ -351,7 +353,7 @@ class CommitLog:
     def _write(
         self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer], timestamp: int
     ) -> AppendedRange:
-        """Write records at their position, once nothing prevents that any more."""
+        """Write records at their position, after wiping remains and checking the file."""
         placed = position, position + size, timestamp
         if self._unwiped_range is not None:
             try:
@@ -361,7 +363,7 @@ class CommitLog:
         if self._file_check_interval_ms is not None:
             self._check_file_in_place(self._file_check_interval_ms)
         if position != self.written_offset:
-            # If writing the records fails, this blank is overwritten, or written again.
+            # If writing the records fails, this blank is overwritten or written again.
             blank = encode_blank(position - self.written_offset)
             self._attempt(self.written_offset, len(blank), (blank,))
         self._attempt(position, size, pieces)
@@ -375,9 +377,9 @@ class CommitLog:
         return placed
 
     def _check_file_in_place(self, interval_ms: int) -> None:
-        """Check that the file that was last written is in its place, after so long a time.
+        """Check that the last written file is in its place, unless this was checked recently.
 
-        If not, nothing is accepted until a flush finds it there.
+        If it is not, nothing is accepted until a flush finds it there.
         """
         now_ms = self._now_ms()
         if 0 <= now_ms - self._file_checked_ms < interval_ms:
@@ -391,7 +393,7 @@ class CommitLog:
         self._file_checked_ms = now_ms
 
     def _attempt(self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer]) -> None:
-        """Write data. Until it counts as written, remember what a later recovery must not find."""
+        """Write data; until it counts as written, note its range, so that it can be wiped."""
         self._unwiped_range = position, position + size
         try:
             for data in pieces:
@@ -402,7 +404,7 @@ class CommitLog:
                     raise self._write_error(error, size, is_final=is_final) from error
                 position += len(data)
         except Exception:
-            with suppress(OSError, StoreFailed, MemoryError):  # what is in the way then may pass
+            with suppress(OSError, StoreFailed, MemoryError):  # the next append retries
                 self.wipe()
             raise
 

@@ -1,8 +1,8 @@
 """FlushService: flushes the log, for group commit and at the interval of ASYNC_FLUSH.
 
 One thread flushes; a caller that waits for an offset gets a future. One fdatasync acknowledges all
-appends that were written before it began. When a flush fails, or the work that follows it, these
-and all later futures fail, and the service notifies its owner. After a shortage they wait, and the
+appends that were written before it began. When a flush or the work after it fails, these and all
+later futures fail, and the service notifies its owner. After a shortage the futures wait, and the
 flush is retried.
 """
 
@@ -55,7 +55,7 @@ class FlushService:
         self._worker: Future[None] = Future()
 
     def start(self) -> None:
-        """Have a thread flush from now on.
+        """Start the thread that flushes.
 
         Raises:
             RuntimeError, MemoryError: No thread can be started.
@@ -63,9 +63,9 @@ class FlushService:
         self._worker = self._workers.submit(self._run)
 
     def ensure_running(self) -> None:
-        """Start another thread if the last could not start for want of memory, or has failed.
+        """Start another thread if the last one failed or could not start.
 
-        To be called now and then; without memory for that, the next call retries.
+        Call this periodically; if there is no memory for a thread, the next call retries.
         """
         self._workers.fail_stuck_jobs()
         if self._is_thread_lost() and self._failure is None and not self._is_stopping:
@@ -73,7 +73,7 @@ class FlushService:
                 self.start()
 
     def flush_future(self, end_offset: PhysicalOffset) -> Future[None]:
-        """Return a future that is done when all before an offset is on the disk, or fails."""
+        """Return a future of a flush of everything before an offset."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # it cannot be cancelled: the thread is to set it
         if end_offset <= self._flushed_offset:
@@ -90,7 +90,7 @@ class FlushService:
         return future
 
     def wait_flushed(self, end_offset: PhysicalOffset) -> None:
-        """Wait until all before an offset is on the disk, or a shortage prevents that."""
+        """Wait until everything before an offset is on the disk, or a shortage prevents that."""
         flushed = self.flush_future(end_offset)
         while not self._is_degraded:
             with suppress(FutureTimeoutError):
@@ -100,7 +100,7 @@ class FlushService:
             self.ensure_running()
 
     def stop(self) -> None:
-        """Flush for the callers that wait, and end."""
+        """Flush for waiting callers, and end the thread."""
         with self._condition:
             self._is_stopping = True
             self._condition.notify()
@@ -111,7 +111,7 @@ class FlushService:
         self._workers.shutdown()
 
     def _is_thread_lost(self) -> bool:
-        """Return whether the thread has ended for want of memory, or could not begin."""
+        """Return whether the thread ended for lack of memory, or could not start."""
         if not self._worker.done() or self._worker.cancelled():
             return False
         error = self._worker.exception()
@@ -143,7 +143,7 @@ class FlushService:
             self._complete_futures()
         except StoreError as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001  # a thread that ended here would leave all waiting
+        except Exception as error:  # noqa: BLE001  # all callers would wait for ever
             if is_retryable(error) and not self._is_stopping:
                 self._is_degraded = True
                 return
@@ -152,7 +152,7 @@ class FlushService:
             self._fail(failure)
 
     def _complete_futures(self) -> None:
-        """Complete the futures of what is on the disk; the rest waits for the next flush."""
+        """Complete the futures of flushed offsets; the rest wait for the next flush."""
         with self._condition:
             done = [
                 future for end_offset, future in self._waiters if end_offset <= self._flushed_offset

@@ -6,14 +6,13 @@ whole. Where one is wrong, what follows it decides:
 - nothing: this is the end. The rest of a record that was never acknowledged has to be wiped
   (`wipe_after`), so that a later, shorter append does not make a stale record past it valid again;
 - a whole record, or the offset up to which all was once on the disk: a hole, made by a bad disk.
-  What follows it stays; the hole is kept as it is, and reported. A whole record within the bytes
-  that the damaged one claims counts only if successive records lead from there out of it: then the
+  The data past it stays; the hole is kept unchanged, and reported. A whole record within the bytes
   size of the damaged one is wrong. Otherwise it is part of a body, which its sender chose.
 
-What the disk does not return counts as a hole if records follow, because the disk may return it
-again one day. If nothing is found past it, the end of the log is unknown: then the start fails, and
-nothing is changed. The disk may also return it a moment later: so a refused read is repeated once,
-and an offset counts as the end only once it was scanned without a refused read.
+Data that the disk does not return counts as a hole if records follow, because the disk may return
+it again later. If nothing is found past it, the end of the log is unknown: then the start fails and
+changes nothing. The disk may also return the data a moment later: so a refused read is repeated
+once, and an offset counts as the end only after a scan without a refused read.
 
 Scanning changes nothing; wiping writes zeros past the end only; nothing is ever deleted.
 """
@@ -46,18 +45,18 @@ _WRITE_BYTES = 1 << 18
 
 _MAGIC_AT = 4
 _BODY_AT_MAX = body_position(-1)
-"""The position of the body in a record whose two hosts have addresses of IPv6."""
+"""The position of the body in a record whose two hosts have IPv6 addresses."""
 _MAGICS = tuple(
     (magic % (1 << 32)).to_bytes(4, "big") for magic in (layout.MAGIC_V1, layout.MAGIC_V2)
 )
 
 
 class RecoveredLog(NamedTuple):
-    """The end of the log, its store times, its holes, and what follows its blank records."""
+    """The end of the log, its store times, its holes, and the padding after blank records."""
 
     end_offset: PhysicalOffset
     timeline: StoreTimeline
-    """The times of all records that were followed, after what was known before."""
+    """The store timestamps of the scanned records, added to the timeline known before."""
     holes: tuple[Hole, ...]
     padding: tuple[tuple[PhysicalOffset, PhysicalOffset], ...]
 
@@ -65,18 +64,18 @@ class RecoveredLog(NamedTuple):
 def reliable_checkpoint(
     checkpoint: Checkpoint | None, files: MappedFileQueue, *, is_foreign: bool
 ) -> Checkpoint | None:
-    """Return a store's checkpoint if it fits this log, and no other program wrote after us."""
-    # Another program that stops in order writes its own; one that was killed may have left ours.
+    """Return the checkpoint if it fits the log and no other program wrote to the store since."""
+    # Another program writes its own checkpoint at a clean stop; after a kill it may leave ours.
     if checkpoint is None or is_foreign:
         return None
     return checkpoint if files.first_offset <= checkpoint.safe_offset <= files.end_offset else None
 
 
 class LogRecovery:
-    """One scan of a log that nobody writes to.
+    """One scan of a log without a writer.
 
-    Everything before ``safe_offset`` was once on the disk; from ``sealed_from`` on, all records
-    have checksums.
+    All data before ``safe_offset`` was once on the disk; from ``sealed_from`` on, all records have
+    checksums.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class LogRecovery:
     ) -> None:
         """Prepare; without a checkpoint, any record may be another program's.
 
-        ``report`` gets each place that the log was checked up to; what it raises ends the check.
+        ``report`` is called with each position reached; an exception from it ends the scan.
         """
         self._files = files
         self._report = report
@@ -105,7 +104,7 @@ class LogRecovery:
         start: PhysicalOffset,
         timeline: StoreTimeline = StoreTimeline(),  # noqa: B008  # a value
     ) -> RecoveredLog:
-        """Scan the log from the start of a record, before which store times are known."""
+        """Scan the log from the start of a record; ``timeline`` has the store times before it."""
         files = self._files
         position = max(start, PhysicalOffset(files.first_offset))
         self._timeline, looked_again_at = timeline, -1
@@ -135,7 +134,7 @@ class LogRecovery:
         return RecoveredLog(position, self._timeline, tuple(holes), tuple(padding))
 
     def _check_end_was_readable(self) -> None:
-        """Refuse the start if the last scan of what seems to be the end had a refused read."""
+        """Refuse the start if the scan that reached the presumed end had a refused read."""
         if self._unreadable is not None:
             raise UnreadableFile(
                 f"{self._unreadable}; the end of the commit log is unknown, and nothing was "
@@ -143,13 +142,14 @@ class LogRecovery:
             ) from self._unreadable
 
     def _read(self, position: PhysicalOffset, size: int) -> Buffer:
-        """Read bytes, at most to the end of the file; none, which is noted, if one is refused."""
+        """Read bytes, at most to the end of the file; note a refused read and return no bytes."""
         return self._read_or_note(self._files.read, position, size)
 
     def _read_available(self, position: PhysicalOffset, size: int) -> Buffer:
-        """Read bytes up to the first that the disk does not return; note it if that is the first.
+        """Read bytes up to the first one that the disk does not return.
 
-        After a short read, the rest has to be requested again, and is returned or noted then.
+        If that is the very first byte, note the refused read and return no bytes. After a short
+        read, request the rest again.
         """
         return self._read_or_note(self._files.read_available, position, size)
 
@@ -159,19 +159,19 @@ class LogRecovery:
         try:
             return read(position, size)
         except UnreadableFile as error:
-            if is_resource_shortage(error):  # as memory does: what is there is no hole
+            if is_resource_shortage(error):  # such as of memory: this is no hole
                 raise
             self._unreadable, self._unreadable_at = error, position
             return b""
 
     def _scan_file(self, start: PhysicalOffset) -> PhysicalOffset:
-        """Return the end of the good records of a file from a position on, and note their times."""
+        """Return the end of the valid records of a file from a position on; record their times."""
         position = start
         file_end = start + self._files.space_left(start)
         while position < file_end:
             data = self._read_available(position, CHECK_BYTES)
             sizes = record_sizes(data)
-            if not sizes:  # one that is longer than that, or cut off by what cannot be read
+            if not sizes:  # a longer record, or an unreadable rest
                 record = self._record_at(position)
                 if record is None:
                     break
@@ -189,14 +189,14 @@ class LogRecovery:
     def _check_records(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, Sequence[int]]:
-        """Return how many of the records are whole and in place, and their store times."""
+        """Return how many records in a row are valid and in place, and their store times."""
         if self._checked_one_by_one + len(sizes) <= ONE_BY_ONE_RECORDS_MAX:
             self._checked_one_by_one += len(sizes)
             return self._check.check_one_by_one(data, sizes, physical_offset)
         return self._check.check_columns(data, sizes, physical_offset)
 
     def _record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
-        """Return what starts there, if it claims to be a record of that place, else None."""
+        """Return the bytes at a position that claim to be a record of this position, or None."""
         head = self._read(physical_offset, layout.RECORD_BYTES_MIN)
         if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
             return None
@@ -211,9 +211,9 @@ class LogRecovery:
         return self._read(physical_offset, size) or None
 
     def _next_record(self, start: PhysicalOffset, damaged: PhysicalOffset) -> PhysicalOffset | None:
-        """Return the first place from there on with a record that belongs there, or None.
+        """Return the first position from ``start`` on with a valid record of the log, or None.
 
-        What lies within a damaged record is no record of the log, though a body may hold one.
+        Records inside the damaged record do not count: a message body may contain one.
         """
         files = self._files
         extent = self._extent_of(damaged)
@@ -239,9 +239,9 @@ class LogRecovery:
                 position += max(len(window) - BLANK_BYTES, 1)
 
     def _extent_of(self, damaged: PhysicalOffset) -> _Extent:
-        """Return up to where a damaged record may reach, by its size and its body's length.
+        """Return how far a damaged record may reach, by its size and by its body's length.
 
-        Either may be what is damaged.
+        Either of these may be damaged.
         """
         head = self._read(damaged, _BODY_AT_MAX)
         room = self._files.space_left(damaged)
@@ -250,10 +250,10 @@ class LogRecovery:
         return _Extent(min(ends, default=damaged), max(ends, default=damaged), set())
 
     def _leads_out(self, place: PhysicalOffset, extent: _Extent) -> bool:
-        """Return whether successive whole records lead from a position out of an extent.
+        """Return whether successive valid records lead from a position out of an extent.
 
-        Those of the log do: one of the two ends is wrong then. A record inside a body is followed
-        by the rest of that body. Where nothing follows, the nearer end decides.
+        If they do, they are records of the log, and one of the two ends is wrong. A record inside a
+        body is followed by the rest of that body. If nothing follows, the nearer end decides.
         """
         position, passed = place, []
         while position < extent.end and position not in extent.dead_ends:
@@ -274,16 +274,16 @@ class LogRecovery:
 
 
 class _Extent(NamedTuple):
-    """The bytes that a damaged record claims, up to the nearer and the farther of its ends."""
+    """The bytes that a damaged record claims, up to the nearer and the farther of two ends."""
 
     nearer_end: PhysicalOffset
     end: PhysicalOffset
     dead_ends: set[PhysicalOffset]
-    """Places from which no records lead out of it."""
+    """Positions from which no records lead out of the extent."""
 
 
 def _body_end(head: Buffer) -> int:
-    """Return where the body ends, counted from the start of a record, by the body's length."""
+    """Return the end of the body, from the start of a record, by the body's length field."""
     flags = int.from_bytes(head[layout.SYS_FLAG_AT :][:4], "big")
     body_at = body_position(flags)
     return body_at + int.from_bytes(head[body_at - 4 : body_at], "big")
@@ -305,9 +305,9 @@ def next_record_after(
     damaged: PhysicalOffset,
     sealed_from: PhysicalOffset,
 ) -> PhysicalOffset | None:
-    """Find the first position from an offset on that has a whole record of this log.
+    """Return the first position from an offset on that has a valid record of this log, or None.
 
-    It is after a damaged record, at ``damaged``, unless that has become whole again.
+    The position lies past the damaged record at ``damaged``, unless that is valid again.
     """
     known = Checkpoint(PhysicalOffset(files.first_offset), 0, sealed_from)
     return LogRecovery(files, known)._next_record(start, damaged)  # of this module
@@ -316,7 +316,7 @@ def next_record_after(
 def nonzero_pieces_after(
     files: MappedFileQueue, end_offset: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer]]:
-    """Yield the pieces past the end of a log that are not all zeros, with their positions."""
+    """Yield the pieces past the end of a log that have nonzero bytes, with their positions."""
     found = files.next_data(end_offset)
     while found is not None:
         position = max(PhysicalOffset(found), end_offset)
@@ -332,12 +332,12 @@ def rewrite_recovered(
     recovered: RecoveredLog,
     report: Callable[[int], object] = int,
 ) -> None:
-    """Write what was found past a checkpoint once more, and flush it.
+    """Write the data found past a checkpoint once more, and flush it.
 
-    This skips holes, and what follows blank records, which has no content and takes no room. If a
-    flush failed before the crash, data may be in the system's cache alone and count as written
-    there: no later flush would bring it to the disk, and a power loss would take what recovery has
-    accepted.
+    This skips holes, and the padding after blank records, which has no content and takes no room.
+    If a flush failed before the crash, data may be only in the system's cache, which counts it as
+    written: no later flush would bring it to the disk, and a power loss would remove records that
+    recovery has accepted.
     """
     position = checkpoint.safe_offset if checkpoint else PhysicalOffset(files.first_offset)
     if position >= recovered.end_offset:

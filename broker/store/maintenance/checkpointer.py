@@ -1,6 +1,6 @@
-"""Checkpointer: saves up to where log, queues and index are on the disk, and what they hold.
+"""Checkpointer: saves the offset up to which log, queues and index are durable, and their bounds.
 
-    lock maintenance, pause reput ── index catches up, ends of the queues are read ── resume
+    lock maintenance, pause reput ── index catches up, ends of queues are read ── resume
     flush log ── queues ── index
     lock maintenance ── save manifest ── save checkpoint ── unlock
 
@@ -11,8 +11,8 @@ is for the log, and for RocketMQ. Some queues may already have entries of later 
 another queue had no room for its own, or when the log is dispatched again from an earlier offset.
 Such entries are durable too, and a start compares them with the log like all others.
 
-Flushing takes longer the more queues there are, and nothing waits for it: topics may be deleted and
-entries may expire meanwhile. For these the manifest states what holds when it is saved.
+Flushing takes longer the more queues there are, and nothing waits for it: meanwhile topics may be
+deleted and entries may expire. For these the manifest has the state at the time of its save.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LAST_CHECKPOINT_SECONDS = 20.0
 
 
 class Checkpointer:
-    """Saves checkpoints, and what changes between them."""
+    """Saves checkpoints, and notes deletions and expiry between them."""
 
     def __init__(self, components: StoreComponents) -> None:
         root = components.root
@@ -70,26 +70,26 @@ class Checkpointer:
         """The deletions since the manifest was saved."""
         self._deletions_saved_in: JsonTable[Any] = self.manifest
         self._saved_serial = 0
-        """The number of the manifest that is on the disk, as far as that is known."""
+        """The serial number of the manifest on the disk, as far as it is known."""
         self.maintenance = threading.RLock()
-        """A lock for changes of what a manifest says, and for saving one; never held for long."""
+        """Guards changes of what a manifest notes, and its save; never held for long."""
         self._saving = threading.Lock()
         self._serial = 0
         self._saved_checkpoint: Checkpoint | None = None
-        """The checkpoint that is on the disk; None if none is, or another program's."""
+        """The checkpoint on the disk; None if there is none, or another program wrote it."""
         self._topics_deleted_meanwhile: dict[str, None] = {}
-        """Topics deleted since the checkpoint under way has seen the queues."""
+        """Topics deleted since the checkpoint under way has read the ends of queues."""
         self.saved_offset = LOG_START
         """The end of what was dispatched at the last checkpoint that can be resumed."""
         self.expired_offset = LOG_START
-        """The place in the log before which queues offer no entries of records."""
+        """The physical offset before which queues offer no entries of records."""
         self._unexpired_queues: dict[QueueKey, None] = {}
-        """Queues that offer some nevertheless, as they could not be read."""
+        """Queues that could not be read, and so still offer expired entries."""
         self._saved_index_from = LOG_START
         self._saved_spans: list[QueueSpan] = []
-        """Queues with files that are not offered any more, by the last noted checkpoint."""
+        """Queues with files that hold only expired entries, by the last saved checkpoint."""
         self.half_deleted: tuple[str, ...] = ()
-        """Deleted topics of which others may still keep something."""
+        """Deleted topics whose other data, such as offsets of groups, may still exist."""
 
     def load_manifest(self) -> StoreManifest:
         """Load the manifest that was saved last; without a checksum, only its plausible parts."""
@@ -104,19 +104,19 @@ class Checkpointer:
         return manifest if self.manifest.has_checksum else manifest.plausible()
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
-        """Continue from the checkpoint that a start has found; None if it found none of ours."""
+        """Continue from the checkpoint that a start has found; None if this broker wrote none."""
         self._saved_checkpoint = checkpoint
         self._serial = max(self._serial, checkpoint.manifest_serial if checkpoint else 0)
 
     @property
     def keeps_expired(self) -> bool:
-        """True if a queue offers entries of records that have expired, as it could not be read."""
+        """True if a queue still offers expired entries, because it could not be read."""
         return bool(self._unexpired_queues)
 
     def is_newest(self, manifest: StoreManifest, checkpoint: Checkpoint) -> bool:
         """Return whether a loaded manifest is no older than a checkpoint.
 
-        The manifest of a start that rebuilds all queues does not state how far it knows the log.
+        A start that rebuilds all queues saves manifests without a dispatch position.
         """
         if self.manifest.loaded_from is None:
             return checkpoint.manifest_serial == checkpoint.safe_offset == 0
@@ -134,16 +134,16 @@ class Checkpointer:
         should_stop: Callable[[], bool] = never_stop,
         least_ends: Mapping[str, tuple[int, ...]] | None = None,
     ) -> bool:
-        """Make log, queues and index durable, and note that they are.
+        """Flush log, queues and index, and save manifest and checkpoint.
 
-        With the `Manifest.least_ends`, it notes as well that all queues are being made again.
+        With the `Manifest.least_ends`, the manifest also notes that all queues are being rebuilt.
 
         Returns:
-            False if ``should_stop`` has ended this early: nothing was noted.
+            False if ``should_stop`` has ended this early: nothing was saved.
         """
         parts = self._components
         with self._saving:
-            if should_stop():  # it had to wait for another for so long
+            if should_stop():  # the wait for another save took too long
                 return False
             with self.maintenance, parts.reput.caught_up():
                 safe_offset = parts.reput.reput_from_offset
@@ -210,19 +210,19 @@ class Checkpointer:
         self._saved_checkpoint = checkpoint
 
     def _save_serial(self) -> None:
-        """Have the checkpoint say which manifest is the newest.
+        """Save in the checkpoint which manifest is the newest.
 
-        What the manifest says holds without that, too.
+        The manifest is valid without that, too.
         """
         if self._saved_checkpoint is not None:
-            with suppress(OSError):  # then the next checkpoint says it
+            with suppress(OSError):  # the next checkpoint has it
                 self._save_checkpoint(replace(self._saved_checkpoint, manifest_serial=self._serial))
 
     def save_last(self, save: Callable[[Callable[[], bool]], bool]) -> bool:
-        """Save a final checkpoint, unless the disk takes too long for that."""
+        """Save a final checkpoint, unless the disk takes too long."""
         is_saved = _save_within(_LAST_CHECKPOINT_SECONDS, save)
         if is_saved is None:
-            with self.maintenance:  # what is just being noted is true
+            with self.maintenance:  # wait for a save of the manifest
                 what = (
                     "not all consume queues are flushed after %d s: the next start recovers as "
                     "after a crash"
@@ -231,13 +231,13 @@ class Checkpointer:
         return bool(is_saved)
 
     def delete_expired(self) -> None:
-        """Delete files of queues and index of which the last checkpoint offers nothing.
+        """Delete files of queues and index whose entries have all expired by the last checkpoint.
 
-        The checkpoint comes first: otherwise a start after a kill would miss the files, and rebuild
-        all.
+        The checkpoint comes first: otherwise a start after a kill would miss the files and rebuild
+        everything.
         """
         while self._delete_next_expired():
-            pass  # one at a time: nobody waits long, and a checkpoint may note others meanwhile
+            pass  # one queue at a time, so that the lock is held briefly
         if self._components.index is not None:
             self._components.index.delete_before(self._saved_index_from)
 
@@ -247,20 +247,20 @@ class Checkpointer:
                 return False
             topic, queue_id, min_offset, _ = self._saved_spans[-1]
             queue = self._components.queues.get(topic, queue_id)
-            if queue is not None:  # it may be one of a topic that was made again meanwhile
+            if queue is not None:  # its topic may have been recreated meanwhile
                 queue.delete_before(min(min_offset, queue.min_offset))
             self._saved_spans.pop()
             return True
 
     def expire_entries(self) -> list[DeletedSpan]:
-        """Offer no entries of records that the log no longer has, nor any of deleted topics.
+        """Stop offering entries of expired records and of deleted topics.
 
         This locks ``maintenance`` for one queue at a time. A queue whose entries cannot be read
-        keeps them until `expire_remaining` can read it; one whose entries are damaged, until files
-        expire the next time, or until the next start.
+        keeps them until `expire_remaining` can read it. A queue whose entries are damaged keeps
+        them until files expire the next time, or until the next start.
 
         Returns:
-            The messages that queues offered before and do not offer any more.
+            The messages that queues no longer offer.
         """
         first, queues = self._components.log.min_offset, self._components.queues
         keys = [(topic, queue_id) for topic, queue_id, _ in queues]
@@ -275,11 +275,11 @@ class Checkpointer:
         return [span for span in spans.values() if span is not None and span.first < span.next]
 
     def expire_remaining(self) -> list[DeletedSpan]:
-        """Expire the queues that could not be read, as far as they can be now.
+        """Expire entries of the queues that could not be read before, if they can be read now.
 
         Returns:
-            What each queue that could be read does not offer any more, maybe nothing. Save a
-            checkpoint if there is any.
+            The span that each of these queues no longer offers, maybe empty. Save a checkpoint if
+            there are any spans.
         """
         first = self.expired_offset
         expired = [
@@ -311,11 +311,12 @@ class Checkpointer:
             return DeletedSpan(topic, queue_id, before, queue.min_offset)
 
     def save_deletion(self, topic: str, log_end_offset: PhysicalOffset) -> None:
-        """Note that a topic is about to be deleted, before it is; its messages end there.
+        """Save the deletion of a topic, whose messages end at this log offset, before it happens.
 
         Raises:
-            OSError: The disk refuses, or so many topics are noted already, and it is not noted.
-            StoreFailed: The disk refuses, and it is unknown whether it is noted.
+            OSError: The disk refuses, or too many deleted topics are noted. The deletion is not
+                saved.
+            StoreFailed: The disk refuses, and it is unknown whether the deletion is saved.
         """
         with self.maintenance:
             if len(self._components.dispatcher.deleted_topics) >= DELETED_TOPICS_MAX:
@@ -340,11 +341,11 @@ class Checkpointer:
             self.half_deleted = half_deleted
 
     def finish_deletion(self, topic: str) -> None:
-        """Note that nothing is kept any more of a topic that was deleted.
+        """Note that no data of a deleted topic remains anywhere.
 
         Raises:
-            OSError: The disk refuses, and it is unknown whether it is noted. To do it again is
-                safe.
+            OSError: The disk refuses, and it is unknown whether the note is saved. Repeating this
+                is safe.
         """
         with self.maintenance:
             if topic in self.half_deleted:
@@ -353,7 +354,7 @@ class Checkpointer:
                 self.half_deleted = half_deleted
 
     def _save_deletions(self, deletions: Deletions) -> None:
-        """Save deletions beside the manifest, or with it if they are many, or it is not known."""
+        """Save deletions beside the manifest, or in it if they are many or its state is unknown."""
         is_known = self._saved_serial == self._serial == deletions.serial > 0
         if is_known and len(deletions.deleted_topics) <= DELETIONS_MAX:
             self._deletions_saved_in = self._deletions_table
@@ -366,7 +367,7 @@ class Checkpointer:
             self._save_serial()
 
     def invalidate(self, manifest: StoreManifest) -> None:
-        """Note that the manifest applies to no queue: all are about to be rebuilt.
+        """Save that the manifest applies to no queue, because all queues are about to be rebuilt.
 
         Otherwise a crash meanwhile would leave files that the next start accepts as complete.
         """
@@ -376,7 +377,7 @@ class Checkpointer:
     def _is_deletion_saved(
         self, topic: str, log_end_offset: PhysicalOffset, error: OSError
     ) -> bool:
-        """Return whether a deletion whose save has failed is on the disk for good."""
+        """Return whether a deletion whose save has failed is nevertheless durable."""
         try:
             return self.load_manifest().deleted_topics.get(topic) == log_end_offset
         except (OSError, DamagedTable) as second:
@@ -386,15 +387,15 @@ class Checkpointer:
 
 
 def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> bool | None:
-    """Save a checkpoint in a thread; if that takes too long, end it early and return None."""
+    """Save a checkpoint in a thread; if that takes too long, stop it and return None."""
     is_late = threading.Event()
     workers = DaemonThreadPool("LastCheckpoint", waits_at_exit=False)
     try:
         saving = workers.submit(partial(save, is_late.is_set))
-    except (RuntimeError, MemoryError):  # as Python ends, or at a limit, no thread can be started
+    except (RuntimeError, MemoryError):  # no thread: at a limit, or at the end of Python
         return save(is_late.is_set)
     wait([saving], THREAD_START_TIMEOUT_SECONDS)
-    if saving.cancel():  # its thread has not begun
+    if saving.cancel():  # its thread has not started
         return save(is_late.is_set)
     workers.shutdown()
     if saving in wait([saving], seconds).done:
@@ -403,11 +404,11 @@ def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> 
     return None
 
 
-# ---- TopicDeletion: noted first, then its queues go, then what was put meanwhile begins again.
+# ---- TopicDeletion: save the deletion, remove the queues, dispatch messages sent meanwhile again.
 
 
 class TopicDeletion:
-    """The deletion of topics of one store."""
+    """Deletes topics of one store."""
 
     def __init__(
         self, components: StoreComponents, checkpointer: Checkpointer, appender: MessageAppender
@@ -417,30 +418,30 @@ class TopicDeletion:
         self._appender = appender
 
     def delete(self, topic: str) -> None:
-        """Forget the queues of a topic; messages sent to it since then are dispatched once more.
+        """Delete the queues of a topic; dispatch messages again that were sent to it meanwhile.
 
         Raises:
             OSError: The disk refuses. Nothing has changed.
-            StoreFailed: The disk has failed, so that nobody knows.
+            StoreFailed: The disk has failed, and it is unknown whether the topic is deleted.
         """
         queues, reput = self._components.queues, self._components.reput
-        self._appender.wipe_refused()  # else a start would find them behind the end of the topic
+        self._appender.wipe_refused()  # a start might find them past the topic's end
         with self._checkpointer.maintenance:
             ended = self._appender.topic_ends(topic)
             self._checkpointer.save_deletion(topic, ended.log_end_offset)
-            with reput.paused():  # the broker's thread may wait for this: nothing but one rename
+            with reput.paused():  # the broker's thread may wait: only one rename
                 has_newer = any(
                     end > ended.next_offsets.get(queue_id, FIRST_IN_QUEUE)
                     for queue_id, end in queues.ends_of(topic).items()
                 )
                 try:
                     queues.move_away(topic)
-                except OSError:  # what has begun is brought to its end: no restart takes it back
+                except OSError:  # the deletion is saved, so finish it
                     queues.hide(topic, ended.next_offsets)
                 else:
                     self._appender.forget_topic(topic, ended)
-                # None of an earlier record is offered now.
+                # From here on, no entry of an earlier record is offered.
                 self._components.dispatcher.note_deleted(topic, ended.log_end_offset)
                 reput.discard_hidden()
-                if has_newer:  # what was put and carried meanwhile belongs to the next topic
+                if has_newer:  # messages dispatched meanwhile are of the new topic
                     reput.rewind_to(ended.log_end_offset)

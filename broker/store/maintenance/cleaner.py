@@ -1,8 +1,8 @@
 """Cleaner: deletes old files in an order that is safe at every crash.
 
 A checkpoint comes first: after a crash, queues must not end before the deleted messages, or offsets
-would be given twice. Each deletion is reported with its messages, once queues no longer offer them
-and before the disk can refuse anything else.
+would be assigned twice. Each deletion is reported with its messages, once queues no longer offer
+them and before a later disk error can prevent the report.
 
 A file expires `fileReservedTime` after it was last written, by the clock and by the newest message
 in the log. Expired files are deleted at the hours of `deleteWhen`, or at any hour once the disk is
@@ -10,13 +10,13 @@ fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceCleanForciblyRatio` younger
 as well, unless `cleanFileForciblyEnable` is false: the oldest first, and no more than bring the
 disk below that ratio. The last file always stays, and readers of a deleted file can finish.
 
-A disk may show the room of a deleted file late: btrfs at its next commit, any file system once the
-last reader has closed the file. Until then, but for a minute at most, that room counts as free
-(`PendingFreeSpace`); otherwise each run would delete further files for the same need.
+A file system may show the room of a deleted file late: btrfs at its next commit, any file system
+once the last reader has closed the file. Until then, but for at most a minute, that room counts as
+free (`PendingFreeSpace`); otherwise each run would delete further files for the same need.
 
 Both clocks have to agree because either alone may be wrong. A clock that is years ahead expires
-nothing, nor does a message that was stored by such a clock once the clock is right again. A file
-written by it does not stay for ever, and a log that nobody writes to does not expire.
+nothing; nor does a message stored by such a clock once the clock is right again. A file written by
+such a clock does not stay for ever, and a log without new messages does not expire.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 FILES_AT_A_TIME = 10
 _HOUR_MS = 3_600_000
 _FREE_SPACE_DELAY_MAX_MS = 60_000
-"""Time in which the disk has to show deleted files as free; btrfs commits every 30 s by default."""
+"""Time in which the disk must show deleted files as free; btrfs commits every 30 s by default."""
 
 
 class Expiry(NamedTuple):
@@ -56,7 +56,7 @@ class Expiry(NamedTuple):
 
 
 class PendingFreeSpace:
-    """The bytes of deleted files that the disk does not report as free yet."""
+    """Bytes of deleted files that the disk does not report as free yet."""
 
     def __init__(self) -> None:
         self._bytes = self._deleted_bytes = 0
@@ -65,10 +65,10 @@ class PendingFreeSpace:
         self._written = 0
 
     def update(self, usage: DiskUsage, written: int, now_ms: int) -> DiskUsage:
-        """Return the usage once all that was deleted is free.
+        """Return the usage once all deleted files are free.
 
-        ``written`` is the end of the log: what was written since the last call hides as much room
-        that became free.
+        ``written`` is the end of the log: data written since the last call hides as many freed
+        bytes.
         """
         freed = self._used + written - self._written - usage.used
         self._used, self._written = usage.used, written
@@ -85,7 +85,7 @@ class PendingFreeSpace:
         return usage.with_freed(self._bytes)
 
     def add(self, deleted_bytes: int, now_ms: int) -> None:
-        """Expect the room of files that were deleted after the last look."""
+        """Expect the room of files that were deleted after the last `update`."""
         if deleted_bytes:
             self._bytes += deleted_bytes
             self._deleted_bytes, self._deleted_ms = self._bytes, now_ms
@@ -95,7 +95,7 @@ class Retention:
     """Decides which files may be deleted from the front of the log."""
 
     def __init__(self, config: StoreConfig, disk: Disk, files: MappedFileQueue) -> None:
-        """Take the settings; their hours are those of local time, as RocketMQ takes them."""
+        """Store the settings; their hours are in local time, as in RocketMQ."""
         self._config = config
         self._disk = disk
         self._files = files
@@ -130,11 +130,11 @@ class Retention:
         return Expiry(until, forced_from)
 
     def _written_ms(self, files: Sequence[MappedFile], now_ms: int) -> float:
-        """Return when the first of these files was written last, or at the latest.
+        """Return when the first of these files was last written, or an upper bound.
 
-        A time in the future comes from a clock that was ahead; the next file's time stands for it.
-        A time in the past is believed whatever the next files say, because these may have been
-        written by a clock that was slow, and young messages must stay.
+        A time in the future comes from a clock that was ahead; the next file's time is used
+        instead. A time in the past counts whatever the next files say: these may have been written
+        by a slow clock, and young messages must stay.
         """
         for mapped in files:
             written_ms = self._disk.modified_at(mapped.file.path) * 1000
@@ -165,7 +165,7 @@ class Cleaner:
         """Prepare; ``stored_ms`` returns when the message at a log offset was stored."""
         self.on_deleted: Callable[[DeletedFiles], object] = _ignore
         self.config = components.config
-        """The settings of the next `clean`, in which the store's forms and places stay the same."""
+        """The settings of the next `clean`; its sizes and directories must not change."""
         self._components, self._disk, self._log = components, components.disk, components.log
         self._checkpointer = checkpointer
         self._now_ms = now_ms
@@ -175,12 +175,12 @@ class Cleaner:
         self._is_full = False
         self._pending_free_space = PendingFreeSpace()
         self._deleted_bytes = self._forced_bytes = 0
-        """Bytes of deleted files that are not reported yet; of these, bytes of unexpired files."""
+        """Bytes of deleted files that were not reported yet, and the unexpired bytes among them."""
 
     def clean(self) -> int:
-        """Delete the old files, and return their number.
+        """Delete expired files, and return their number.
 
-        Without room for a checkpoint, an older one decides what may be deleted.
+        Without room for a checkpoint, the last one decides which files may be deleted.
         """
         checkpointing = self._checkpointer
         retention = Retention(self.config, self._disk, self._log.files)
@@ -201,15 +201,15 @@ class Cleaner:
             self._forced_bytes += max(end - max(begin, expiry.forced_from), 0)
         self.refuse_when_full()
         if self._expire(first_ms, usage.ratio) and not checkpointing.is_under_way:
-            self._save_checkpoint()  # a checkpoint under way notes it by itself
+            self._save_checkpoint()  # a checkpoint under way would note the expiry anyway
         checkpointing.delete_expired()
         self._components.staging_area.forget_old()
         return deleted
 
     def _expire(self, first_ms: int | None, used_ratio: float) -> bool:
-        """Expire the entries of deleted messages; return whether a checkpoint is to be saved."""
+        """Expire the entries of deleted messages; return whether a checkpoint must be saved."""
         checkpointing = self._checkpointer
-        if self._log.min_offset > checkpointing.expired_offset:  # the last time may have failed
+        if self._log.min_offset > checkpointing.expired_offset:  # the last attempt may have failed
             spans = checkpointing.expire_entries()
             has_changed = True
         else:
@@ -249,4 +249,4 @@ class Cleaner:
 
 
 def _ignore(deleted: DeletedFiles) -> None:
-    """Ignore a deletion, until a broker asks for reports."""
+    """Ignore a deletion, unless a broker has set a callback."""

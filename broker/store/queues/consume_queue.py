@@ -6,12 +6,12 @@
 
 Entry number = queue offset = position / 20. A queue has blank entries where it does not begin at a
 file's start, or where messages are missing because the log has lost them or they were rolled back;
-blank entries say which of both (`blank_entries`). They lead to the start of the log file before
-that of the next message: RocketMQ treats such an entry as one whose log file is gone, and continues
-with what lies in the next file.
+blank entries say which of the two (`blank_entries`). They lead to the start of the log file before
+that of the next message: RocketMQ treats such an entry as if its log file was deleted, and
+continues with the next file.
 
 Everything here can be rebuilt from the log, so writes are not flushed one by one; recovery checks
-what a crash leaves. Entries are written as bytes and read as bytes or for numpy.
+what a crash leaves. Entries are written as bytes, and read as bytes or as a numpy array.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ ENTRY_STRUCT = struct.Struct(">qiq")
 ENTRY_BYTES = ENTRY_STRUCT.size
 
 _ORDER_CHECKED_ENTRIES = 64
-"""Entries before the one found that are read to show whether a search was led astray."""
+"""Entries read before the found one, to detect a search that damaged entries misled."""
 _PAGE = 4096
 _RECORDS_OF_A_PAGE_MAX = _PAGE // RECORD_BYTES_MIN + 1
 _UNREADABLE_PAGES_MAX = 64
 """Pages of the log that a search finds unreadable before it gives up."""
 READ_ENTRIES_MAX = COPIED_BYTES_MAX // ENTRY_BYTES
-"""Entries read at a time; a queue is never read by a map."""
+"""Entries read at a time; queues are not read through a memory map."""
 
 Entries: TypeAlias = "npt.NDArray[Any]"
 
@@ -56,7 +56,7 @@ Entries: TypeAlias = "npt.NDArray[Any]"
 def blank_entries(
     gap: range, physical_offset: PhysicalOffset, rolled_back_ranges: Iterable[range] = ()
 ) -> bytes:
-    """Return the entries of a gap, which lead to an offset; some mark rolled-back messages."""
+    """Return blank entries for a gap, which lead to an offset; mark rolled-back messages."""
     lost, rolled_back = (
         ENTRY_STRUCT.pack(physical_offset, BLANK_SIZE, code) for code in (0, ROLLED_BACK)
     )
@@ -80,7 +80,7 @@ def last_physical_offset(entries: Buffer) -> PhysicalOffset:
 
 
 def _rolled_back_tail_start(gap: range, rolled_back: Sequence[range]) -> int:
-    """Return from where on all of a gap was rolled back; its end if its last offset was not."""
+    """Return where the rolled-back tail of a gap starts; the gap's end if there is no such tail."""
     begin = gap.stop
     for each in reversed(rolled_back):
         if each.start < begin <= each.stop:
@@ -89,11 +89,11 @@ def _rolled_back_tail_start(gap: range, rolled_back: Sequence[range]) -> int:
 
 
 class QueueBounds(NamedTuple):
-    """The offsets between which a queue's messages lie; both are 0 if it has never had any."""
+    """The offsets between which a queue's messages lie; both are 0 if it never had any."""
 
     first: QueueOffset
-    """The offset of the first message that the queue holds, or of those before it that were rolled
-    back: nobody who begins there misses any."""
+    """The offset of the queue's first message, or of rolled-back messages directly before it: a
+    consumer that begins there misses nothing."""
     next: QueueOffset
     """The offset that the queue's next message gets."""
 
@@ -105,15 +105,16 @@ class ConsumeQueue:
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         file_size -= file_size % ENTRY_BYTES
-        # Nothing behind a missing file of a queue was noted by a checkpoint.
+        # A checkpoint notes no entry that follows a missing file.
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
         self.max_offset = FIRST_IN_QUEUE
         self.min_offset = FIRST_IN_QUEUE
         self.unverified_before = FIRST_IN_QUEUE
-        """Entries before this offset are of an earlier life,
-        and were not compared with their records."""
+        """Entries before this offset are from an earlier run, and were not compared with their
+        records."""
         self.has_codes = directory.parent.name != SCHEDULE_TOPIC
-        """True if entries hold codes of tags; those of delayed messages hold times."""
+        """True if entries have tags codes; entries of delayed messages have delivery times
+        instead."""
 
     @property
     def directory(self) -> Path:
@@ -121,7 +122,7 @@ class ConsumeQueue:
         return self._files.directory
 
     def load(self) -> None:
-        """Find the files and the last entry, for tools: past it, all is zero.
+        """Find the files and the last entry, for tools; everything past that entry is zero.
 
         Raises:
             ForeignFile: A file does not belong to this queue, or one is missing.
@@ -141,10 +142,10 @@ class ConsumeQueue:
         return self._files.adopt(sizes)
 
     def restore(self, min_offset: QueueOffset, max_offset: QueueOffset) -> bool:
-        """Restore the bounds of a checkpoint; return False if a file is missing for that.
+        """Restore the bounds of a checkpoint; return False if a file within them is missing.
 
-        Everything after the checkpoint is dispatched again and overwrites what lies past the end:
-        on a full disk there is no room elsewhere. `delete_files_after_end` deletes the rest.
+        Messages after the checkpoint are dispatched again and overwrite the entries past the end,
+        because a full disk has no room elsewhere. `delete_files_after_end` deletes the rest.
         """
         files = self._files
         if (
@@ -161,7 +162,7 @@ class ConsumeQueue:
         return True
 
     def restart(self) -> bool:
-        """Let all entries be written again to their files; return False if the first is missing."""
+        """Prepare to write all entries again; return False if the first file is missing."""
         if not self._files.files or self._files.first_offset:
             return False
         self._files.mark_loaded_names_changed()
@@ -177,7 +178,7 @@ class ConsumeQueue:
         self._files.delete_from(self.max_offset * ENTRY_BYTES)
 
     def end_in_files(self) -> QueueOffset:
-        """Return the offset past the last entry in the files, whatever was noted; 0 without one."""
+        """Return the offset past the last entry in the files; 0 without an entry."""
         for mapped in reversed(self._files.files):
             first = QueueOffset(mapped.from_offset // ENTRY_BYTES)
             end = self._end_of_entries(first)
@@ -186,7 +187,7 @@ class ConsumeQueue:
         return FIRST_IN_QUEUE
 
     def last_record_end(self) -> PhysicalOffset:
-        """Return the end of the last entry's record, whatever was noted; 0 without an entry."""
+        """Return the end of the last entry's record in the files; 0 without an entry."""
         end = self.end_in_files()
         if not end:
             return LOG_START
@@ -194,7 +195,7 @@ class ConsumeQueue:
         return PhysicalOffset(place + size if size != BLANK_SIZE else 0)
 
     def wipe_after_end(self) -> None:
-        """Write zeros past the last entry, where a RocketMQ broker would find leftovers."""
+        """Write zeros past the last entry, because a RocketMQ broker would find leftovers there."""
         position = self.max_offset * ENTRY_BYTES
         at = self._files.next_data(position)
         while at is not None:
@@ -205,10 +206,10 @@ class ConsumeQueue:
             at = self._files.next_data(at + len(data))
 
     def append(self, queue_offset: QueueOffset, entries: Buffer) -> None:
-        """Append entries from a queue offset on, except those that are there already.
+        """Append entries from a queue offset on, except those that exist already.
 
         Raises:
-            ValueError: They do not follow those that are there: `skip_to` fills a gap.
+            ValueError: There is a gap before the entries: call `skip_to` first.
         """
         known = self.max_offset - queue_offset
         if known < 0:
@@ -218,7 +219,7 @@ class ConsumeQueue:
     def write_hidden(
         self, end: QueueOffset, queue_offset: QueueOffset, entries: Buffer
     ) -> QueueOffset:
-        """Write entries from an offset on, except those before an end; return the end of all.
+        """Write entries from an offset on, except those before ``end``; return the new end.
 
         They stay hidden until `max_offset` moves there.
         """
@@ -248,7 +249,7 @@ class ConsumeQueue:
         return None
 
     def clear(self) -> None:
-        """Delete all entries: the next one may have any offset."""
+        """Delete all entries; the next entry may have any offset."""
         self.max_offset = self.min_offset = FIRST_IN_QUEUE
         self._files.delete_from(0)
 
@@ -258,15 +259,15 @@ class ConsumeQueue:
         blank_offset: PhysicalOffset = LOG_START,
         rolled_back: Sequence[range] = (),
     ) -> None:
-        """Give the next message at least this offset; blank entries fill the gap.
+        """Set the next offset to at least this one; blank entries fill the gap.
 
-        Those in ``rolled_back``, ranges in order, are marked as rolled back.
+        Entries in the ascending ranges ``rolled_back`` are marked as rolled back.
         """
         if queue_offset <= self.max_offset:
             return
         is_new = self.max_offset == self.min_offset
-        # A new queue begins there, or where what was rolled back before it begins: who waits at
-        # the start of an empty queue has lost nothing then.
+        # A new queue begins there, or at the rolled-back tail before it, so that a consumer at the
+        # start of an empty queue loses nothing.
         begin = QueueOffset(
             _rolled_back_tail_start(range(self.max_offset, queue_offset), rolled_back)
         )
@@ -301,11 +302,11 @@ class ConsumeQueue:
         return QueueOffset((position + self._files.space_left(position)) // ENTRY_BYTES)
 
     def expire_before(self, physical_offset: PhysicalOffset) -> None:
-        """Offer no entries of records before a log offset."""
+        """Stop offering entries of records before a log offset."""
         self.min_offset = self._first_at_or_after(physical_offset)
 
     def has_files_before(self, queue_offset: QueueOffset) -> bool:
-        """Return whether there are files with nothing but entries before an offset."""
+        """Return whether any file has only entries before an offset."""
         files = self._files
         return (
             len(files.files) > 1
@@ -313,7 +314,7 @@ class ConsumeQueue:
         )
 
     def delete_before(self, queue_offset: QueueOffset) -> None:
-        """Delete the files with nothing but entries before an offset."""
+        """Delete the files that have only entries before an offset."""
         self._files.delete_before(queue_offset * ENTRY_BYTES)
 
     def search(
@@ -325,15 +326,15 @@ class ConsumeQueue:
         begin: QueueOffset | None = None,
         end: QueueOffset | None = None,
     ) -> QueueOffset:
-        """Return the first offset whose entry has a key not below (right: above) the one sought.
+        """Return the first offset whose key is not below (``side="right"``: above) the given key.
 
-        Keys must not fall from entry to entry, of the whole queue or between two offsets. Blank
-        entries, and those whose key the disk does not return, are skipped by reading those that
-        follow.
+        Keys must not fall from entry to entry in the searched range, by default the whole queue.
+        Blank entries and entries whose key the disk does not return are skipped, by reading the
+        entries that follow.
 
         Raises:
-            UnreadableFile: The answer depends on a key that the disk does not give, or too many are
-                of that kind.
+            UnreadableFile: The answer depends on a key that cannot be read, or too many keys cannot
+                be read.
         """
         low = self.min_offset if begin is None else begin
         high = last = self.max_offset if end is None else end
@@ -360,7 +361,7 @@ class ConsumeQueue:
         key_of: Callable[[Any], int],
         unreadable: list[UnreadableFile],
     ) -> tuple[QueueOffset, int | None]:
-        """Return the first entry from an offset on whose key can be read, and that key, if any."""
+        """Return the first entry from an offset on whose key can be read, and the key, or None."""
         while True:
             probe = self._next_nonblank(queue_offset, end)
             if probe is None:
@@ -369,7 +370,7 @@ class ConsumeQueue:
                 return probe, key_of(self.entries(probe, 1)[0])
             except UnreadableFile as error:
                 unreadable.append(error)
-                if len(unreadable) > _UNREADABLE_PAGES_MAX:  # each may take a disk seconds
+                if len(unreadable) > _UNREADABLE_PAGES_MAX:  # each may take seconds
                     raise
             near = self.entries(probe, min(end - probe, _RECORDS_OF_A_PAGE_MAX))
             pages = near["physical_offset"] // _PAGE
@@ -393,7 +394,7 @@ class ConsumeQueue:
         """Return the first offset whose record lies at or past a log offset.
 
         Raises:
-            UnreadableFile: The disk does not give the entries, or they are damaged.
+            UnreadableFile: The entries cannot be read or are damaged.
         """
         found = self.search(physical_offset, lambda entry: int(entry["physical_offset"]))
         start = max(found - _ORDER_CHECKED_ENTRIES, self.min_offset)
@@ -412,7 +413,7 @@ class ConsumeQueue:
         return found
 
     def _next_nonblank(self, queue_offset: QueueOffset, end: QueueOffset) -> QueueOffset | None:
-        step = 1  # mostly, the first that is looked at is none
+        step = 1  # usually the first entry is not blank
         while queue_offset < end:
             entries = self.entries(queue_offset, min(end - queue_offset, step))
             written = np.flatnonzero(entries["size"] != BLANK_SIZE)
@@ -423,7 +424,7 @@ class ConsumeQueue:
         return None
 
     def rolled_back_offsets(self, queue_offset: QueueOffset, count: int) -> set[QueueOffset]:
-        """Return those of a number of offsets whose messages were rolled back."""
+        """Return which of ``count`` successive offsets belong to rolled-back messages."""
         found: set[QueueOffset] = set()
         end = queue_offset + count
         while queue_offset < end and len(entries := self.entries(queue_offset, end - queue_offset)):
@@ -442,7 +443,7 @@ class ConsumeQueue:
         self._files.write(position, entries)
 
     def _end_of_entries(self, first: QueueOffset) -> QueueOffset:
-        """Return the end of a file's entries, without reading what was never written."""
+        """Return the end of a file's entries, without reading parts that were never written."""
         files = self._files
         end, next_file = first, self.next_file_offset(first)
         at = files.next_data(first * ENTRY_BYTES)

@@ -1,10 +1,9 @@
 """EntryCheck: checks whether queue entries are plausible, and lead to the right records.
 
-Entries have no checksum. The check compares a record's size, queue offset and physical offset,
-which are in its first 36 bytes; and offsets must ascend. Where a filter does not read the records,
-an entry can still be seen to be wrong: zeros, overlapping records, offsets that the log had used
-before, or a tags code that no Java hash can have. It cannot see a flipped bit in the lower half of
-a tags code.
+Entries have no checksum. The check compares the size, queue offset and physical offset in the first
+36 bytes of the record; and offsets must ascend. If a filter does not read the records, some wrong
+entries are still detected: zeros, overlapping records, offsets that the log used before, or a tags
+code that no Java hash can have. A flipped bit in the lower half of a tags code is not detected.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ if TYPE_CHECKING:
     from .consume_queue import Entries
 
 _HEAD = Struct(">i16xqq")
-"""The size, queue offset and place of a record."""
+"""The size, queue offset and physical offset of a record."""
 
 HEAD_BYTES = _HEAD.size
 _FEW = 64
-"""Up to this number, entries are looked at one after the other."""
+"""Up to this number, entries are examined one by one."""
 _CODES = range(-(1 << 31), 1 << 31)
 _ANY = range(-(1 << 63), 1 << 63)
 _PLACE_MAX = 1 << 62
-"""No log goes that far; behind it, the ends of records would be too large for 64 bits."""
+"""No log is that long; past it, the ends of records would not fit into 64 bits."""
 
 
 class WrongEntry(Exception):
     """An entry leads to another message or to none, or is impossible."""
 
     def __init__(self, place: int, right_count: int = 0, *, overlapped: int | None = None) -> None:
-        """Store what is known of the entries before it.
+        """Store the position and the number of valid entries before it.
 
-        ``right_count`` counts the entries before it that are right, as far as that is known;
-        ``overlapped`` those that were checked without their records, so that the last of them may
-        be the wrong one.
+        ``right_count`` counts the entries before it that are known to be right; ``overlapped``
+        counts those that were checked without their records, the last of which may be the wrong
+        one.
         """
         super().__init__(place, right_count)
         self.place = place
@@ -58,13 +57,13 @@ class WrongEntry(Exception):
 
 
 class EntryCheck:
-    """A check, piece by piece, of successive entries of one queue."""
+    """Checks successive entries of one queue, piece by piece."""
 
     def __init__(self, expired_before: PhysicalOffset, *, has_codes: bool) -> None:
-        """Begin a check of successive entries.
+        """Start a check of successive entries.
 
-        No entry leads before ``expired_before``; ``has_codes`` means that entries have codes of
-        tags, not times.
+        No entry may lead before ``expired_before``; ``has_codes`` means that entries have tags
+        codes, not delivery times.
         """
         self._end = expired_before
         self._has_codes = has_codes
@@ -113,7 +112,7 @@ class EntryCheck:
 
 
 def matches_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: range) -> bool:
-    """Return whether the first bytes of a record are those of an entry's record."""
+    """Return whether the head of a record matches its entry."""
     own_size, queue_offset, own_place = _HEAD.unpack_from(head, at)
     return bool(own_size == size and own_place == place and queue_offset in queue_offsets)
 
@@ -125,7 +124,7 @@ def run_ends_match(
     sizes: Sequence[int],
     queue_offsets: range,
 ) -> bool:
-    """Return whether each run's first and last records are those of their entries, in order."""
+    """Return whether each run's first and last records match their entries, in order."""
     left = queue_offsets
     for data, run in zip(records, runs, strict=True):
         first, last = run.start, run.stop - 1
@@ -145,7 +144,7 @@ def first_wrong(
     queue_offsets: range,
     owner: RecordOwner | None = None,
 ) -> int | None:
-    """Return the first entry that leads to another record, or to one of another owner; or None."""
+    """Return the first entry that leads to another record or another owner's record, or None."""
     if not isinstance(places, list) or not isinstance(sizes, list):
         columns = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
         return _first_wrong_of_many(records, *columns, queue_offsets, owner)
@@ -191,7 +190,7 @@ def _first_wrong_of_many(
         )
         if owner is not None and is_right.all():
             is_right &= owner.own_mask(data, at, sizes[first:count])
-        # A piece of no entry is the wrong size of the one before.
+        # A piece without entries shows that the size in the entry before is wrong.
         if first == count or not is_right.all():
             return first + int(np.argmin(is_right)) if len(is_right) else max(first - 1, 0)
         first, before, last_ahead = count, before + len(piece), int(ahead[-1])
@@ -199,7 +198,7 @@ def _first_wrong_of_many(
 
 
 def _heads(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return the heads of records that begin at these bytes, without the tools of `chunks`."""
+    """Return the heads of records that begin at these bytes, without the bulk tools."""
     places = max(len(data) - HEAD_BYTES + 1, 0)
     overlapping = np.ndarray((places,), f"V{HEAD_BYTES}", data, strides=(1,))
     heads: npt.NDArray[Any] = overlapping[at].view(_head_type())
@@ -208,14 +207,14 @@ def _heads(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArra
 
 @lru_cache(maxsize=1)
 def _head_type() -> np.dtype[Any]:
-    """Return the type of a record's head, as `_HEAD` draws it, once numpy is needed at all."""
+    """Return the type of a record's head, in the layout of `_HEAD`, when numpy is first needed."""
     return np.dtype(
         [("size", ">i4"), ("between", "V16"), ("queue_offset", ">i8"), ("place", ">i8")]
     )
 
 
-# ---- RecordOwner: the queue whose records a consume queue may lead to. An entry of a damaged file
-# may lead to a whole record of another queue, of another topic, or of a deleted topic of the same
+# ---- RecordOwner: the queue that must own a consume queue's records. An entry of a damaged file
+# may lead to a valid record of another queue, of another topic, or of a deleted topic of the same
 # name.
 
 _QUEUE_HEAD = Struct(">4xi4xi20xi")
@@ -223,7 +222,7 @@ _QUEUE_HEAD = Struct(">4xi4xi20xi")
 _NUMBER = Struct(">i")
 _MAGIC_AT, _QUEUE_AT, _SYS_FLAG_AT = 4, 12, 36
 _BODY_LENGTH_AT = body_position(0) - 4
-"""With IPv4 hosts."""
+"""The position of the body's length with IPv4 hosts."""
 _V6_EXTRA_BYTES = layout.HOST_V6_BYTES - layout.HOST_V4_BYTES
 _BORN_V6, _STORE_V6 = MessageSysFlag.BORN_HOST_V6.value, MessageSysFlag.STORE_HOST_V6.value
 _LENGTH_BYTES: Final = {
@@ -240,16 +239,16 @@ class TopicFieldPosition(NamedTuple):
 
 
 class RecordOwner(NamedTuple):
-    """One queue of a topic, whose records all lie at or past a log offset."""
+    """One queue of a topic, all of whose records lie at or past a log offset."""
 
     topic: bytes
     queue_id: int
     since: PhysicalOffset
 
     def topic_position(self, data: Buffer, at: int) -> TopicFieldPosition | None:
-        """Return where the topic must be in the record that starts there.
+        """Return where the topic must be in the record at a position.
 
-        None if that is no record of this queue.
+        None if the bytes are not a record of this queue.
         """
         try:
             magic, queue_id, sys_flag = _QUEUE_HEAD.unpack_from(data, at)
@@ -265,7 +264,7 @@ class RecordOwner(NamedTuple):
         )
 
     def owns(self, data: Buffer, at: int, size: int) -> bool:
-        """Return whether the record of this size that starts there is of this queue."""
+        """Return whether the record of this size at a position belongs to this queue."""
         topic = self.topic_position(data, at)
         return topic is not None and (
             data[topic.at : min(topic.at + len(topic.text), at + size)] == topic.text
@@ -274,7 +273,7 @@ class RecordOwner(NamedTuple):
     def own_mask(
         self, data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Return which of the records that start at these places are of this queue."""
+        """Return a mask of the records at these positions that belong to this queue."""
         is_own = sizes >= layout.RECORD_BYTES_MIN
         at = np.where(is_own, at, 0)
         if len(data) < layout.RECORD_BYTES_MIN:
@@ -298,6 +297,6 @@ class RecordOwner(NamedTuple):
 
 
 def _words(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Numbers of 32 bits with a sign that start anywhere."""
+    """Return the signed 32-bit numbers at any byte positions."""
     cells: npt.NDArray[np.void] = np.ndarray((len(data) - 3,), "V4", data, strides=(1,))
     return cells[at].view(">i4").astype(np.int64)

@@ -27,18 +27,18 @@ from .rolled_back_offsets import NUMBERS_PER_RANGE as TAKEN_BACK_NUMBERS
 MANIFEST: Final = "manifest.json"
 DELETIONS: Final = "deletions.json"
 DELETIONS_MAX: Final = 256
-"""Deletions beside a manifest: some ten kilobytes, which each deletion writes."""
+"""Deletions kept beside a manifest; each deletion rewrites them all, some ten kilobytes."""
 DELETED_TOPICS_MAX: Final = 100_000
-"""Deleted topics whose messages the log still has: 5 MB of the manifest."""
+"""Deleted topics with messages left in the log: 5 MB of the manifest."""
 _NUMBERS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deletions:
-    """The deletions since a manifest was saved, and all that are half done."""
+    """The deletions since a manifest was saved, and the topics that are half deleted."""
 
     serial: int = 0
-    """The number of that manifest."""
+    """The serial number of that manifest."""
     deleted_topics: Mapping[str, PhysicalOffset] = field(default_factory=dict)
     half_deleted: tuple[str, ...] = ()
 
@@ -48,45 +48,46 @@ class StoreManifest:
     """The queues and index at the time when the log had been dispatched up to `safe_offset`."""
 
     serial: int = 0
-    """Counts the saves. The checkpoint notes it, so that an older copy is not
-    taken for the newest."""
+    """The number of this save. The checkpoint has it too, so that an older copy is not mistaken for
+    the newest."""
     safe_offset: PhysicalOffset | None = None
-    """The place before which records were in queues and index; None if nobody has noted that."""
+    """The offset before which all records were in queues and index; None if the manifest is
+    invalid."""
     log_min_offset: PhysicalOffset = LOG_START
     keeps_expired: bool = False
-    """True if a queue still has entries of records before that, as it could not be read."""
+    """True if an unreadable queue still has entries of records before `log_min_offset`."""
     spans: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The queues of each topic: number, first offset, next offset, one queue behind the other."""
+    """The queues of each topic, one after another: number, first offset, next offset."""
     index_files: tuple[str, ...] | None = None
     """The names of the index files; None if there was no index."""
     entries_were_confirmed: bool = False
-    """True if, until the next checkpoint, queues only hold records that no crash takes back."""
+    """True if queues only have entries of confirmed records until the next checkpoint."""
     holes: tuple[Hole, ...] = ()
-    """The spans in which the log had no records, so that queues have blank entries there."""
+    """The parts of the log without records, for which queues have blank entries."""
     deleted_topics: Mapping[str, PhysicalOffset] = field(default_factory=dict)
-    """Topics, and the places before which their records are not to be dispatched again."""
+    """Deleted topics, and the offsets before which their records must not be dispatched again."""
     half_deleted: tuple[str, ...] = ()
-    """Deleted topics of which others may still keep something."""
+    """Deleted topics whose other data, such as offsets of groups, may still exist."""
     taken_back: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Rows of each topic that were rolled back, and that no message of their queues has come behind
-    yet: queue, first offset, next offset, first place and last place of each."""
+    """Rolled-back rows of each topic that no later message of their queue follows yet: queue, first
+    offset, next offset, first position and last position of each."""
     store_time_gap: int = 0
     """The longest time between two messages of the log, in milliseconds."""
     store_time_steps: tuple[PhysicalOffset, ...] = ()
-    """The places before which store times were later by a minute or more."""
+    """The offsets before which store times were later by a minute or more."""
     newest_mark: int | None = None
-    """The highest mark of a commit of staged rows; None without one that was noted."""
+    """The highest mark of a commit of staged rows; None if no mark was ever noted."""
 
     is_rebuilding: bool = False
-    """True if all queues are being made again from the log, and this notes how far that has come.
-    A start goes on from there, and ends as if it had not been interrupted."""
+    """True while all queues are rebuilt from the log, up to `safe_offset` so far. A start resumes
+    there, with the same result as without the interruption."""
     least_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """While queues are made again, the ends that they are to have at least, as offsets before them
-    were given: number, next offset, and 1 if the queue's files had that end, 0 if only an earlier
-    manifest had it, one queue after the other."""
+    """The minimum ends of queues during a rebuild, so that no offset is assigned twice: number,
+    next offset, and 1 if the queue's files had that end or 0 if only an earlier manifest had it,
+    one queue after another."""
 
     def __post_init__(self) -> None:
-        """Raise `BodyError` for spans that no queues, or holes that no log could have had."""
+        """Raise `BodyError` for impossible spans of queues, or impossible holes."""
         for name, queues in (("spans", self.spans), ("leastEnds", self.least_ends)):
             for topic, numbers in queues.items():
                 if len(numbers) % _NUMBERS or min(numbers, default=0) < 0 or topic_fault(topic):
@@ -106,7 +107,7 @@ class StoreManifest:
                     found=numbers,
                 )
 
-        holes: tuple[tuple[int, ...], ...] = self.holes  # a file may say anything
+        holes: tuple[tuple[int, ...], ...] = self.holes  # a file may contain anything
         for hole in holes:
             if len(hole) != 2 or not 0 <= hole[0] <= hole[1]:
                 raise BodyError(
@@ -115,21 +116,21 @@ class StoreManifest:
 
     @classmethod
     def spans_of(cls, queues: Iterable[QueueSpan]) -> Mapping[str, tuple[int, ...]]:
-        """Return the `spans` for what queues hold."""
+        """Return the `spans` for the spans of queues."""
         found: dict[str, list[int]] = {}
         for topic, *numbers in queues:
             found.setdefault(topic, []).extend(numbers)
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
     def queues(self) -> Iterator[QueueSpan]:
-        """Yield what queues held."""
+        """Yield the span of each queue."""
         for topic, numbers in self.spans.items():
             for at in range(0, len(numbers), _NUMBERS):
                 queue_id, first, end = numbers[at : at + _NUMBERS]
                 yield QueueSpan(topic, queue_id, QueueOffset(first), QueueOffset(end))
 
     def ends(self) -> dict[QueueKey, QueueOffset]:
-        """Return the offset that each queue's next message was to get."""
+        """Return the next offset of each queue."""
         return {
             (topic, queue_id): QueueOffset(max_offset)
             for topic, numbers in self.spans.items()
@@ -142,7 +143,7 @@ class StoreManifest:
     def least_ends_of(
         cls, noted: Mapping[QueueKey, QueueOffset], in_files: Mapping[QueueKey, QueueOffset]
     ) -> Mapping[str, tuple[int, ...]]:
-        """Return the `least_ends` for ends that a manifest has noted, and those of files."""
+        """Return the `least_ends` for ends noted by a manifest and ends found in files."""
         found: dict[str, list[int]] = {}
         for ends, is_in_files in ((noted, 0), (in_files, 1)):
             for (topic, queue_id), end in ends.items():
@@ -150,11 +151,11 @@ class StoreManifest:
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
     def noted_ends(self) -> dict[QueueKey, QueueOffset]:
-        """Return the ends that this manifest notes, or that an earlier one has noted."""
+        """Return the ends noted by this manifest or by an earlier one."""
         return {**self.ends(), **self._least_ends(0)}
 
     def file_ends(self) -> dict[QueueKey, QueueOffset]:
-        """Return the ends that queues had by their files, before they were made again."""
+        """Return the ends that the files of queues had before the rebuild."""
         return self._least_ends(1)
 
     def _least_ends(self, is_in_files: int) -> dict[QueueKey, QueueOffset]:
@@ -166,16 +167,16 @@ class StoreManifest:
         }
 
     def store_times(self, last_ms: int) -> StoreTimeline:
-        """Return what was known of store times, given the last."""
+        """Return the timeline of store timestamps, given the last one."""
         return StoreTimeline(last_ms, self.store_time_gap, self.store_time_steps)
 
     def without_light_queues(self) -> StoreManifest:
-        """Return a manifest without light queues, which an earlier release took for topics."""
+        """Return a manifest without light queues, which an earlier release mistook for topics."""
         spans = {topic: each for topic, each in self.spans.items() if not is_light_queue(topic)}
         return replace(self, spans=spans)
 
     def plausible(self) -> StoreManifest:
-        """Return a manifest without queues of more messages than the log has ever had room for."""
+        """Return a manifest without queues of more messages than the log ever had room for."""
         count_max = (self.safe_offset or 0) // RECORD_BYTES_MIN
         spans = [queue for queue in self.queues() if queue.max_offset <= count_max]
         return replace(self, spans=self.spans_of(spans), is_rebuilding=False, least_ends={})

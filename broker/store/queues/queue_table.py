@@ -25,13 +25,13 @@ from ..records.fields import topic_fault
 from ..results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
 from .consume_queue import ENTRY_BYTES, ConsumeQueue
 
-# ---- RecoveredEnds: the least end that a queue must have before anybody is told where it ends.
+# ---- RecoveredEnds: the minimum end that a queue must have before its end is reported.
 
 _UNKNOWN: Final = QueueOffset(sys.maxsize)
 
 
 class RecoveredEnds:
-    """The findings of one start; none before it has scanned, and none when it is finished."""
+    """The queue ends that a start has found; empty before its scan and after it has finished."""
 
     def __init__(self, reput_from_offset: Callable[[], PhysicalOffset]) -> None:
         self._reput_from_offset = reput_from_offset
@@ -39,17 +39,17 @@ class RecoveredEnds:
         self._ends: Mapping[QueueKey, QueueOffset] = {}
 
     def start(self, end_offset: PhysicalOffset, ends: Mapping[QueueKey, QueueOffset]) -> None:
-        """Note the end of the log, and ends of queues, that were found."""
+        """Set the recovered end of the log, and the ends of queues."""
         self._ends = ends
         self._end_offset = end_offset
 
     def finish(self) -> None:
-        """Note that all queues end where they should."""
+        """Note that all queues have reached their ends."""
         self._end_offset = None
         self._ends = {}
 
     def lower_bound(self, topic: str, queue_id: int) -> QueueOffset:
-        """Return the least end that may be reported of a queue; call this before reading it."""
+        """Return the minimum end that may be reported of a queue; call this before reading it."""
         end_offset = self._end_offset
         if end_offset is None:
             return FIRST_IN_QUEUE
@@ -66,16 +66,16 @@ def end_unknown_error(topic: str, queue_id: int, hindrance: str | None) -> EndUn
     )
 
 
-# ---- DeletedTopicFiles: files of deleted topics, which nobody waits for:
+# ---- DeletedTopicFiles: files of deleted topics, deleted gradually:
 # consumequeue.deleted/<n>/<queueId>/.
 
 FILES_AT_A_TIME: Final = 512
-"""Files and directories that go at a time, so that what else the disk is asked for gets its turn,
-and a stop need not wait long."""
+"""Files and directories deleted in one call, so that other disk requests are not delayed and a stop
+is quick."""
 
 
 def files_of(disk: Disk, topic: Path) -> Iterator[Path]:
-    """Yield the files of a topic, each file before its directory, and the topic's last."""
+    """Yield the files and directories of a topic, each directory after its content."""
     for queue_id in disk.names(topic):
         for name in disk.names(topic / queue_id):
             yield topic / queue_id / name
@@ -99,14 +99,14 @@ class DeletedTopicFiles:
         self._directory = directory
         self._topics: deque[_DeletedTopic] = deque()
         self._number = -1
-        """The highest number of a directory there."""
+        """The highest directory number in use."""
 
     def __len__(self) -> int:
-        """Return how many topics have files left."""
+        """Return the number of topics that still have files."""
         return len(self._topics)
 
     def load(self) -> None:
-        """Find what an earlier run has left."""
+        """Find the files that an earlier run did not delete."""
         names = [name for name in self._disk.names(self._directory) if name.isdecimal()]
         self._topics.extend(_DeletedTopic(self._directory / name, {}) for name in names)
         self._number = max(map(int, names), default=-1)
@@ -115,14 +115,14 @@ class DeletedTopicFiles:
         """Return a path to which the directory of a topic can be renamed.
 
         Raises:
-            OSError: The disk has no room for the directory above it.
+            OSError: The parent directory cannot be created.
         """
         self._disk.make_directory(self._directory)
         self._number += 1
         return self._directory / str(self._number)
 
     def add(self, directory: Path, queues: Mapping[int, ConsumeQueue]) -> None:
-        """Have the files of a topic that was moved here deleted by and by, queue by queue."""
+        """Add the files of a topic that was moved here, to be deleted gradually, queue by queue."""
         by_path = {directory / str(queue_id): queue for queue_id, queue in queues.items()}
         self._topics.append(_DeletedTopic(directory, by_path))
 
@@ -130,7 +130,7 @@ class DeletedTopicFiles:
         """Delete some files; call this again until none is left.
 
         Raises:
-            OSError: The disk does not let one go. Those of other topics go all the same.
+            OSError: A file could not be deleted. Files of other topics are deleted nevertheless.
         """
         room, refusal = FILES_AT_A_TIME, None
         for _ in range(len(self._topics)):
@@ -154,7 +154,8 @@ class DeletedTopicFiles:
             raise refusal
 
 
-# ---- TopicDirectories: where the queues of a topic lie: consumequeue/<topic>/, as with RocketMQ.
+# ---- TopicDirectories: the directory of each topic's queues: consumequeue/<topic>/, as in
+# RocketMQ.
 
 _CASE_DIRECTORY: Final = re.compile(r"\.[0-9a-f]+")
 
@@ -167,11 +168,11 @@ class TopicDirectories:
         self._root = root
         self._case_directories: dict[str, Path] = {}
         self._first_spelling: dict[str, str] = {}
-        """The topic that was first to have a name, by the name in small letters."""
+        """The first topic with each name, by the name in lower case."""
         self._is_case_sensitive: bool | None = None
 
     def list_topics(self) -> Iterator[tuple[str, Path]]:
-        """Yield the directories, each with its path and, as a rule, the name of its topic."""
+        """Yield the directories: usually the name of the topic, and the path."""
         for name in self._disk.names(self._root):
             is_apart = _CASE_DIRECTORY.fullmatch(name)
             if is_ignored_name(name) and not is_apart:
@@ -188,7 +189,7 @@ class TopicDirectories:
         """Return the directory of a topic, whether it exists or not.
 
         Raises:
-            OSError: The disk does not say whether it tells two names apart.
+            OSError: It cannot be determined whether the file system is case-sensitive.
         """
         if topic not in self._case_directories:
             first = self._first_spelling.setdefault(topic.lower(), topic)
@@ -200,7 +201,7 @@ class TopicDirectories:
 
     def _are_distinct_names(self, first: str, topic: str) -> bool:
         if self._is_case_sensitive is None:
-            self._disk.make_directory(self._root / first / "0")  # as its first queue would
+            self._disk.make_directory(self._root / first / "0")  # like its first queue
             is_listed = topic in self._disk.names(self._root)
             self._is_case_sensitive = is_listed or not self._disk.names(self._root / topic)
         return self._is_case_sensitive
@@ -226,7 +227,7 @@ class QueueEndsSnapshot(NamedTuple):
     max_offsets: Sequence[QueueOffset]
 
     def spans(self, excluded: Container[str] = ()) -> Iterator[QueueSpan]:
-        """Yield what queues held then, without what has expired since and without some topics."""
+        """Yield the span of each queue then, less entries expired since; skip some topics."""
         for ((topic, queue_id), queue), max_offset in zip(
             self.queues.items(), self.max_offsets, strict=True
         ):
@@ -245,19 +246,20 @@ class QueueTable:
         self.deleted_topic_files = DeletedTopicFiles(
             pool.disk, directory.with_name(f"{directory.name}.deleted")
         )
-        """Files of deleted topics, which are to go."""
+        """Files of deleted topics, to be deleted gradually."""
         self._file_size = file_size
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self.expired_before = LOG_START
-        """The place in the log before which records have no offered entries any more."""
+        """The physical offset before which no record has an offered entry."""
         self._untrimmed_queues: list[QueueKey] = []
-        """Queues with files behind their ends, which a start has found and whose
-        messages come again."""
+        """Queues with files past their ends, which a start has found and whose messages are
+        dispatched again."""
         self.light_queue_count = 0
-        """Directories of RocketMQ's light queues, which are left as they are and not served: their
-        entries lead to records of other topics, and could not be made again from the log."""
+        """The number of directories of RocketMQ's light queues, which are neither changed nor
+        served: their entries lead to records of other topics, and cannot be rebuilt from the
+        log."""
         self._leftover_files: list[Path] = []
-        """Files that lie behind one that is missing or has lost its bytes."""
+        """Files that follow a missing or truncated file."""
 
     def load(self) -> None:
         """Find the queues and their files by names and sizes, without reading any.
@@ -305,10 +307,11 @@ class QueueTable:
             self._leftover_files += [path / name for name in left]
 
     def _refuse_damaged(self, directory: Path, sizes: Mapping[str, int | None]) -> None:
-        """Refuse a directory, or a file whose size is not that of others, or of no entries.
+        """Refuse a directory in place of a file, or a file of a wrong size.
 
         Raises:
-            ForeignFile: It was cut, or is too long; what is not known to be so is not refused here.
+            ForeignFile: An entry is a directory, is truncated, or is too long. A size that may be
+                that of other settings is not refused here.
         """
         for name, size in sizes.items():
             if size in (0, self._file_size) or not name.isdecimal():
@@ -325,9 +328,9 @@ class QueueTable:
             )
 
     def _has_file_of_configured_size(self) -> bool:
-        """Return whether any file of any queue has the size that all should have."""
+        """Return whether any file of any queue has the configured size."""
         looked_into = [self._directory]
-        for _ in range(2):  # topics, and the queues of each
+        for _ in range(2):  # topics, then their queues
             found = zip(looked_into, self._disk.list_directories(looked_into), strict=True)
             looked_into = [
                 path / name for path, sizes in found for name, size in sizes.items() if size is None
@@ -339,8 +342,8 @@ class QueueTable:
     def restore(self, spans: Iterable[QueueSpan], deleted_topics: Container[str]) -> bool:
         """Restore the bounds that queues had at a checkpoint; return False if a file is missing.
 
-        What came later is dispatched again, as are queues that came later. Their files stay for
-        that, except those of deleted topics. `delete_leftovers` deletes what stays unused.
+        Later entries and later queues are dispatched again, and their files are kept for that,
+        except those of deleted topics. `delete_leftovers` deletes the files that stay unused.
         """
         later = dict(self._queues)
         resumed: set[str] = set()
@@ -366,9 +369,9 @@ class QueueTable:
         return True
 
     def _move_deleted_away(self, topics: Iterable[str], deleted: Container[str]) -> set[str]:
-        """Take out those of some topics that are deleted, and return them.
+        """Move away the deleted ones among some topics, and return these.
 
-        Files that cannot be moved away are left, to be deleted one by one.
+        Files that cannot be moved away stay, to be deleted one by one.
         """
         aside = set()
         for topic in topics:
@@ -387,7 +390,7 @@ class QueueTable:
         del self._queues[topic, queue_id]
 
     def delete_leftovers(self) -> None:
-        """Delete files past the ends of queues, and queues that got nothing again."""
+        """Delete files past the ends of queues, and queues that got no entries again."""
         while self._untrimmed_queues:
             topic, queue_id = self._untrimmed_queues[-1]
             queue = self._queues.get((topic, queue_id))
@@ -398,9 +401,9 @@ class QueueTable:
             self._untrimmed_queues.pop()
 
     def wipe_after_ends(self) -> None:
-        """Write zeros past the last entry of each queue, where a crash may have left others."""
+        """Write zeros past the last entry of each queue, where a crash may have left stale ones."""
         for _, _, queue in self:
-            with suppress(UnreadableFile):  # its readers are told
+            with suppress(UnreadableFile):  # its readers get the error
                 queue.wipe_after_end()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -438,7 +441,7 @@ class QueueTable:
         return {each: queue.max_offset for (name, each), queue in queues.items() if name == topic}
 
     def ends_in_files(self) -> dict[QueueKey, QueueOffset]:
-        """Return the end of each queue by its last file alone, whatever was noted."""
+        """Return the end of each queue by its last file alone, regardless of the manifest."""
         ends = {}
         for topic, queue_id, queue in self:
             with suppress(UnreadableFile):
@@ -446,26 +449,26 @@ class QueueTable:
         return ends
 
     def move_away(self, topic: str) -> None:
-        """Remove a topic, at once; from then on `deleted_topic_files` has its files.
+        """Remove a topic at once, and leave its files to `deleted_topic_files`.
 
         Raises:
-            OSError: The disk refuses. The topic is as it was.
+            OSError: The disk refuses. The topic is unchanged.
         """
         queues = {
             queue_id: queue for (name, queue_id), queue in self._queues.items() if name == topic
         }
         path = self._directories.path_of(topic)
-        is_there = topic in self._disk.names(path.parent)  # else no queue of it has had an entry
+        is_there = topic in self._disk.names(path.parent)  # false if no queue has had an entry
         if is_there and not is_light_queue(topic):
             directory = self.deleted_topic_files.new_path()
-            with self._group.lock:  # nobody opens one of its files meanwhile
+            with self._group.lock:  # no thread may open its files meanwhile
                 try:
                     self._disk.rename(path, directory)
-                except OSError:  # it may have come about nevertheless
+                except OSError:  # the rename may have succeeded nevertheless
                     if directory.name not in self._disk.names(directory.parent):
                         raise
                 self._group.discard_names(path)
-                # No later checkpoint finds them there again.
+                # Make the rename durable: no later checkpoint may find the files there again.
                 self._group.mark_names_changed(path.parent)
                 for queue_id, queue in queues.items():
                     queue.set_directory(directory / str(queue_id))
@@ -480,7 +483,7 @@ class QueueTable:
                 queue.min_offset = min(before[queue_id], queue.max_offset)
 
     def clear(self) -> None:
-        """Forget every queue: they are about to be made again from the log."""
+        """Forget every queue, because all are about to be rebuilt from the log."""
         self._group.close()
         for topic in dict.fromkeys(topic for topic, _ in self._queues):
             for path in files_of(self._disk, self._directories.path_of(topic)):
@@ -490,7 +493,7 @@ class QueueTable:
         self._leftover_files.clear()
 
     def flush(self, should_stop: Callable[[], bool] = never_stop) -> bool:
-        """Return when all entries are on the disk; False if ``should_stop`` ended that early."""
+        """Flush all entries; return False if ``should_stop`` ended the flush early."""
         return self._group.flush(should_stop)
 
     def close(self) -> None:

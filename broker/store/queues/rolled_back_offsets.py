@@ -2,14 +2,14 @@
 
 A rolled-back batch gives its offsets to the next messages; but if other messages followed its rows
 before that, the queue has a gap. Reput finds the rows before it reaches the gap, and marks the
-blank entries there, so that nobody counts these messages as lost. A checkpoint between the two
-saves the rows.
+blank entries there, so that these messages do not count as lost. A checkpoint between the two saves
+the rows.
 
     log      row 5   row 6   message 7       5 and 6 are not lost
     log      row 5   row 6   message 5       offsets are reused: the rows no longer matter
     log      row 5   row 6   hole    message 7
 
-In the last case messages 5 and 6 may have been in the hole, if that is long enough for them: then
+In the last case messages 5 and 6 may have been in the hole, if it is long enough for them: then
 they count as lost.
 """
 
@@ -24,11 +24,11 @@ from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 from ..results import Hole, PhysicalOffset, QueueOffset
 
 NUMBERS_PER_RANGE: Final = 5
-"""The numbers by which rows are noted."""
+"""The numbers per range of rows in a manifest."""
 
 
 class RolledBackRange(NamedTuple):
-    """Rows of one queue with successive offsets, and the positions of the first and the last."""
+    """Successive rows of one queue, and the positions of the first and the last."""
 
     offsets: range
     first: PhysicalOffset
@@ -36,13 +36,13 @@ class RolledBackRange(NamedTuple):
 
 
 class RolledBackOffsets:
-    """Rows that were rolled back, by queue, in the order of the log."""
+    """Rolled-back rows by queue, in log order."""
 
     def __init__(self) -> None:
         self._rows: dict[QueueKey, list[RolledBackRange]] = {}
 
     def add(self, key: QueueKey, rows: RolledBackRange) -> None:
-        """Note rows past those that are known; repeating some or all of them is safe."""
+        """Add rows that follow the known ones; rows that are known already are ignored."""
         known = self._rows.setdefault(key, [])
         before = known[-1] if known else None
         if before is None:
@@ -58,10 +58,10 @@ class RolledBackOffsets:
     def gaps_before(
         self, key: QueueKey, queue_offset: QueueOffset, place: PhysicalOffset, holes: Iterable[Hole]
     ) -> list[range]:
-        """Return the offsets, in order, that rows have left before a message of their queue.
+        """Return the ranges of rolled-back offsets, in order, before a message of their queue.
 
-        Rows count if they lie before it in the log, and if no holes past them can have held
-        messages with their offsets.
+        Rows count if they lie before the message in the log, and if no holes past them can have
+        held messages with their offsets.
         """
         found: list[range] = []
         for offsets, first, _ in self._rows.get(key, ()):
@@ -72,14 +72,14 @@ class RolledBackOffsets:
         return sorted(found, key=lambda each: each.start)
 
     def discard(self, key: QueueKey, end: QueueOffset, place: PhysicalOffset) -> None:
-        """Forget the rows before the last message of a queue, past which the queue ends."""
+        """Discard the rows before the last message of a queue, which ends at ``end``."""
         if self._rows:
             rows = self._rows.pop(key, ())
             kept = [_from_offset(each, end) if each.first < place else each for each in rows]
             self._keep(key, [each for each in kept if each.last > place and each.offsets])
 
     def discard_topic(self, topic: str, place: PhysicalOffset) -> None:
-        """Forget the rows of a topic that begin before a log offset: it was deleted there."""
+        """Discard the rows of a topic that begin before a log offset, at which it was deleted."""
         for key in [key for key in self._rows if key[0] == topic]:
             self._keep(key, [each for each in self._rows.pop(key) if each.first >= place])
 
@@ -88,7 +88,7 @@ class RolledBackOffsets:
             self._rows[key] = rows
 
     def to_manifest(self, place: PhysicalOffset) -> Mapping[str, tuple[int, ...]]:
-        """Return rows before a log offset for a manifest: `NUMBERS_PER_RANGE` numbers each."""
+        """Return rows before a log offset for a manifest, as `NUMBERS_PER_RANGE` numbers each."""
         found: dict[str, list[int]] = {}
         for (topic, queue_id), rows in self._rows.items():
             for offsets, first, last in rows:
@@ -99,7 +99,7 @@ class RolledBackOffsets:
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
     def restore(self, noted: Mapping[str, tuple[int, ...]], place: PhysicalOffset) -> None:
-        """Restore the rows that a manifest has noted and that lie before a log offset."""
+        """Restore the rows from a manifest that lie before a log offset."""
         self._rows.clear()
         for topic, numbers in noted.items():
             for queue_id, rows in _rows_of(numbers):

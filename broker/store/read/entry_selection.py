@@ -1,8 +1,7 @@
 """Entry selection: which entries of a consume queue one get returns, and how far it has read.
 
 Entries arrive in pieces, small ones first, so that a get reads little more of a queue than its
-limits allow. It examines the first few one by one, which is cheaper than setting up arrays. Of
-messages, this module knows only what a filter checks.
+limits allow. It examines the first few one by one, which is cheaper than setting up arrays.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 
-# ---- MessageFilter: what a subscription lets through, first by tags code, then by the messages.
+# ---- MessageFilter: the messages that a subscription accepts, by tags code and then by content.
 
 
 class MessageFilter(Protocol):
-    """The two checks of a subscription, of which the first is made for one entry or for many."""
+    """The two checks of a subscription; the first takes one entry or many."""
 
     @property
     def needs_messages(self) -> bool:
-        """True if codes alone do not decide, so that `by_messages` has to be called as well."""
+        """True if codes alone do not decide, so that `by_messages` must be called as well."""
 
     @property
     def evaluated_max(self) -> int:
-        """The maximum number of messages that `by_messages` looks at in one get, as others wait."""
+        """The maximum number of messages that `by_messages` evaluates in one get."""
 
     def matches_code(self, code: int) -> bool:
         """Return whether an entry may match, by its tags code alone."""
@@ -51,22 +50,22 @@ class MessageFilter(Protocol):
         """Return a mask of the messages that match, or None if all do; their codes may match."""
 
     def cost_of(self, chunk: RecordChunk) -> int:
-        """Return the extra cost of `by_messages`, in bytes that could be read in its time."""
+        """Return the extra cost of `by_messages`, in bytes that could be read in the same time."""
 
 
 FEW = 64
-"""Up to this number, entries are looked at one after the other."""
+"""Up to this number, entries are examined one by one."""
 
 FILTERED_BYTES_MAX = 4 << 20
-"""Bytes of messages that one get looks into for matches, as far as they weigh the same."""
+"""Bytes of messages that one get evaluates, including the extra cost of the filter."""
 
 _FILTER_STEP_BYTES = 1 << 18
-"""Bytes of messages that are looked into at a time."""
+"""Bytes of messages evaluated at a time."""
 
 
 ReadRecords: TypeAlias = "Callable[[Numbers, Numbers], RecordChunk]"
-"""A function that returns the records at these places of these sizes, in order,
-or raises `WrongEntry` or `UnreadableFile`."""
+"""A function that returns the records at these positions with these sizes, in order, or raises
+`WrongEntry` or `UnreadableFile`."""
 
 
 class GetLimits(NamedTuple):
@@ -78,11 +77,11 @@ class GetLimits(NamedTuple):
 
 
 DEFAULT_LIMITS = GetLimits(count_max=32, bytes_max=262_144, scan_max=800)
-"""The limits that RocketMQ applies where nothing else is set."""
+"""The limits that RocketMQ applies by default."""
 
 
 class SelectedEntries(NamedTuple):
-    """The messages' places and sizes, the number of entries examined, and the status if none."""
+    """The messages' positions and sizes, the number of entries examined, and the status if none."""
 
     status: GetMessageStatus
     scanned: int
@@ -95,8 +94,8 @@ def select_all(
 ) -> SelectedEntries | None:
     """Select as many of the first few entries as are wanted, without a filter.
 
-    Return None if more are wanted, or if any of them is gone or too large, which is rare. Missing
-    entries that follow are left to the next get.
+    Return None if more are wanted, or if any of them is missing or too large, which is rare.
+    Missing entries that follow are left to the next get.
     """
     count = limits.count_max
     if count > FEW or count * ENTRY_BYTES > len(entries):
@@ -116,9 +115,9 @@ def select_few(
     *,
     are_all: bool,
 ) -> SelectedEntries | None:
-    """Select from the first few entries, one by one; None if these do not decide, or are many.
+    """Select from the first few entries, one by one; None if more entries have to be examined.
 
-    They do decide if there are no further entries.
+    If there are no further entries, the result is final.
     """
     if len(entries) > FEW * ENTRY_BYTES:
         return None
@@ -149,7 +148,7 @@ def select_few(
 
 
 class EntrySelection:
-    """The messages that one get has selected so far from entries that come in pieces."""
+    """The messages that one get has selected so far, from entries that arrive in pieces."""
 
     def __init__(
         self,
@@ -170,18 +169,18 @@ class EntrySelection:
         self._sizes: list[npt.NDArray[np.int64]] = []
 
     def select(self, pieces: Iterable[Buffer]) -> SelectedEntries:
-        """Select from entries; no more pieces are read than needed."""
+        """Select from entries; this reads no more pieces than needed."""
         is_missing = is_gone = False
         for piece in pieces:
             entries = np.frombuffer(piece, ENTRY)
             places = entries["physical_offset"].astype(np.int64)
             sizes = entries["size"].astype(np.int64)
-            # An entry that leads to no place at all has not gone:
-            # its reader sees that it is damaged.
+            # An entry with an impossible position is not missing: its reader reports that it is
+            # damaged.
             is_there = (sizes != BLANK_SIZE) & ((places >= self._log_min_offset) | (places < 0))
             are_all_there = bool(is_there.all())
             is_missing |= not (self._scanned or is_there[0])
-            if is_missing:  # the first entry has no message: go on where the next one is
+            if is_missing:  # the first message is missing: skip to the next one
                 missing = int(np.argmax(is_there)) if is_there.any() else len(entries)
                 is_gone |= bool((sizes[:missing] != BLANK_SIZE).any())
                 self._scanned += missing
@@ -208,10 +207,10 @@ class EntrySelection:
         rows: npt.NDArray[np.int64] | None,
         scanned: int,
     ) -> bool:
-        """Take messages, as many as the limits let; return whether a limit is reached.
+        """Add messages up to the limits; return whether a limit is reached.
 
-        Their rows are their numbers among the next entries, of which so many are decided on if all
-        are taken.
+        ``rows`` are their numbers among the next entries. If all messages are added, ``scanned``
+        entries count as examined.
         """
         within = int(np.searchsorted(np.cumsum(sizes), self._bytes_left, side="right"))
         taken = min(max(within, 0 if self._places else 1), self._count_left, len(sizes))
@@ -220,11 +219,11 @@ class EntrySelection:
             self._sizes.append(sizes[:taken])
             self._count_left -= taken
             self._bytes_left -= int(sizes[:taken].sum())
-        # The last one that was taken has been looked at, and none behind it.
+        # The entries up to the last added message count as examined.
         if not self._count_left:
             self._scanned += taken if rows is None else int(rows[taken - 1]) + 1
             return True
-        if taken < len(sizes):  # all before the first that was left out have been looked at
+        if taken < len(sizes):  # examined up to the first one left out
             self._scanned += taken if rows is None else int(rows[taken])
             return True
         self._scanned += scanned
@@ -237,7 +236,7 @@ class EntrySelection:
         sizes: npt.NDArray[np.int64],
         is_there: npt.NDArray[np.bool_],
     ) -> bool:
-        """Take the messages that exist and match; return whether a limit is reached."""
+        """Add the existing messages that match, up to the limits; return whether one is reached."""
         wanted = self._filter
         if wanted is not None:
             is_there = is_there & wanted.by_tags_code(entries["tags_code"].astype(np.int64))
@@ -254,7 +253,7 @@ class EntrySelection:
                 chunk = self._read_readable(places[rows[start:end]], sizes[rows[start:end]])
             except (WrongEntry, UnreadableFile):
                 self._scanned += int(rows[start]) - done
-                if self._scanned:  # the next get begins with it
+                if self._scanned:  # the next get begins there
                     return True
                 raise
             end = start + len(chunk)
@@ -275,10 +274,10 @@ class EntrySelection:
     def _read_readable(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> RecordChunk:
-        """Return the messages before the first that cannot be read; half, where that is not known.
+        """Return the messages before the first unreadable one; halve the range until it is found.
 
         Raises:
-            WrongEntry, UnreadableFile: The first cannot be read.
+            WrongEntry, UnreadableFile: The first message cannot be read.
         """
         try:
             return self._records(places, sizes)
@@ -296,5 +295,5 @@ def _concatenated(parts: list[npt.NDArray[np.int64]]) -> Numbers:
 
 @lru_cache(maxsize=FEW)
 def _struct_of(count: int) -> Struct:
-    """Return a struct of this number of entries."""
+    """Return a struct of ``count`` entries."""
     return Struct(">" + ENTRY_STRUCT.format[1:] * count)

@@ -2,7 +2,8 @@
 
 It returns records as they lie in the log, without decoding: as one piece where messages are
 contiguous, as one gathered piece where they are scattered. What cannot be read is an
-`UnreadableFile` only for the caller that asks for it: a get returns what lies before it, and known
+contiguous, as one gathered piece where they are scattered. Data that cannot be read raises
+`UnreadableFile` only for a caller that asks for it: a get returns the messages before it, and known
 holes are not read along with their surroundings.
 """
 
@@ -71,11 +72,11 @@ if TYPE_CHECKING:
     from ..components import StoreComponents
 
 
-# ---- Checks of the records that a pull reads: each must be that of its entry, and of the queue.
+# ---- Checks of the records that a pull reads: each must belong to its entry and to the queue.
 
 
 def are_in_range(numbers: Numbers, minimum: int, end: int) -> bool:
-    """Return whether all numbers are at least one and below another."""
+    """Return whether all numbers are at least ``minimum`` and below ``end``."""
     if isinstance(numbers, list):
         return minimum <= min(numbers) and max(numbers) < end
     return bool(minimum <= numbers.min() and numbers.max() < end)
@@ -88,10 +89,10 @@ def check_records(
     queue_offsets: range,
     owner: RecordOwner | None = None,
 ) -> None:
-    """Compare each record with its entry, and with the queue that it must be of.
+    """Compare each record with its entry, and with the queue that must own it.
 
     Raises:
-        WrongEntry: One of them is another.
+        WrongEntry: A record is not that of its entry.
     """
     wrong = first_wrong(records, places, sizes, queue_offsets, owner)
     if wrong is not None:
@@ -99,7 +100,7 @@ def check_records(
 
 
 def first_unreadable(data: bytes, sizes: npt.NDArray[np.int64]) -> int:
-    """Return the number of a chunk's first record that cannot be read at a right entry."""
+    """Return the number of the first record that cannot be decoded."""
     ends = np.cumsum(sizes)
 
     def fails(number: int) -> bool:
@@ -112,8 +113,8 @@ def first_unreadable(data: bytes, sizes: npt.NDArray[np.int64]) -> int:
     return bisect_left(range(len(sizes) - 1), 1, key=fails)
 
 
-# ---- WrongEntrySearch: which entry of a consume queue is the wrong one, and what is served before
-# it.
+# ---- WrongEntrySearch: finds the wrong entry of a consume queue, so that the entries before it are
+# served.
 
 _SKIP_HINT = (
     "To skip what cannot be read, start the broker once with checkWholeLogBytes above the size "
@@ -122,7 +123,7 @@ _SKIP_HINT = (
 
 
 class WrongEntrySearch:
-    """A search for wrong entries of the queues of one log."""
+    """Searches queues of one log for wrong entries."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -130,10 +131,10 @@ class WrongEntrySearch:
     def limits_before(
         self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: QueueOffset, limits: GetLimits
     ) -> GetLimits:
-        """Return limits that end before a wrong entry; while it is not known which, half is tried.
+        """Return limits that end before a wrong entry; until it is known which, halve them.
 
         Raises:
-            UnreadableFile: There is nothing before it.
+            UnreadableFile: The first entry is wrong.
         """
         fewer = min(limits.scan_max, queue.max_offset - queue_offset) // 2
         if wrong.right_count:
@@ -162,7 +163,7 @@ class WrongEntrySearch:
     def end_before(
         self, queue: ConsumeQueue, queue_offset: QueueOffset, entries: Buffer
     ) -> PhysicalOffset:
-        """Return the end of the record before; 0 unless the entries overlap it, and it is right."""
+        """Return the end of the previous record if it is right and the entries overlap it, or 0."""
         if queue_offset <= queue.min_offset:
             return LOG_START
         before = queue.read(queue_offset - 1, 1)
@@ -178,10 +179,11 @@ class WrongEntrySearch:
 def halve_limits(
     scanned: int, queue: ConsumeQueue, limits: GetLimits, error: UnreadableFile
 ) -> GetLimits:
-    """Return limits of half as many entries, after the disk failed to read what they led to.
+    """Return limits of half as many entries, after the disk failed to read their records.
 
     Raises:
-        UnreadableFile: The error itself, if there was one entry; with how to go on, where it lasts.
+        UnreadableFile: There was only one entry. If the failure is permanent, the error says how
+            to continue.
     """
     if scanned <= 1:
         cause = error.__cause__
@@ -194,7 +196,7 @@ def halve_limits(
 
 
 def damaged_entry_error(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
-    """Return the error for an entry that does not lead to its message, with how to continue."""
+    """Return the error for an entry that does not lead to its message, with the remedy."""
     return UnreadableFile(
         f"an entry of {queue.directory}, {which}, does not lead to its message, but to "
         f"{wrong.place} of the commit log: it is damaged, or the record there. "
@@ -207,20 +209,21 @@ def _rebuild_hint(queue: ConsumeQueue) -> str:
 
 
 _RUNS_MAX = 4
-"""So many runs of records are read each by itself, in a fifth of the time of arrays."""
+"""Up to this number, runs of records are read one by one, in a fifth of the time of arrays."""
 
 _SLICES_MAX = 256
-"""With more pieces than this, one copy is cheaper than handing them all to the network."""
+"""With more pieces than this, one copy is cheaper than passing them all to the network."""
 
 _GAP_BYTES_MAX = 1 << 16
-"""Up to this size, reading on over what lies between two messages is cheaper than reading twice."""
+"""Up to this size, reading the gap between two messages is cheaper than reading twice."""
 
 _READ_BYTES_MAX = 8 << 20
-"""Bytes of the log read at a time where messages are scattered over more."""
+"""Bytes of the log read at a time if the messages are scattered over more."""
 
 
 OffsetsOnlyPredicate: TypeAlias = "Callable[[Numbers, Numbers], bool]"
-"""A function that says of records' places and sizes whether these do, in the records' stead."""
+"""A function that returns whether the positions and sizes of records suffice, without the
+records."""
 
 
 class RecordRemoved(Exception):
@@ -238,8 +241,8 @@ class MessageReader:
     ) -> None:
         """Prepare; any number of readers may read while one writer appends.
 
-        ``degradation`` returns why a start is not finished; ``next_offset`` the offset past all
-        messages of a queue, with those that are not dispatched to it yet.
+        ``degradation`` returns why a start is unfinished; ``next_offset`` returns the offset past
+        all messages of a queue, including those not dispatched yet.
         """
         self._dispatcher = components.dispatcher
         self._log = log = components.log
@@ -261,13 +264,13 @@ class MessageReader:
         message_filter: MessageFilter | None = None,
         wants_offsets_only: OffsetsOnlyPredicate | None = None,
     ) -> GetMessageResult:
-        """Return messages of a queue from an offset on: the first however large, then up to limits.
+        """Return messages of a queue from an offset on, up to limits; the first whatever its size.
 
-        It does not read past the end of a consume-queue file. If ``wants_offsets_only`` accepts the
-        places and sizes, the messages themselves are neither read nor returned.
+        This does not read past the end of a consume-queue file. If ``wants_offsets_only`` accepts
+        the positions and sizes, the messages themselves are neither read nor returned.
 
         Raises:
-            EndUnknown: A start that is not finished has found more of this queue.
+            EndUnknown: An unfinished start has found more messages of this queue.
         """
         owner = self.owner_of(topic, queue_id)
         least_end = self._lower_bound(topic, queue_id)
@@ -294,7 +297,8 @@ class MessageReader:
                 looked_at = scanned
                 next_offset = queue_offset + scanned
                 if not len(places):
-                    # What the log has no more is not offered any more: the queue hears of it last.
+                    # Expired messages must no longer be offered, before the queue's own bounds
+                    # follow.
                     is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
                     return _empty_result(status, next_offset, next_offset if is_gone else low, high)
                 queue_offsets = range(queue_offset, next_offset)
@@ -302,7 +306,7 @@ class MessageReader:
                     queue, owner, queue_offsets, places, sizes, wants_offsets_only
                 )
             except RecordRemoved:
-                continue  # which the next look at the same entries takes into account
+                continue  # select again from the same entries
             except WrongEntry as wrong:
                 limits = self._wrong_entries.limits_before(wrong, queue, queue_offset, limits)
                 continue
@@ -316,7 +320,7 @@ class MessageReader:
     def _overflow_result(
         self, queue: QueueKey, queue_offset: QueueOffset, low: QueueOffset, high: QueueOffset
     ) -> GetMessageResult:
-        """Return whether what lies past a queue's end is in the log and to come, or missing."""
+        """Return the status past a queue's end: messages not dispatched yet, or no such offset."""
         if queue_offset == high > 0 or high < queue_offset < self._next_offset(queue):
             return _empty_result(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if high == 0:
@@ -329,17 +333,17 @@ class MessageReader:
         """Refuse to report an end that is not final yet.
 
         Raises:
-            EndUnknown: The queue ends behind this.
+            EndUnknown: The queue ends past this offset.
         """
         if end < lower_bound:
             raise end_unknown_error(topic, queue_id, self._degradation())
 
     def queue_offsets(self, topic: str, queue_id: int, *, allow_incomplete: bool) -> QueueBounds:
-        """Return the first offset that a queue holds, and the one that its next message gets.
+        """Return the first offset of a queue, and the offset of its next message.
 
         Raises:
-            EndUnknown: A start that is not finished may have found more of it; unless
-                ``allow_incomplete``.
+            EndUnknown: An unfinished start may have found more messages, and
+                ``allow_incomplete`` is false.
         """
         least_end = FIRST_IN_QUEUE if allow_incomplete else self._lower_bound(topic, queue_id)
         queue = self._queues.get(topic, queue_id)
@@ -367,8 +371,8 @@ class MessageReader:
         limits: GetLimits,
         message_filter: MessageFilter | None,
     ) -> SelectedEntries | None:
-        """Return what to hand out, or None if no file has these entries."""
-        # Without a filter, as many entries as messages are wanted mostly suffice.
+        """Select the entries to return; None if no file has entries at this offset."""
+        # Without a filter, as many entries as wanted messages usually suffice.
         first = FEW if message_filter is not None else limits.count_max
         entries = queue.read(queue_offset, min(first, limits.scan_max, READ_ENTRIES_MAX))
         if not entries:
@@ -379,7 +383,7 @@ class MessageReader:
             picked = select_all(entries, limits, log_min_offset)
         if picked is None:
             first_place = max(self._queues.expired_before, owner.since)
-            if message_filter is not None:  # else each record that is handed out is looked at
+            if message_filter is not None:  # otherwise every returned record is checked
                 first_place = max(
                     first_place, self._wrong_entries.end_before(queue, queue_offset, entries)
                 )
@@ -409,11 +413,11 @@ class MessageReader:
         sizes: Numbers,
         wants_offsets_only: OffsetsOnlyPredicate | None = None,
     ) -> tuple[Buffer, ...]:
-        """Return the records at these places, in order, which have these offsets in their queue.
+        """Return the records at these positions, in order, which have these offsets in their queue.
 
-        What was dispatched since the start, or compared with the log by it, is checked where that
-        costs nothing, or left to callers that want only the places: they compare each record with
-        its entry. Of what was accepted unchecked, each record is checked.
+        Entries dispatched since the start, or compared with the log by it, are checked only where
+        this costs nothing. Callers that want only positions check them: they compare each record
+        with its entry. For other entries, every record is checked here.
         """
         is_believed = queue_offsets.start < queue.unverified_before
         if wants_offsets_only is not None and not is_believed:
@@ -433,7 +437,7 @@ class MessageReader:
         places: Numbers,
         sizes: Numbers,
     ) -> RecordChunk:
-        """Return the records at these places as one chunk, which a filter reads."""
+        """Return the records at these positions as one chunk, for a filter."""
         records = self._records(queue, owner, queue_offsets, places, sizes)
         data = b"".join(records)
         try:
@@ -446,13 +450,13 @@ class MessageReader:
     def _read_records(
         self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
     ) -> tuple[Buffer, ...]:
-        """Read records; without gaps, the first and the last are compared with their entries."""
+        """Read records; if contiguous, compare only the first and last with their entries."""
         first = PhysicalOffset(places[0])
         size = int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
         self._check_possible(since, queue_offsets, places, sizes)
         if span == size and first % self._file_size + size <= self._file_size:
-            data = self.read(first, size)  # as a queue's records follow each other
+            data = self.read(first, size)  # the records are contiguous
             self._check_entry(queue_offsets, data, first, int(sizes[0]))
             last, number = int(sizes[-1]), len(sizes) - 1
             if number and not matches_entry(
@@ -481,12 +485,12 @@ class MessageReader:
     def _check_possible(
         self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
     ) -> None:
-        """Refuse places that no records can have, and sizes that nobody should allocate."""
+        """Refuse impossible positions, and sizes too large to allocate unchecked."""
         first, size = PhysicalOffset(places[0]), int(sizes[0])
         are_possible = are_in_range(places, since, self._log.written_offset)
         if not are_possible or not are_in_range(sizes, HEAD_BYTES, BLANK_SIZE):
             raise WrongEntry(first)
-        if size > _READ_BYTES_MAX:  # the only one that limits do not bound: it may be wrong
+        if size > _READ_BYTES_MAX:  # no limit bounds the first size: check it
             self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, size)
 
     def _read_runs(
@@ -496,9 +500,9 @@ class MessageReader:
         places: list[int],
         sizes: list[int],
     ) -> tuple[Buffer, ...]:
-        """Return records that lie together in a few runs, as where batches follow each other.
+        """Return records that lie together in a few runs, such as successive batches.
 
-        The first and the last of each run are compared with their entries.
+        The first and last record of each run are compared with their entries.
         """
         records = tuple(
             self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
@@ -515,11 +519,11 @@ class MessageReader:
             raise WrongEntry(place)
 
     def _holes_in(self, start: PhysicalOffset, end: PhysicalOffset) -> list[PhysicalOffset]:
-        """Return where the known holes between two places of the log begin."""
+        """Return the starts of the known holes between two log offsets."""
         return [hole for hole, _ in self._reput.holes if start <= hole < end]
 
     def _read_near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
-        """Return a few records that lie near each other as one piece; None across files, holes."""
+        """Return a few nearby records as one piece; None across files or holes."""
         first = PhysicalOffset(places[0])
         if first % self._file_size + span > self._file_size or self._holes_in(first, first + span):
             return None
@@ -536,7 +540,7 @@ class MessageReader:
     def _contiguous_ranges(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Split where the next record lies in another file, too far away, or past a hole."""
+        """Split where the next record is in another file, too far away, or past a hole."""
         file_size = self._file_size
         ends = places + sizes
         gaps = places[1:] - ends[:-1]
@@ -545,7 +549,7 @@ class MessageReader:
             | (gaps > _GAP_BYTES_MAX)
             | (places[1:] // file_size != places[:-1] // file_size)
         )
-        # Records with gaps between them are read in stretches that are not too long.
+        # Read records with gaps between them in stretches of limited length.
         is_cut |= (gaps != 0) & (ends[1:] // _READ_BYTES_MAX != ends[:-1] // _READ_BYTES_MAX)
         if self._reput.holes:
             for hole in self._holes_in(PhysicalOffset(places.min()), PhysicalOffset(places.max())):
@@ -571,7 +575,7 @@ class MessageReader:
                 view[int(places[a]) - first : int(places[b - 1] + sizes[b - 1]) - first]
                 for a, b in zip(starts, stops, strict=True)
             ]
-            # Copy small results: slices of them would keep all of what was read in memory.
+            # Copy small results: slices would keep everything that was read in memory.
             return (b"".join(pieces),) if size <= COPIED_BYTES_MAX else tuple(pieces)
         gathered = bulk_tools.take_bytes(bulk_tools.py_buffer(data), places - first, sizes)
         return (memoryview(gathered.buffers()[2])[:size],)
@@ -580,8 +584,8 @@ class MessageReader:
         """Read bytes of the log.
 
         Raises:
-            Removed: Retention has deleted them meanwhile.
-            WrongEntry: The log ends before.
+                RecordRemoved: Retention has deleted them meanwhile.
+                WrongEntry: The log ends before them.
         """
         data = self._read_log(physical_offset, size)
         if len(data) < size:
@@ -593,7 +597,7 @@ class MessageReader:
         return data
 
     def record_at(self, physical_offset: PhysicalOffset) -> Buffer | None:
-        """Return the record that starts at a log offset; None if none does."""
+        """Return the record that starts at a log offset, or None."""
         if not self._log.min_offset <= physical_offset < self._log.written_offset:
             return None
         record = self._log.read_record(physical_offset)
@@ -604,7 +608,7 @@ class MessageReader:
 
 
 def _runs_of(places: list[int], sizes: list[int]) -> list[slice]:
-    """Return which of some records lie back to back, run by run."""
+    """Return the runs of records that lie back to back."""
     ends = map(add, places, sizes)
     cuts = [
         n for n, (end, place) in enumerate(zip(ends, places[1:], strict=False), 1) if end != place
@@ -619,7 +623,7 @@ def _pieces(
     first: Buffer,
     entry_check: EntryCheck,
 ) -> Iterator[Buffer]:
-    """Yield a number of entries, of which the first are known and checked already."""
+    """Yield a number of entries, the first of which are already read and checked."""
     yield first
     done = len(first) // ENTRY_BYTES
     while done < count:

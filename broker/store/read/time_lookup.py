@@ -1,10 +1,10 @@
-"""TimeLookup: finds which message of a queue was stored at a time, and when its first one was.
+"""TimeLookup: finds the message of a queue stored at a given time, and the time of the first one.
 
     a time ── search of the consume queue, halving ──> the head of a record ──> when it was stored
                                                   └──> ...
 
-A message that the disk does not return was stored between the first and the last, which often is
-enough.
+A message that the disk does not return was stored between the first and the last one, which often
+is precise enough.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..records.store_timeline import TimeOrderedRange, best_cut
 from ..results import FIRST_IN_QUEUE, PhysicalOffset, QueueOffset
 from .message_reader import MessageReader, RecordRemoved, damaged_entry_error
 
-# ---- KeyQuery: messages of a topic by a key or a unique id, as the index leads to them.
+# ---- KeyQuery: finds messages of a topic by a key or a unique id, through the index.
 
 _CANDIDATES_PER_RESULT = 4
 
 
 class KeyQuery:
-    """Queries of a store; ``record_at`` returns the record at a log offset, if it is visible."""
+    """Queries of a store; ``record_at`` returns the visible record at a log offset, or None."""
 
     def __init__(
         self, components: StoreComponents, record_at: Callable[[PhysicalOffset], Buffer | None]
@@ -43,9 +43,9 @@ class KeyQuery:
     def query_in_steps(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> Iterator[Buffer | None]:
-        """Yield records with a key, the newest first, or None at a step that has found nothing.
+        """Yield records with a key, newest first, or None for a step without a result.
 
-        Records of a deleted topic of this name are left out.
+        Records of a deleted topic of this name are omitted.
         """
         if self._index is None:
             return
@@ -69,7 +69,7 @@ class KeyQuery:
 
 
 _HEAD_BYTES: Final = 128
-"""Enough of a record to tell when it was stored."""
+"""Bytes of a record that include its store timestamp."""
 _ANY_OFFSET: Final = range(1 << 63)
 _BEFORE_ALL: Final = -1
 
@@ -86,13 +86,13 @@ class TimeLookup:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False
     ) -> QueueOffset:
-        """Return the first offset stored at a time or later; upper: the last then or earlier.
+        """Return the first offset stored at or after a time; upper: the last at or before it.
 
-        After the last message that is the queue's end, and its last offset; before the first, its
-        first.
+        For a time after the last message, these are the queue's end and its last offset; for a time
+        before the first message, its first offset.
 
         Raises:
-            EndUnknown: A start that is not finished has found more, and it may lie there.
+            EndUnknown: An unfinished start has found more messages, one of which may be the answer.
         """
         owner = self._reader.owner_of(topic, queue_id)
         least_end = self._lower_bound(topic, queue_id)
@@ -105,7 +105,7 @@ class TimeLookup:
         def stored_at(entry: Any) -> int:
             try:
                 return self._store_timestamp_of(owner, entry)
-            except UnreadableFile:  # it was stored between the first moment and the last
+            except UnreadableFile:  # only the range of its time is known
                 if 0 < timestamp < last + (not upper):
                     raise
                 return 1 if timestamp <= 0 else last
@@ -120,9 +120,9 @@ class TimeLookup:
     def _search(
         self, queue: ConsumeQueue, timestamp: int, stored_at: Callable[[Any], int], side: str
     ) -> QueueOffset:
-        """Return the first offset stored at a time or later (right: later).
+        """Return the first offset stored at or after a time (right: after it).
 
-        Where the clock went back, as it had been ahead, each part is searched on its own.
+        If the clock was set back, each part of the queue is searched on its own.
         """
         begin, last = queue.min_offset, queue.max_offset
         parts: list[TimeOrderedRange] = []
@@ -141,10 +141,10 @@ class TimeLookup:
         return best_cut(parts)
 
     def earliest_timestamp(self, topic: str, queue_id: int) -> int:
-        """Return when the first message of a queue was stored, in ms; -1 if there is none.
+        """Return when the first message of a queue was stored, in ms; -1 for an empty queue.
 
         Raises:
-            EndUnknown: There is none yet, but a start that is not finished has found some.
+            EndUnknown: The queue is empty so far, but an unfinished start has found messages.
         """
         stored_at = partial(self._store_timestamp_of, self._reader.owner_of(topic, queue_id))
         least_end = self._lower_bound(topic, queue_id)
@@ -165,7 +165,7 @@ class TimeLookup:
         return -1
 
     def _store_timestamp_of(self, owner: RecordOwner, entry: Any) -> int:
-        """Return the store time of an entry's message; if it has expired, a time before all others.
+        """Return the store time of an entry's message; if expired, a time before all others.
 
         Raises:
             WrongEntry: The entry does not lead to a message.

@@ -1,8 +1,8 @@
 """Record fields: the parts of one record that consume queues and index need.
 
-They are read without decoding the rest, for a few records at a time; many use a `RecordChunk`. The
-records come from a log that has been checked; if one is inconsistent all the same, `decode_record`
-reports what is wrong with it.
+They are read without decoding the rest, for a few records at a time; for many, use a `RecordChunk`.
+The records come from a checked log; if one is inconsistent nevertheless, `decode_record` reports
+the fault.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PIECE_ENDS = PROPERTY_SEPARATOR.encode()
 
 
 def pattern_of(name: str) -> bytes:
-    """Return the start of a property of this name, with the end of the one before it."""
+    """Return the bytes that start a property of this name, with the end of the one before it."""
     return (PROPERTY_SEPARATOR + name + NAME_VALUE_SEPARATOR).encode()
 
 
@@ -49,7 +49,7 @@ _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 
 
 def head_struct(sys_flag: int, wanted: Collection[str] | None = None) -> struct.Struct:
-    """Return a struct of the fields before the body; it skips those that are not wanted."""
+    """Return a struct of the fields before the body that skips fields not in ``wanted``."""
     born_bytes, store_bytes = (
         layout.HOST_V6_BYTES if sys_flag & bit else layout.HOST_V4_BYTES
         for bit in (_BORN_V6, _STORE_V6)
@@ -80,7 +80,7 @@ def read_fields(
 ) -> tuple[bytes, int, QueueOffset, int, int, bytes]:
     """Return topic, queue, queue offset, sysFlag, store time and properties of a record.
 
-    The result is no named tuple, because creating one takes as long as reading the fields.
+    The result is a plain tuple, because creating a named tuple takes as long as reading the fields.
     """
     head = _HEAD_V4
     try:
@@ -110,7 +110,7 @@ def read_fields(
 
 
 def read_store_timestamp(head: Buffer) -> int:
-    """Return when a record was stored, from its first bytes; all before its body is enough.
+    """Return when a record was stored, from its bytes before the body.
 
     Raises:
         RecordError: The bytes do not start a record.
@@ -140,7 +140,7 @@ def property_of(properties: bytes, pattern: bytes) -> bytes | None:
 
 
 def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
-    """Return whether a record is of a topic and has a key, by text: the index has only hashes."""
+    """Return whether a record has a topic and a key, by text: the index has only hashes."""
     of_topic, _, _, _, _, properties = read_fields(record, 0, len(record))
     keys = property_of(properties, _KEYS) or b""
     return of_topic == topic and (
@@ -166,13 +166,13 @@ def _fault(data: Buffer, position: int, size: int) -> RecordError:
 # ---- Marks: the numbers that tell the rows of one commit from those of others.
 
 NO_MARK = 0
-"""The mark of records that are no rows of a commit."""
+"""The mark of records that are not rows of a commit."""
 _PREPARED_AT = 4
-"""From the number of reconsumptions on, which comes before the offset of a transaction."""
+"""The fields from the number of reconsumptions to the prepared-transaction offset."""
 
 
 def mark_rows(chunk: RecordChunk, mark: int) -> None:
-    """Write into each of some records, which are not sealed yet, which commit they are of."""
+    """Write the mark of a commit into each record of a chunk that is not sealed yet."""
     at = chunk.body_at - layout.TAIL_BYTES + _PREPARED_AT
     cells = np.ndarray((len(chunk.data) - 7,), "V8", chunk.data, strides=(1,))
     cells[at] = np.array(mark, ">i8").view("V8")
@@ -185,7 +185,7 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 def topic_fault(topic: str) -> str | None:
-    """Return what is wrong with a topic's name, which becomes a directory; None if nothing is."""
+    """Return what is wrong with a topic's name as a directory name; None if it is valid."""
     if _TOPIC.fullmatch(topic):
         return None
     if not topic:
@@ -196,9 +196,9 @@ def topic_fault(topic: str) -> str | None:
     )
 
 
-# ---- Transaction states: which records get an entry in their consume queue.
+# ---- Transaction states: decide which records get an entry in their consume queue.
 
 TRANSACTION_MASK = MessageSysFlag.TRANSACTION_MASK.value
 STATE_ROLLED_BACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
 STATES_WITHOUT_ENTRY = (MessageSysFlag.TRANSACTION_PREPARED.value, STATE_ROLLED_BACK)
-"""The transaction states in which messages get no entry, and so no offset in their queue."""
+"""The transaction states of messages without an entry, and so without a queue offset."""

@@ -1,4 +1,4 @@
-"""Integrity: checks that records are what was written.
+"""Integrity: checks that records are unchanged since they were written.
 
 It compares size, magic, position, topic, body CRC, and the checksum of the whole. A start checks
 before it continues the log, and reput before it dispatches records that it read from the disk, so
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class RecordCheck:
-    """Checks of records, one by one or many at once.
+    """Checks records, one by one or many at once.
 
-    From ``sealed_from`` on all records have a checksum; earlier ones may be another program's.
+    All records from ``sealed_from`` on have a checksum; earlier ones may be another program's.
     """
 
     def __init__(self, sealed_from: PhysicalOffset) -> None:
         self._sealed_from = sealed_from
 
     def decode(self, record: Buffer, physical_offset: PhysicalOffset) -> StoredMessage | None:
-        """Return the message of a record, or None if it is damaged or does not belong there."""
+        """Return the message of a record, or None if it is damaged or belongs elsewhere."""
         try:
             message = decode_record(record)
         except RecordError:
@@ -55,7 +55,7 @@ class RecordCheck:
     def check_one_by_one(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, Sequence[int]]:
-        """Return how many records in a row are good, and their store times."""
+        """Return how many records in a row are valid, and their store times."""
         position = 0
         times: list[int] = []
         for number, size in enumerate(sizes):
@@ -69,9 +69,9 @@ class RecordCheck:
     def check_columns(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, Sequence[int]]:
-        """Return what `check_one_by_one` returns, by columns.
+        """Return what `check_one_by_one` returns, computed by columns.
 
-        The tools for many are loaded for that.
+        This loads the bulk tools.
         """
         try:
             chunk = bulk_tools.RecordChunk(data[: sum(sizes)], sizes)
@@ -86,8 +86,8 @@ class RecordCheck:
         self, data: Buffer, chunk: RecordChunk, places: Positions
     ) -> npt.NDArray[np.bool_]:
         is_good = bulk_tools.intact_records(chunk)
-        # Before that place others may have written: their records have a checksum
-        # of the body alone.
+        # Another program may have written before that offset: its records have a checksum of the
+        # body alone.
         rows = np.flatnonzero(~is_good & (places < self._sealed_from))
         starts = chunk.body_at[rows]
         bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
@@ -108,7 +108,7 @@ class RecordCheck:
 # ---- Sizes of records that lie back to back.
 
 _SAME_MIN = 16
-"""Behind so many records of one size it is worth a look how many more there are."""
+"""After this many records of one size, count how many more there are at once."""
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 
 
@@ -129,7 +129,7 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
         position += size
         same = same + 1 if size == last else 0
         last = size
-        if same == _SAME_MIN and position < len(data) and np.is_loaded():  # as they mostly are
+        if same == _SAME_MIN and position < len(data) and np.is_loaded():  # as is usual
             most = min(count_max - len(sizes), (len(data) - position) // size)
             more = _count_same(data, position, size, most)
             sizes += [size] * more
@@ -142,6 +142,6 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
 
 
 def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
-    """Return how many records of one size, up to a number, begin at a position in the data."""
+    """Return how many records of one size begin at a position in the data, up to ``most``."""
     is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size
     return most if is_same.all() else int(np.argmin(is_same))

@@ -2,11 +2,11 @@
 
     appender ── add ──> [run] [rows] [run] ── pop ──> reput
     chunk appender ──────> [chunk] [chunk] ─────────> reput
-    of a commit ──> [uncommitted] ── pop ──> PrecomputedDispatch, as they are still hidden
+        commit ──> [uncommitted] ── pop ──> PrecomputedDispatch, while its rows are hidden
 
-They are only a hint: if one is missing, or reput starts in the middle of it, reput reads the log,
-with the same result. So only a few are kept, and the oldest are dropped first. One thread may add
-while another pops.
+They are only a hint: if a record is missing, or reput starts in the middle of a run, reput reads
+the log, with the same result. So only a few are kept, and the oldest are dropped first. One thread
+may add while another pops.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 _RUNS_MAX = 64
 RUN_BYTES_MAX = 1 << 16
-"""The maximum size of a run's records: more are better read from the log, many at once."""
+"""The maximum size of a run's records: larger runs are better read from the log, many at once."""
 
 _CHUNKS_MAX = 8
 CHUNK_BYTES_MAX = 8 << 20
-"""The maximum size of a chunk: the memory of all must not grow with what clients send."""
+"""The maximum size of a chunk: memory must not grow with the size of what clients send."""
 _UNCOMMITTED_MAX = 32
-"""More than one step appends of a staged chunk, which is in memory at that time anyway."""
+"""More chunks than one step appends of a staged chunk, which is in memory at that time anyway."""
 _UNCOMMITTED_BYTES_MAX = 2 << 20
-"""More than a chunk of several rows has: where reput is hindered, all of these are kept."""
+"""More bytes than a chunk of several rows has: if reput is hindered, all of these are kept."""
 
 
 class _LogRange(Protocol):
@@ -47,7 +47,7 @@ _Run = TypeVar("_Run", bound=_LogRange)
 
 
 class RecentRecord(NamedTuple):
-    """One record, of a message that gets an entry in its consume queue."""
+    """One record with an entry in its consume queue."""
 
     queue: QueueKey
     queue_offset: QueueOffset
@@ -88,30 +88,31 @@ class FixedSizeRun(NamedTuple):
     record_bytes: int
     rows: int
     message_properties: bytes
-    """The properties of all, back to back and of one width, but for what ends them."""
+    """The properties of all messages, back to back and of one width, without their common
+    ending."""
     ending: bytes
-    """The end of the properties of each."""
+    """The common ending of each message's properties."""
     store_timestamp: int
 
     @property
     def end_offset(self) -> PhysicalOffset:
-        """The log offset past them."""
+        """The log offset past the records."""
         return self.start_offset + self.rows * self.record_bytes
 
     @property
     def properties_width(self) -> int:
-        """The bytes of the properties of each but for what ends them."""
+        """The bytes of each message's properties without the ending."""
         return len(self.message_properties) // self.rows
 
     def properties(self) -> list[bytes]:
-        """Return the properties of each."""
+        """Return the properties of each message."""
         width = self.properties_width
         starts = range(0, self.rows * width, width) if width else [0] * self.rows
         return [self.message_properties[start : start + width] + self.ending for start in starts]
 
 
 class RecentChunk(NamedTuple):
-    """Many records that were appended together, with the queue offsets in their heads."""
+    """Many records that were appended together; their heads have the queue offsets."""
 
     chunk: RecordChunk
     start_offset: PhysicalOffset
@@ -119,10 +120,10 @@ class RecentChunk(NamedTuple):
 
 
 class RecentWriteQueue(Generic[_Run]):
-    """Parts of the log that are in memory, in its order, each whole."""
+    """Parts of the log that are kept in memory, in log order."""
 
     def __init__(self, count_max: int | None = None, bytes_max: int = sys.maxsize) -> None:
-        """Keep at most this number, and none that is larger than ``bytes_max``."""
+        """Keep at most ``count_max`` parts, none of them larger than ``bytes_max``."""
         self._runs: deque[_Run] = deque(maxlen=count_max)
         self._bytes_max = bytes_max
 
@@ -131,14 +132,14 @@ class RecentWriteQueue(Generic[_Run]):
         return len(self._runs)
 
     def add(self, run: _Run) -> None:
-        """Keep what has just been written."""
+        """Keep a part that was just written."""
         if run.end_offset - run.start_offset <= self._bytes_max:
             self._runs.append(run)
 
     def pop_at(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Run | None:
-        """Pop what starts at a log offset, if it is known and ends before a limit.
+        """Pop the part that starts at a log offset, if it is kept and ends before a limit.
 
-        Everything before that offset is dropped.
+        All parts before that offset are dropped.
         """
         while (run := self.pop()) is not None:
             if run.start_offset > start or run.end_offset > limit:
@@ -149,14 +150,14 @@ class RecentWriteQueue(Generic[_Run]):
         return None
 
     def pop(self) -> _Run | None:
-        """Pop the oldest, wherever it is; return None if there is none."""
+        """Pop the oldest part, wherever it is; return None if there is none."""
         try:
             return self._runs.popleft()
         except IndexError:
             return None
 
     def next_start(self, start: PhysicalOffset, limit: PhysicalOffset) -> PhysicalOffset:
-        """Return where the next part past a log offset begins, or the limit."""
+        """Return where the next part past a log offset begins, at most the limit."""
         begins = (each.start_offset for each in self._runs if each.start_offset > start)
         return min(next(begins, limit), limit)
 
@@ -166,7 +167,7 @@ class RecentWriteQueue(Generic[_Run]):
 
 
 class RecentWrites(NamedTuple):
-    """The last writes of all kinds; ``uncommitted`` has those of a commit that is under way."""
+    """The last writes of all kinds; ``uncommitted`` has those of the commit under way."""
 
     runs: RecentWriteQueue[RecentRun | FixedSizeRun]
     chunks: RecentWriteQueue[RecentChunk]
@@ -174,7 +175,7 @@ class RecentWrites(NamedTuple):
 
 
 def empty_recent_writes() -> RecentWrites:
-    """Return the records of a store that has written nothing so far."""
+    """Return the recent writes of a store that has written nothing so far."""
     return RecentWrites(
         RecentWriteQueue(_RUNS_MAX, RUN_BYTES_MAX),
         RecentWriteQueue(_CHUNKS_MAX, CHUNK_BYTES_MAX),
@@ -182,17 +183,16 @@ def empty_recent_writes() -> RecentWrites:
     )
 
 
-# ---- UnindexedRuns: even batches that were carried to their queues and are yet to come to the
-# index.
+# ---- UnindexedRuns: fixed-size batches that were dispatched to queues and are not indexed yet.
 
 _BATCHES_MAX: Final = 512
 _FEW: Final = 128
 _ROWS_PER_STEP: Final = 1_024
-"""Messages of a stretch that come to the index in one step."""
+"""Messages of contiguous batches that are indexed in one step."""
 
 
 class UnindexedRuns:
-    """The last batches, in the order of the log."""
+    """The last dispatched batches, in log order."""
 
     def __init__(self) -> None:
         self._batches: deque[FixedSizeRun] = deque(maxlen=_BATCHES_MAX)
@@ -206,8 +206,8 @@ class UnindexedRuns:
     ) -> Sequence[FixedSizeRun]:
         """Return the first contiguous batches from a log offset on that are worth a step.
 
-        Fewer are worth it as well if they end at the limit, beyond which nothing is returned.
-        Everything before them is dropped.
+        A smaller number also counts if the batches end at the limit; none past it are returned. All
+        batches before them are dropped.
         """
         batches = self._batches
         while batches and batches[0].end_offset <= limit:

@@ -3,13 +3,13 @@
     log       t=10 11 12  | 3652 days later: one message |  13 14 15 ...
                           ^ the clock was ahead          ^ a step: times go on at 13
 
-Store timestamps do not fall between two steps, so a search by time halves each of these parts on
+Store timestamps do not fall between two steps, so a search by time searches each of these parts on
 its own. A message stored while the clock was ahead keeps its wrong time, and `best_cut` skips it:
 it cuts a queue where the fewest messages are on the wrong side.
 
-A clock that goes back may also be wrong itself. The log accepts it only if it has a gap at least as
-long as the step, in which the clock may have been set ahead. Otherwise times stand still until the
-clock has caught up, as they do for steps below `STEP_MS`, which a clock makes all the time.
+A clock that goes back may also be wrong itself. The log accepts it only after a gap at least as
+long as the step, in which the clock may have been set ahead. Otherwise store timestamps stand still
+until the clock has caught up, as they do for steps below `STEP_MS`, which are common.
 
 A step at an offset where times do not go back does no harm: it only cuts a part in two.
 """
@@ -24,9 +24,9 @@ from ..results import PhysicalOffset, QueueOffset
 
 STEP_MS: Final = 60_000
 STEPS_MAX: Final = 64
-"""Steps that a log may have; beyond them, times stand still when the clock goes back."""
+"""The maximum number of steps of a log; past it, times stand still when the clock goes back."""
 PLAUSIBLE_SINCE_MS: Final = 1_577_836_800_000
-"""The start of 2020: a clock from before that was never set."""
+"""The start of 2020: a clock before that was never set."""
 
 
 class StoreTimeline(NamedTuple):
@@ -35,9 +35,9 @@ class StoreTimeline(NamedTuple):
     last_ms: int = 0
     """The time of the last record."""
     gap_ms: int = 0
-    """The longest time between two records that follow each other."""
+    """The longest time between two successive records."""
     steps: tuple[PhysicalOffset, ...] = ()
-    """The places of records whose times are earlier than those before them, by a minute or more."""
+    """The positions of records stored earlier than their predecessors, by a minute or more."""
 
     def next_ms(self, now_ms: int) -> int:
         """Return the time of a record that is stored now."""
@@ -48,11 +48,11 @@ class StoreTimeline(NamedTuple):
         return now_ms if is_right and len(self.steps) < STEPS_MAX else self.last_ms
 
     def since(self, first: PhysicalOffset) -> StoreTimeline:
-        """Return the timeline without the steps that have expired with the log before an offset."""
+        """Return the timeline without the steps before ``first``, which have expired."""
         return self._replace(steps=tuple(place for place in self.steps if place > first))
 
     def with_record(self, time_ms: int, place: PhysicalOffset) -> StoreTimeline:
-        """Return the timeline extended by a record of this time, past all others."""
+        """Return the timeline extended by a record with this time, past all others."""
         gap_ms = max(self.gap_ms, time_ms - self.last_ms) if self.last_ms else 0
         steps = self.steps
         if time_ms < self.last_ms - STEP_MS:
@@ -61,16 +61,16 @@ class StoreTimeline(NamedTuple):
 
 
 class TimeOrderedRange(NamedTuple):
-    """A part of a queue in which times do not fall, and where a time cuts it."""
+    """A part of a queue in which times do not fall, and the offset at which a time cuts it."""
 
     begin: QueueOffset
     cut: QueueOffset
-    """The first offset of the part that belongs after the cut; the end of the part if none does."""
+    """The first offset of the part that belongs past the cut; the part's end if none does."""
     end: QueueOffset
 
 
 def best_cut(parts: Sequence[TimeOrderedRange]) -> QueueOffset:
-    """Return the cut with the fewest messages on the wrong side; of several, the first."""
+    """Return the cut with the fewest messages on the wrong side; the first of several."""
     wrong = sum(part.cut - part.begin for part in parts[1:])
     best, fewest = parts[0].cut, wrong
     for before, part in pairwise(parts):

@@ -1,13 +1,13 @@
 """BatchTable: the last committed batch of each sink, and the commit that is under way.
 
 It is kept as config/stagedBatches.json and a journal beside it, which RocketMQ ignores. These files
-decide: a batch is committed when they say so, and rows of the one under way are not visible.
+decide whether a batch is committed; rows of the commit under way are not visible.
 
     before the copy     under way: the batch, and the log offset past which its rows will lie
     after the copy      the batch is its sink's last, and nothing is under way
     or, if it failed    nothing is under way; its rows have been marked as rolled back
 
-Each of these is an entry of the journal. The room for the second is reserved before the first is
+Each of these is an entry of the journal. Room for the second is reserved before the first is
 written, so that a full disk cannot prevent it.
 """
 
@@ -33,7 +33,7 @@ from ..results import PhysicalOffset
 # ---- BatchJournal: the changes of a small table, each with one write and one flush.
 
 JOURNAL_BYTES: Final = 1 << 20
-"""Some hundred small entries: so many commits need no table of their own."""
+"""Room for some hundred small entries, after which the table is saved and the journal restarts."""
 _PAGE: Final = 4_096
 _MAGIC: Final = b"RPBJ"
 _HEAD = struct.Struct(">4sqii")
@@ -47,22 +47,22 @@ class BatchJournal:
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self.path = path
-        """The file."""
+        """The journal file."""
         self._file: DiskFile | None = None
         self._generation = 0
         self._number = 0
         self._position = 0
 
     def load(self, generation: int) -> list[bytes]:
-        """Return the entries for a generation of the table; 0 is that of a new one.
+        """Return the entries for a generation of the table; a new table has generation 0.
 
         Raises:
-            DamagedTable: The journal is missing, damaged, or not of this table.
+            DamagedTable: The journal is missing, damaged, or of another table.
         """
         self.close()
         size = self._disk.size_of(self.path)
         if size != JOURNAL_BYTES:
-            if not generation:  # a new one was cut off before anything was noted
+            if not generation:  # a crash cut off a new journal before its first entry
                 return []
             raise self.damaged_error("it is missing" if size is None else f"it has {size} bytes")
         self._file = file = self._disk.open(self.path)
@@ -76,20 +76,20 @@ class BatchJournal:
             if data.startswith(_MAGIC, position):
                 self._check_no_later_entry(data, position)
         if found:
-            # What is believed now is there after a power loss, too. It is written once more, as it
-            # may be in the system's cache alone, and count as written there, if a flush has failed.
+            # Make accepted entries durable: they may be only in the system's cache, which counts
+            # them as written, if a flush failed. So write them once more.
             file.write(data[: self._position], 0)
             file.flush()
-        if not generation:  # nothing says that its room was flushed: it is made anew
+        if not generation:  # recreate it: its room may not be durable
             self.close()
         return found
 
     def start_generation(self, generation: int) -> None:
-        """Have entries of a generation begin; the table of that generation is saved by now."""
+        """Start the entries of a generation, after the table of that generation was saved."""
         self._generation, self._number, self._position = generation, 0, 0
 
     def create(self) -> None:
-        """Make the file, with all of its room, unless it is there."""
+        """Create the journal file at its full size, unless it exists."""
         if self._file is not None:
             return
         if self._disk.size_of(self.path) is not None:
@@ -101,15 +101,15 @@ class BatchJournal:
         self._file = file
 
     def has_room(self, *sizes: int) -> bool:
-        """Return whether entries with contents of such sizes go in before the file is full."""
+        """Return whether entries with contents of these sizes fit into the journal."""
         needed = sum(_pages(size) for size in sizes)
         return self._file is not None and self._position + needed <= JOURNAL_BYTES
 
     def append(self, content: bytes) -> None:
-        """Append a change; it is on the disk when this returns.
+        """Append a change and flush it.
 
-        After an error that is no failed flush, nothing was noted, and the next entry takes its
-        place.
+        After an error other than a failed flush, nothing was noted, and the next entry takes the
+        same place.
         """
         if self._file is None:
             raise AssertionError("a journal is made before it is written to")
@@ -130,7 +130,7 @@ class BatchJournal:
         self._number += 1
 
     def _entry(self, data: bytes, position: int) -> bytes | None:
-        """Return the next entry's content, or None if it is not there."""
+        """Return the next entry's content, or None without a next entry."""
         found = _entry_at(data, position)
         if found is None or found[:2] != (self._generation, self._number):
             return None
@@ -153,7 +153,7 @@ class BatchJournal:
             )
 
     def damaged_error(self, what: str) -> DamagedTable:
-        """Compose the error of a journal that is not to be believed, with the remedy."""
+        """Compose the error for an invalid journal, with the remedy."""
         table = self.path.with_suffix(".json")
         return DamagedTable(
             f"{self.path} does not say which batches are committed: {what}. Nothing was changed. "
@@ -163,7 +163,7 @@ class BatchJournal:
 
 
 def _entry_at(data: bytes, position: int) -> tuple[int, int, bytes] | None:
-    """Return the generation, the number and the content of an entry, or None if it is not whole."""
+    """Return the generation, number and content of an entry, or None if it is not whole."""
     if position + _HEAD_BYTES > len(data):
         return None
     magic, generation, number, size = _HEAD.unpack_from(data, position)
@@ -177,22 +177,23 @@ def _entry_at(data: bytes, position: int) -> tuple[int, int, bytes] | None:
 
 
 def _pages(size: int) -> int:
-    """Return the bytes that an entry takes, in whole pages."""
+    """Return the bytes of an entry, rounded up to whole pages."""
     return -(-(_HEAD_BYTES + size) // _PAGE) * _PAGE
 
 
 BATCH_TABLE: Final = "stagedBatches.json"
 BATCH_JOURNAL: Final = "stagedBatches.journal"
 SINKS_MAX: Final = 4_096
-"""Each sink has one entry, and all are saved whenever the journal is full."""
+"""The maximum number of sinks: the table has an entry for each, and is saved when the journal is
+full."""
 SINK_RETENTION_DAYS: Final = 7
-"""Days after its last commit from which on a sink makes room for another, if there are too many."""
+"""Days after its last commit during which a sink is kept, even if another needs its place."""
 _DAY_MS: Final = 24 * 3600 * 1000
 _OWNER_CHARS_MAX: Final = 255
 _ENTRY_BYTES: Final = 4_096
-"""More than an entry has, but for its spans."""
+"""More bytes than an entry has without its spans."""
 _SPAN_BYTES: Final = 400
-"""More than a span takes: its topic has up to 255 bytes."""
+"""More bytes than a span takes, with a topic of up to 255 bytes."""
 SPANS_MAX: Final = (JOURNAL_BYTES - 4 * _ENTRY_BYTES) // _SPAN_BYTES
 
 
@@ -203,35 +204,35 @@ class OpenBatch:
     sink: str
     batch_id: int
     log_offset: PhysicalOffset
-    """The end of the log when it began: its rows lie behind that."""
+    """The end of the log when the commit began; its rows follow."""
 
     @property
     def mark(self) -> int:
-        """The offset of a prepared transaction in its rows, which other messages leave at 0."""
+        """The mark in its rows: the prepared-transaction offset, which is 0 in other messages."""
         return self.log_offset + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class StagedBatchesTable:
-    """The content of the file, which the journal entries of its generation continue."""
+    """The content of the table's file, to be continued by the journal entries of its generation."""
 
     sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
     under_way: OpenBatch | None = None
     generation: int = 0
     newest_mark: int | None = None
-    """The highest mark of a commit with rows; None if no release that notes it has begun one."""
+    """The highest mark of a commit with rows; None if no release that notes marks has begun one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTableChange:
-    """An entry of the journal: what is under way from here on, and which sinks have changed."""
+    """A journal entry: the commit under way from here on, and the sinks that changed."""
 
     sinks: Mapping[str, CommittedBatch] = field(default_factory=dict)
     forgotten: tuple[str, ...] = ()
     under_way: OpenBatch | None = None
 
     def apply_to(self, table: StagedBatchesTable) -> StagedBatchesTable:
-        """Return a table with this change."""
+        """Return the table with this change applied."""
         sinks = table.sinks
         if self.sinks or self.forgotten:
             sinks = {**sinks, **self.sinks}
@@ -244,7 +245,7 @@ class BatchTableChange:
 
 
 class BatchTable:
-    """The table of one store. Changes wait for the disk."""
+    """The table of one store. Changes are durable when they return."""
 
     def __init__(self, disk: Disk, directory: Path, now_ms: Callable[[], int]) -> None:
         self._table = JsonTable(disk, directory / BATCH_TABLE, StagedBatchesTable)
@@ -257,14 +258,14 @@ class BatchTable:
         """Read the table and its journal.
 
         Raises:
-            DamagedTable: Which batches are committed cannot be read, or is of an older copy.
+            DamagedTable: The files cannot be read, or are an older copy.
         """
         known = self._table.load(StagedBatchesTable())
         entries = self._journal.load(known.generation)
         try:
             for entry in entries:
                 known = decode_body(BatchTableChange, entry).apply_to(known)
-        except BodyError as error:  # what it says is whole, and of a newer release
+        except BodyError as error:  # intact, but of a newer release
             raise DamagedTable(f"{self._journal.path}: {error}") from error
         self._current = known
         self._must_save_table = not known.generation
@@ -274,7 +275,7 @@ class BatchTable:
         self._journal.close()
 
     def lost_entry_error(self, first_row: PhysicalOffset) -> DamagedTable:
-        """Return the error of a table that lacks the end of a commit whose rows were visible."""
+        """Return the error for a table without the end of a commit whose rows were visible."""
         return self._journal.damaged_error(
             "its last entry is damaged, or it is an older copy: it says that a batch is being "
             f"committed, but the rows of that batch, from {first_row} of the commit log on, are "
@@ -282,10 +283,10 @@ class BatchTable:
         )
 
     def check_newest(self, mark: int, source: str) -> None:
-        """Refuse a table that does not know of a commit, whose mark was found elsewhere.
+        """Refuse a table that has no record of a commit, whose mark was found elsewhere.
 
         Raises:
-            DamagedTable: It is of an older copy.
+            DamagedTable: The table is an older copy.
         """
         known = self.newest_mark
         if known is not None and mark > known:
@@ -296,7 +297,7 @@ class BatchTable:
 
     @property
     def newest_mark(self) -> int | None:
-        """The highest mark that rows of a commit may have; None if none was ever noted."""
+        """The highest mark that rows of a commit may have; None if no mark was ever noted."""
         return self._current.newest_mark
 
     @property
@@ -314,10 +315,10 @@ class BatchTable:
         return self._current.sinks.get(sink)
 
     def is_committed(self, sink: str, batch_id: int, owner: str) -> bool:
-        """Return whether a batch is its sink's last; a later one is still to be committed.
+        """Return whether a batch is its sink's last one; False for a later batch.
 
         Raises:
-            BatchRefused: The sink is another query's, is one more than there may be, or has
+            BatchRefused: Another query owns the sink, there are too many sinks, or the sink has
                 committed a later batch already.
         """
         last = self.last(sink)
@@ -343,10 +344,10 @@ class BatchTable:
         return batch_id == last.batch_id
 
     def begin(self, batch: OpenBatch, spans_max: int) -> None:
-        """Note, before any row of it is in the log, that a commit is under way.
+        """Note that a commit is under way, before any of its rows is in the log.
 
         Raises:
-            BatchRefused: It may have more spans than there is room for.
+            BatchRefused: It may have too many spans.
         """
         if spans_max > SPANS_MAX:
             raise BatchRefused(
@@ -359,7 +360,7 @@ class BatchTable:
         )
 
     def commit(self, sink: str, batch: CommittedBatch) -> CommittedBatch:
-        """Commit a batch, whether it was under way or has no rows; return it with its time."""
+        """Commit a batch with rows, which is under way, or without; return it with its time."""
         committed = replace(batch, committed_ms=self._now_ms())
         is_one_more = sink not in self._current.sinks and len(self._current.sinks) >= SINKS_MAX
         forgotten = (self._oldest(),) if is_one_more else ()
@@ -367,11 +368,11 @@ class BatchTable:
         return committed
 
     def rollback(self) -> None:
-        """Note that nothing is under way, as all rows of it are marked as rolled back."""
+        """Note that no commit is under way, after all its rows were marked as rolled back."""
         self._apply(BatchTableChange())
 
     def forget(self, sink: str) -> None:
-        """Forget which batch a sink has committed last."""
+        """Forget the last committed batch of a sink."""
         self._apply(BatchTableChange(forgotten=(sink,), under_way=self.under_way))
 
     def _check_room(self, sink: str) -> None:
@@ -391,7 +392,7 @@ class BatchTable:
         return min(sinks, key=lambda sink: sinks[sink].committed_ms)
 
     def _apply(self, change: BatchTableChange, room_for: int = 0) -> None:
-        """Note a change, and keep room for one more entry of a size after it."""
+        """Append a change, and keep room for one more entry of the size ``room_for`` after it."""
         content = encode_body(change)
         if self._must_save_table or not self._journal.has_room(len(content), room_for):
             self._save_table()
@@ -399,13 +400,14 @@ class BatchTable:
         self._current = change.apply_to(self._current)
 
     def _save_table(self) -> None:
-        """Save the table as it is, as the next generation, for whose changes there is room again.
+        """Save the current table as the next generation, for which the journal starts empty.
 
-        It says nothing new: whichever of the two is read, with its entries, is the same.
+        The content is unchanged: either generation, with its entries, gives the same table.
         """
         table = replace(self._current, generation=self._current.generation + 1)
         self._journal.create()
-        # After an error, either may be there: further entries of the one before might mean nothing.
+        # After an error either generation may be in the file, so no entry may follow until a save
+        # succeeds.
         self._must_save_table = True
         self._table.save(table)
         self._journal.start_generation(table.generation)

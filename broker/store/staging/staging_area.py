@@ -9,10 +9,10 @@
              the chunk, its sizes in front
 
 Nothing here is flushed: a commit compares each chunk with what was received, by its CRC, and
-flushes the rows where it copies them to. What a power failure takes before that is then missing, so
-that the commit is refused and the sink stages its batch again; a kill takes nothing. A file is
-deleted when its batch or a later one of its sink is committed, when the batch is aborted, when its
-sink is forgotten, or when it is a day old.
+flushes the rows where it copies them. After a power failure chunks may be missing; then the commit
+is refused and the sink stages its batch again. A killed process loses nothing. A file is deleted
+when its batch or a later one of its sink is committed, when the batch is aborted, when its sink is
+forgotten, or when it is a day old.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class StagedName(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The name of its file in the directory of its sink."""
+        """The chunk's file name in the directory of its sink."""
         return f"{self.batch_id}-{self.number}-{self.attempt}"
 
     def check(self) -> None:
-        """Refuse names that no file can have.
+        """Refuse names that are not valid file names.
 
         Raises:
-            BatchRefused: With what is wrong.
+            BatchRefused: The name is not valid.
         """
         check_batch_name(self.sink, self.batch_id)
         if not _ATTEMPT.fullmatch(self.attempt) or self.number < 0:
@@ -76,10 +76,10 @@ class StagedName(NamedTuple):
 
 
 def check_batch_name(sink: str, batch_id: int) -> None:
-    """Refuse a sink or a batch of which nothing can be staged.
+    """Refuse a sink name or batch number that cannot be staged.
 
     Raises:
-        BatchRefused: With what is wrong.
+        BatchRefused: The name or number is not valid.
     """
     if not _SINK.fullmatch(sink):
         raise BatchRefused(
@@ -91,19 +91,19 @@ def check_batch_name(sink: str, batch_id: int) -> None:
 
 
 def _excerpt(name: str) -> str:
-    """Return the beginning of a name that may be very long."""
+    """Return the beginning of a name, which may be very long."""
     return repr(name) if len(name) <= _EXCERPT_CHARS_MAX else f"{name[:_EXCERPT_CHARS_MAX]!r}..."
 
 
 class _Head(NamedTuple):
-    """The CRC-32 of a chunk, and the number of its rows."""
+    """The CRC-32 and number of rows of a chunk."""
 
     crc: int
     rows: int
 
 
 class _Staged(NamedTuple):
-    """A file, and its head if that is known; a file of an earlier start is read when needed."""
+    """A staged file, and its head unless it is still to be read, as after a restart."""
 
     size: int
     head: _Head | None = None
@@ -115,7 +115,7 @@ class StagingArea:
     def __init__(
         self, disk: Disk, root: Path, bytes_max: int, now_seconds: Callable[[], float]
     ) -> None:
-        """Prepare without touching the disk; all that is staged may have ``bytes_max`` bytes."""
+        """Prepare without touching the disk; ``bytes_max`` limits the size of all staged files."""
         self._disk = disk
         self._root = root
         self._bytes_max = bytes_max
@@ -127,10 +127,10 @@ class StagingArea:
         self._full_degradation = Degradation("rows are not staged")
         self._needed_bytes = 0
         self.size = 0
-        """The number of bytes that are staged now."""
+        """The total size of the staged files, in bytes."""
 
     def load(self) -> None:
-        """Find what was staged before."""
+        """Find the files that an earlier run has staged."""
         (entries,) = self._disk.list_directories([self._root])
         sinks = [
             name for name, size in entries.items() if size is None and not is_ignored_name(name)
@@ -146,12 +146,12 @@ class StagingArea:
                         self._set_staged(known, _Staged(size))
 
     def put(self, name: StagedName, rows: int, sized_records: bytes) -> None:
-        """Stage a chunk, in place of one of the same name.
+        """Stage a chunk, and replace any chunk of the same name.
 
         Raises:
-            StagingFull: There is no room among what is staged.
-            OSError: The disk refuses. What there was of that name is gone; what is left of it, if
-                the disk refuses to delete that as well, takes room until its batch goes.
+            StagingFull: The staged rows have reached their limit.
+            OSError: The write failed. The previous chunk of that name is gone. If the remains
+                cannot be deleted either, they take up room until the batch is deleted.
         """
         head = _Head(crc32(sized_records), rows)
         size = _HEAD.size + len(sized_records)
@@ -172,7 +172,7 @@ class StagingArea:
                     file.write(_HEAD.pack(_MAGIC, _VERSION, *head) + sized_records, 0)
             except Exception as error:
                 if isinstance(error, FileNotFoundError):
-                    self._directories.discard(name.sink)  # somebody has removed it
+                    self._directories.discard(name.sink)  # the directory was removed
                 with suppress(OSError):
                     self._delete([name])
                 raise
@@ -199,12 +199,12 @@ class StagingArea:
     def check_attempts(
         self, sink: str, batch_id: int, attempts: Sequence[StagedAttempt]
     ) -> list[StagedName]:
-        """Return the names of all chunks of a batch, if what was staged is what is named.
+        """Return the names of all chunks of a batch, if the attempts match what was staged.
 
-        `read` checks whether they are intact.
+        This compares numbers of rows and CRCs; `read` checks whether each chunk is intact.
 
         Raises:
-            BatchRefused: One is missing or cut, or an attempt is not what was staged, or is named
+            BatchRefused: A chunk is missing or truncated, or an attempt does not match or is named
                 twice.
         """
         if len({each.attempt for each in attempts}) < len(attempts):
@@ -230,7 +230,7 @@ class StagingArea:
         return names
 
     def has_any(self, sink: str) -> bool:
-        """Return whether anything of a sink is staged."""
+        """Return whether the sink has any staged chunks."""
         with self._lock:
             return any(name.sink == sink for name in self._staged)
 
@@ -242,12 +242,12 @@ class StagingArea:
         last: int | None = None,
         attempts: frozenset[str] = frozenset(),
     ) -> None:
-        """Delete what was staged of a sink's batches from the first to the last, or all later ones.
+        """Delete the staged chunks of a sink's batches from ``first`` to ``last``, or to the end.
 
-        With ``attempts``, only what these have staged.
+        With ``attempts``, delete only the chunks of these attempts.
 
         Raises:
-            OSError: The disk refuses; some of it may be gone.
+            OSError: The disk refuses; some chunks may be deleted.
         """
         with self._lock:
             self._delete(
@@ -263,7 +263,7 @@ class StagingArea:
             self._recover_if_room()
 
     def forget_old(self) -> None:
-        """Delete what was staged a day ago, or earlier, and directories that are empty."""
+        """Delete chunks that were staged at least a day ago, and empty directories."""
         with self._lock:
             now = self._now_seconds()
             if now < self._next_cleanup_seconds:
@@ -277,19 +277,19 @@ class StagingArea:
             self._delete(old)
             self._recover_if_room()
             for sink in self._directories - {name.sink for name in self._staged}:
-                with suppress(OSError):  # something else lies there
+                with suppress(OSError):  # it has other files
                     self._disk.delete(self._root / sink)
                 self._directories.discard(sink)
 
     def _modified_at(self, name: StagedName) -> float:
-        """Return when a chunk was staged; one whose file was removed counts as the oldest."""
+        """Return when a chunk was staged; a chunk whose file was removed counts as the oldest."""
         try:
             return self._disk.modified_at(self._root / name.sink / name.file_name)
         except FileNotFoundError:
             return 0
 
     def _head_of(self, name: StagedName) -> tuple[_Head, int]:
-        """Return what stands before a chunk, and the chunk's size."""
+        """Return a chunk's head and size, without reading the rows."""
         path = self._root / name.sink / name.file_name
         with self._lock:
             known = self._staged.get(name)
@@ -313,15 +313,16 @@ class StagingArea:
             self.size += staged.size
 
     def _recover_if_room(self) -> None:
-        """Note that no chunk would be refused any more, if so."""
+        """End the degradation if the refused chunks would fit now."""
         if self.size + self._needed_bytes <= self._bytes_max:
             self._full_degradation.end()
             self._needed_bytes = 0
 
     def _full_error(self, size: int) -> StagingFull:
-        """Note that a chunk is refused; that is over when all that were refused have room.
+        """Return the error for a chunk that does not fit, and begin a degradation.
 
-        One that is over the limit alone is its sender's matter.
+        The degradation ends when the largest refused chunk would fit. A chunk that exceeds the
+        limit by itself never fits, so it starts no degradation.
         """
         full = StagingFull(
             f"{self.size} bytes are staged, and {size} more would be over {self._bytes_max} "
@@ -349,7 +350,7 @@ def _head_in(data: bytes, path: Path) -> _Head:
     """Return the head of a staged chunk.
 
     Raises:
-        BatchRefused: There is none, or one of a newer release.
+        BatchRefused: The head is damaged, or of a newer release.
     """
     if len(data) < _HEAD.size or data[:4] != _MAGIC:
         raise BatchRefused(f"{path} is damaged: it does not start like a staged chunk")

@@ -1,8 +1,8 @@
-"""Consistency check: compares queues and index with the log, where a start reads all of it anyway.
+"""Consistency check: compares queues and index with the log, if a start reads all of it anyway.
 
-Their entries have no checksums, so a start compares those of a store that is not large with the
-records: a queue file of zeros, an older copy of one, or a changed tag or key code would hide
-messages. The check writes nothing.
+Their entries have no checksums, so a start compares those of a small store with the records: a
+queue file of zeros, an older copy of a file, or a changed tag or key code would hide messages. The
+check writes nothing.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class ConsistencyResult(NamedTuple):
     """The result of a comparison."""
 
     inconsistent_queue: ConsumeQueue | None
-    """A queue that does not hold what the log says, or None."""
+    """A queue that differs from the log, or None."""
     is_index_consistent: bool
 
 
 def check_derived_files(
     components: StoreComponents, end_offset: PhysicalOffset, expired_before: PhysicalOffset
 ) -> ConsistencyResult:
-    """Compare all that was dispatched from the log, which must be without holes.
+    """Compare queues and index with the dispatched part of the log, which must be without holes.
 
     Everything before ``end_offset`` was dispatched. Queues may have entries of later records as
     well: a checkpoint notes the last offset before which every queue was complete, and the ends of
@@ -52,7 +52,7 @@ def check_derived_files(
     """
     log, queues, index = components.log, components.queues, components.index
     comparison = _QueueComparison()
-    # One of its own, which has reput know of no rolled-back rows that it has passed long ago.
+    # A separate dispatcher, so that reput does not get rolled-back rows that it passed long ago.
     dispatcher = Dispatcher(components.config.message_delay_level_ms)
     dispatcher.deleted_topics = components.dispatcher.deleted_topics
     wrong: ConsumeQueue | None = None
@@ -98,7 +98,7 @@ def _index_matches(index: IndexService, keys: list[HashedKeys], between: range) 
 
 
 def _truncate_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Iterator[QueueEntries]:
-    """Yield what queues hold of some entries by their ends."""
+    """Yield entries without those past the ends of their queues."""
     for run in runs:
         queue = queues.get(run.topic, run.queue_id)
         held = 0 if queue is None else queue.max_offset - run.queue_offset
@@ -109,16 +109,16 @@ def _truncate_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Itera
 def _pieces(
     log: CommitLog, start: PhysicalOffset, end_offset: PhysicalOffset, border: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer, list[int]]]:
-    """Yield the records of a log without holes: their position, their bytes, their sizes.
+    """Yield the records of a log without holes: their position, bytes and sizes.
 
-    No piece crosses the border, where a record begins.
+    No piece crosses the border, at which a record begins.
     """
     while start < end_offset:
         stop = border if start < border else end_offset
         try:
             data, sizes = log.read_records(start, stop, _RUN_BYTES)
         except RecordError:
-            data = log.read_record(start)  # across the border of a manifest that somebody changed
+            data = log.read_record(start)  # the border of a changed manifest is inside a record
             sizes = [len(data)]
             if not len(data):
                 raise
@@ -128,9 +128,9 @@ def _pieces(
 
 
 def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
-    """Return whether entries are equal, except for times of delivery in place of codes.
+    """Return whether entries are equal, apart from delivery times in place of tags codes.
 
-    These follow the delays that were set then, and nothing uses them.
+    Delivery times depend on the delay settings of their time, and nothing uses them.
     """
     if found == expected:
         return True
@@ -141,13 +141,13 @@ def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
 
 
 class _QueueComparison:
-    """The number of entries of each queue that were found to be right."""
+    """The number of entries of each queue that match the log."""
 
     def __init__(self) -> None:
         self._counts: dict[ConsumeQueue, int] = {}
 
     def matches(self, queue: ConsumeQueue, run: QueueEntries) -> bool:
-        """Compare entries that a queue must hold with those that it has."""
+        """Return whether a queue has these entries."""
         if run.queue_offset < queue.min_offset:
             return False
         entries = memoryview(run.entries)
@@ -170,7 +170,7 @@ class _QueueComparison:
     def has_other_entries(
         self, queue: ConsumeQueue, log_min_offset: PhysicalOffset, expired_before: PhysicalOffset
     ) -> bool:
-        """Return whether a queue has other entries than those, but for blank and expiring ones."""
+        """Return whether a queue has further entries, not counting blank and expired ones."""
         try:
             return self._count(queue, log_min_offset, expired_before) != self._counts.get(queue, 0)
         except (WrongEntry, UnreadableFile) as error:

@@ -4,8 +4,8 @@ A running broker locks ``lock`` in a way that excludes RocketMQ brokers as well,
 them. If somebody deletes that file, another broker of this kind is still kept out, and so is one
 whose directory has links into this one. ``abort`` exists while a broker runs, and a clean stop
 removes it; a start that finds it follows a crash. RocketMQ writes a word into ``lock`` when it
-starts, and 4.9 leaves an ``abort`` that it finds unchanged: so the content of ``lock`` shows that
-RocketMQ ran, and our next start wipes it.
+starts, and RocketMQ 4.9 leaves an existing ``abort`` unchanged: so the content of ``lock`` shows
+that RocketMQ ran, and our next start wipes it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def make_root(disk: Disk, root: Path, names: Sequence[str]) -> Sequence[Path]:
     """Create a store's directory, if it is missing, in a way that survives a power loss.
 
     A start may be killed between creating a directory and flushing its name. So until a start has
-    completed, every name above is flushed; a directory that this process may not open was made by
-    others. The subdirectories ``names`` are created as well, and returned to be locked; the caller
-    flushes their names.
+    completed, the name of every parent is flushed, except in directories that this process cannot
+    open, which others created. The subdirectories ``names`` are created as well, and returned to be
+    locked; the caller flushes their names.
     """
     below = [root / name for name in names]
     for directory in (root, *below):
@@ -57,8 +57,8 @@ def lock_directory(disk: Disk, root: Path, subdirectories: Sequence[Path] = ()) 
     """Lock a directory and those of its ``subdirectories`` that exist, until they are released.
 
     Raises:
-        StoreInUse: Another process has locked it, or this one already.
-        OSError: The lock file cannot be made or locked at all.
+        StoreInUse: Another process, or this one, has locked it already.
+        OSError: The lock file cannot be created or locked.
     """
     path = root / LOCK
     try:
@@ -80,7 +80,7 @@ def lock_directory(disk: Disk, root: Path, subdirectories: Sequence[Path] = ()) 
 
 
 class AbortFile:
-    """The file that marks a running broker, or one that has crashed."""
+    """The file that marks a running or crashed broker."""
 
     def __init__(
         self, disk: Disk, root: Path, random_bytes: Callable[[int], bytes] = os.urandom
@@ -89,18 +89,18 @@ class AbortFile:
         self._root = root
         self.path = root / ABORT
         self.sign = OUR_SIGN + b" " + random_bytes(_NONCE_BYTES).hex().encode()
-        """Bytes that `create` writes, and no other start."""
+        """The bytes that `create` writes, unique to this start."""
 
     def exists(self) -> bool:
         """Return whether the last broker crashed; call this under the lock, before `create`."""
         return ABORT in self._disk.names(self._root)
 
     def is_foreign(self) -> bool:
-        """Return whether another program crashed; RocketMQ leaves nothing or a number there.
+        """Return whether another program crashed; RocketMQ leaves an empty file or a number.
 
         If RocketMQ started after our crash, it left our file unchanged, and only the content of the
-        lock file shows that it ran. A file that the disk does not return may be another's: then no
-        checkpoint is trusted.
+        lock file shows that it ran. A file that the disk does not return may be another program's:
+        then no checkpoint is trusted.
         """
         if not self.exists():
             return False
@@ -114,18 +114,19 @@ class AbortFile:
             return True
 
     def create(self) -> None:
-        """Leave the sign, durably; before anything else in the directory is changed.
+        """Write the file durably, before anything else in the directory is changed.
 
-        It is written beside an existing one and renamed: an empty one would be another program's.
+        It is written to another name and renamed, because an empty file would look like another
+        program's.
         """
         new_path = self.path.with_name(f"{ABORT}.tmp")
         self._disk.write_whole(new_path, self.sign)
         self._disk.rename(new_path, self.path)
         self._disk.flush_directory(self._root)
-        if self._disk.size_of(self._root / LOCK):  # should a power loss bring it back: no harm
+        if self._disk.size_of(self._root / LOCK):  # harmless if a power loss restores it
             self._disk.truncate(self._root / LOCK)
 
     def remove(self) -> None:
-        """Remove the file, durably; after all else is flushed."""
+        """Remove the file durably, after everything else is flushed."""
         self._disk.delete(self.path)
         self._disk.flush_directory(self._root)

@@ -2,23 +2,24 @@
 
 1. ``abort`` tells whether the last broker stopped in order; this one then creates it.
 2. The log is scanned from the checkpoint to its end (`recovery`); its torn tail is wiped.
-   After a crash what was found is flushed: its writer may have been killed before that.
+   After a crash the records found are written again and flushed: the broker may have been killed
+   before it flushed them.
 3. Consume queues are restored from the manifest, by the names and sizes of their files alone; from
    there on the log is dispatched again. All queues are rebuilt from the log if a file is missing,
    if a hole in the log appeared or disappeared, if the manifest is not the one that was saved
-   last, or if another program wrote the checkpoint; they end where their files did at least. The
-   index is also rebuilt if a file of it is missing.
-4. If queues were rebuilt, or a deletion is to count from an earlier offset, a checkpoint notes
-   that, because the last one is wrong. Otherwise the last one is still good to restart from, and
-   the next can wait.
+   last, or if another program wrote the checkpoint. Rebuilt queues end at least where their files
+   ended. The index is also rebuilt if one of its files is missing.
+4. If queues were rebuilt, or a deletion is to count from an earlier offset, a checkpoint is saved,
+   because the last one is wrong. Otherwise a restart can still use the last one, and the next one
+   can wait.
 
-The operator sees in the log what the commit log has lost, with the file.
+The log reports to the operator which parts of the commit log are lost, and in which file.
 
 Rebuilding all queues of a large log takes minutes. A checkpoint after each GiB notes the progress,
-together with the ends that queues are to have at least: if the start is ended or killed, the next
-one does only the rest, and ends with the same queues.
+together with the minimum ends of the queues: if the start is ended or killed, the next one does
+only the rest, and produces the same queues.
 
-Before 3., nothing is deleted; no message is ever. During a shortage, such as of disk space, the
+Nothing is deleted before step 3, and no message ever. During a shortage, such as of disk space, the
 remaining writes wait: recovered messages can be read meanwhile, and log files can be deleted.
 """
 
@@ -57,7 +58,7 @@ from .directory_lock import AbortFile
 _log = logging.getLogger(__name__)
 _DAMAGE_WARNING = "%s is damaged: its entries do not match the commit log; %s rebuilt"
 _PROGRESS_BYTES = 1 << 30
-"""Bytes of the log after which a start that makes all queues again notes how far it has come."""
+"""Bytes of the log after which a start that rebuilds all queues saves its progress."""
 _INTERRUPTED = "the start was interrupted"
 _TOPICS_SHOWN_MAX = 8
 _NOT_CHECKED = ConsistencyResult(None, is_index_consistent=True)
@@ -67,17 +68,17 @@ class ProgressCallback(Protocol):
     """An observer of a start that takes long."""
 
     def __call__(self, activity: str, done_bytes: int, total_bytes: int) -> bool:
-        """Note what a start is doing, and how far it has come; return True if it is to end."""
+        """Note the activity and progress of a start; return True to end the start."""
 
 
 def _ignore_progress(activity: str, done_bytes: int, total_bytes: int) -> bool:
-    """Return False: nothing ends the start."""
+    """Return False, so that the start continues."""
     del activity, done_bytes, total_bytes
     return False
 
 
 class _ProgressReporter:
-    """Reports how much of a part of the log is done."""
+    """Reports the progress of a scan or dispatch of the log."""
 
     def __init__(self, on_progress: ProgressCallback, activity: str, start: int, end: int) -> None:
         self._on_progress = on_progress
@@ -86,11 +87,11 @@ class _ProgressReporter:
         self._end = end
 
     def report_and_check_stop(self, position: int) -> bool:
-        """Report a log offset; return whether the start is to end."""
+        """Report progress up to a log offset; return whether the start is to end."""
         return self._on_progress(self._activity, position - self._start, self._end - self._start)
 
     def report(self, position: int) -> None:
-        """Report a log offset.
+        """Report progress up to a log offset.
 
         Raises:
             StartInterrupted: The start is to end.
@@ -102,7 +103,7 @@ class _ProgressReporter:
 
 
 class StoreOpening:
-    """One start: what it has found, and what it has to write before messages are accepted."""
+    """One start: the state that it has found, and the writes due before messages are accepted."""
 
     def __init__(
         self,
@@ -128,7 +129,8 @@ class StoreOpening:
         self._load()
         was_ours = self._load_notes(abort_file)
         self._recovered = self._recover_log()
-        # A power loss may have taken the log's end: what is there now is newer than the deletion.
+        # A power loss may have removed the end of the log, so that its present content is newer
+        # than the deletion.
         self._dispatcher.deleted_topics = {
             topic: min(at, self._recovered.end_offset)
             for topic, at in self._manifest.deleted_topics.items()
@@ -147,22 +149,21 @@ class StoreOpening:
 
     @property
     def is_finished(self) -> bool:
-        """True if nothing is left to be written."""
+        """True if no write remains."""
         return not self._steps
 
     def finish(self) -> None:
-        """Write what is to be written; in any thread, in one at a time.
+        """Do the remaining writes. Any thread may call this, but only one at a time.
 
         Raises:
-            TransientFailure: It is too early.
-            OSError, StoreError: The first step that failed raised this. It comes first the next
-                time.
+            TransientFailure: The listener has not dispatched the recovered messages yet.
+            OSError, StoreError: A step failed. The next call starts with that step.
         """
         while self._steps:
             self._steps[0]()
             del self._steps[0]
 
-    # ---- what was noted, and the end of the log
+    # ---- Checkpoint, manifest, and the end of the log.
 
     def _load(self) -> None:
         self._log.files.load()
@@ -185,13 +186,13 @@ class StoreOpening:
             self._reput.suspend_from(under_way.log_offset)
 
     def _warn_of_timers(self) -> None:
-        """Warn of messages that wait in the timer wheel of RocketMQ 5, by its own last count."""
+        """Warn of messages in the timer wheel of RocketMQ 5, by the count that RocketMQ saved."""
         path = self._components.root / CONFIG / "timermetrics"
         try:
             counts = orjson.loads(self._disk.read(path))["timingCount"]
             waiting = {topic: int(each["count"]) for topic, each in counts.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return  # mostly, RocketMQ 5 was never here; else it makes the file again
+            return  # usually RocketMQ 5 never ran here; otherwise it recreates the file
         waiting = {topic: count for topic, count in waiting.items() if count > 0}
         if waiting:
             topics = ", ".join(sorted(waiting)[:_TOPICS_SHOWN_MAX])
@@ -207,18 +208,20 @@ class StoreOpening:
             )
 
     def _load_notes(self, abort_file: AbortFile) -> bool:
-        """Load checkpoint and manifest; return whether the last checkpoint is one of ours."""
+        """Load checkpoint and manifest; return whether this broker wrote the last checkpoint."""
         path = self._components.root / CHECKPOINT
         noted, is_of_another = load_checkpoint(self._disk, path), abort_file.is_foreign()
         self._checkpoint = reliable_checkpoint(noted, self._log.files, is_foreign=is_of_another)
         if is_of_another:
-            # Before our sign replaces the other program's: this start may end without a checkpoint.
+            # Delete it before our sign replaces the other program's: this start may end without a
+            # checkpoint.
             self._disk.delete(path)
             self._disk.flush_directory(path.parent)
         self._manifest = self._checkpointer.load_manifest()
         self._checkpointer.restore(self._checkpoint)
         self._is_newest = self._is_newest_manifest()
-        # Deletions that were half done then are over, and their topics may be there again.
+        # Deletions that an older manifest lists as half done are finished, and their topics may
+        # have been created again.
         if not self._is_newest:
             self._manifest = replace(self._manifest, half_deleted=())
         self._checkpointer.half_deleted = self._manifest.half_deleted
@@ -247,9 +250,9 @@ class StoreOpening:
         return True
 
     def _recover_log(self) -> RecoveredLog:
-        """Find the end of the log and continue there; the torn tail after it is to be wiped.
+        """Find the end of the log and continue there; `_finish_log` wipes the torn tail.
 
-        The manifest, if it is the newest, knows the times of what is not scanned.
+        The newest manifest has the store times of the part that is not scanned.
         """
         log, checkpoint = self._log, self._checkpoint
         start = checkpoint.safe_offset if checkpoint else log.min_offset
@@ -272,7 +275,8 @@ class StoreOpening:
     def _max_referenced_offset(self) -> PhysicalOffset:
         """Return the end of the last record that queues of a small store lead to, or 0.
 
-        After a crash they lead to flushed records alone only if they did so all the time.
+        After a crash, queues lead only to flushed records if the manifest says that entries were
+        confirmed.
         """
         ends = [LOG_START]
         if self._manifest.entries_were_confirmed and self._is_small(self._recovered.end_offset):
@@ -282,9 +286,9 @@ class StoreOpening:
         return max(ends)
 
     def _check_log(self, led_to: PhysicalOffset, *, was_ours: bool) -> None:
-        """Refuse an older copy of the table of batches; warn of what the log has lost.
+        """Refuse an older copy of the batch table; warn of lost parts of the log.
 
-        Queues lead to flushed records only, the last of which ends at ``led_to``.
+        Queues lead only to flushed records, the last of which ends at ``led_to``.
         """
         files, manifest, end_offset = self._log.files, self._manifest, self._recovered.end_offset
         for start, end in self._recovered.holes:
@@ -331,7 +335,7 @@ class StoreOpening:
     # ---- queues and index
 
     def _restore(self, *, was_ours: bool) -> None:
-        """Restore queues and index, or have them rebuilt; let reput begin where they end."""
+        """Restore or rebuild queues and index, and set where reput resumes."""
         components, manifest, recovered = self._components, self._manifest, self._recovered
         noted_holes = tuple(hole for hole in manifest.holes if hole[0] >= self._log.min_offset)
         lasting_holes = self._remaining_holes(noted_holes)
@@ -343,12 +347,12 @@ class StoreOpening:
             and lasting_holes == noted_holes
         )
         self._ends: Mapping[QueueKey, QueueOffset] = {}
-        """The ends of the queues' files, where these know more than the manifest."""
+        """The ends of queues by their files, where these may be past those in the manifest."""
         if not is_noted or (self.recovered_from_crash and self._is_small(recovered.end_offset)):
             self._ends = self._minimum_ends(is_last_known=self._is_newest and was_ours)
         is_resumed, looked = self._restore_queues(is_restorable=is_noted)
         self._is_rebuilding = manifest.is_rebuilding or not is_resumed
-        if manifest.is_rebuilding:  # the files of queues may have been written since by a start
+        if manifest.is_rebuilding:  # a start may have written to the queue files since
             found = manifest.file_ends()
             self._ends = found if is_resumed else {**self._ends, **found}
         self._may_have_others = (
@@ -356,7 +360,7 @@ class StoreOpening:
         )
         carried_to = manifest.safe_offset if is_resumed else None
         self._reput_from = max(carried_to or LOG_START, self._log.min_offset)
-        # Rows that lie behind that are passed, and noted, once more.
+        # Reput passes and notes rolled-back rows past this offset again.
         taken_back = manifest.taken_back if self._is_newest else {}
         self._dispatcher.rolled_back.restore(taken_back, self._reput_from)
         is_index_kept = is_resumed and looked.is_index_consistent
@@ -369,16 +373,16 @@ class StoreOpening:
         )
 
     def _remaining_holes(self, holes: tuple[Hole, ...]) -> tuple[Hole, ...]:
-        """Return those holes that still have no record, not even after a damaged one.
+        """Return the holes that still contain no valid record.
 
-        What a disk refuses it may return again one day.
+        The disk may return data again that it refused earlier.
         """
         files, sealed_from = self._log.files, self._log.sealed_from
         behind = ((hole, next_record_after(files, hole[0], hole[0], sealed_from)) for hole in holes)
         return tuple(hole for hole, found in behind if found is None or found >= hole[1])
 
     def _are_holes_known(self) -> bool:
-        """Return whether an unfinished rebuild knows the holes, or has yet to come to them."""
+        """Return whether an unfinished rebuild has noted the holes or not reached them yet."""
         manifest = self._manifest
         done_until = manifest.safe_offset or LOG_START
         return manifest.is_rebuilding and all(
@@ -386,9 +390,9 @@ class StoreOpening:
         )
 
     def _matches_log(self) -> bool:
-        """Return whether the manifest knows how far this log was dispatched.
+        """Return whether the manifest's dispatch position is valid for this log.
 
-        Files may have expired.
+        Log files may have expired since.
         """
         manifest = self._manifest
         return (
@@ -398,11 +402,12 @@ class StoreOpening:
         )
 
     def _minimum_ends(self, *, is_last_known: bool) -> Mapping[QueueKey, QueueOffset]:
-        """Return the ends that queues are to have at least: the offsets before them were given.
+        """Return minimum ends for queues, so that no offset is assigned twice.
 
-        With ASYNC_FLUSH queues may know of messages that a power loss took, and whose offsets are
-        given again; not if the log was once longer than now, of which only an older copy can be the
-        reason. Ends that the log never had room for do not count.
+        Under ASYNC_FLUSH, queues may have entries of messages that a power loss removed; their
+        offsets are assigned again, and the result is empty. If the log is shorter than the manifest
+        says, it is an older copy, and the ends count. Ends that the log never had room for are
+        ignored.
         """
         manifest = self._manifest
         end_offset = self._recovered.end_offset
@@ -413,9 +418,9 @@ class StoreOpening:
         return {key: end for key, end in self._queues.ends_in_files().items() if end <= count_max}
 
     def _restore_queues(self, *, is_restorable: bool) -> tuple[bool, ConsistencyResult]:
-        """Let queues stand where the manifest says, if it says that of these, and compare them.
+        """Restore queues from the manifest, if it applies to them, and compare them with the log.
 
-        Else return False: all are to be made again.
+        Otherwise delete all queues, to be rebuilt, and return False.
         """
         looked, manifest = _NOT_CHECKED, self._manifest
         if is_restorable and self._queues.restore(manifest.queues(), manifest.deleted_topics):
@@ -428,9 +433,10 @@ class StoreOpening:
         return False, looked
 
     def _check_derived_files(self) -> ConsistencyResult:
-        """Compare queues and index with the log; those of a large store are assumed to be right.
+        """Compare queues and index with the log, except in a large store.
 
-        So are those that were just built from it, up to where that has come.
+        An unfinished rebuild is not compared either, because its queues have just been built from
+        the log.
         """
         manifest = self._manifest
         end_offset = manifest.safe_offset or LOG_START
@@ -444,18 +450,19 @@ class StoreOpening:
             return _NOT_CHECKED
         if looked.inconsistent_queue is not None:
             _log.warning(_DAMAGE_WARNING, looked.inconsistent_queue.directory, "all queues are")
-        elif not looked.is_index_consistent and manifest.index_files is not None:  # else none kept
+        elif not looked.is_index_consistent and manifest.index_files is not None:  # else no index
             _log.warning(_DAMAGE_WARNING, self._components.root / INDEX, "the index is")
         return looked
 
     def _clear_queues(self) -> None:
-        """Delete the files of all queues, which makes room to note that on a full disk.
+        """Invalidate the manifest and delete the files of all queues.
 
-        Nothing is written to a queue before it is noted: a crash would leave what the manifest
-        takes for whole.
+        The manifest is invalidated before anything is written to a queue; otherwise a start after a
+        crash would accept incomplete files. On a full disk the files are deleted first, to make
+        room for the manifest.
         """
         checkpointer = self._checkpointer
-        # Of a new store there is nothing to distrust.
+        # A new store has no manifest to invalidate.
         is_to_note = checkpointer.manifest.loaded_from is not None
         try:
             if is_to_note:
@@ -469,7 +476,7 @@ class StoreOpening:
             checkpointer.invalidate(self._manifest)
 
     def _index_start(self) -> PhysicalOffset:
-        """Return from where the index is made again, and delete what is of no use."""
+        """Return the log offset from which the index is rebuilt; delete unusable index files."""
         index, noted = self._index, self._manifest.index_files
         if index is None:
             return self._reput_from
@@ -480,20 +487,20 @@ class StoreOpening:
         return self._reput_from
 
     def _rebuild_index(self) -> PhysicalOffset:
-        """Have all of the index made again."""
+        """Delete the index, and return the log offset from which it is rebuilt."""
         if self._index is not None:
             self._index.delete_all()
         return self._log.min_offset
 
     def _is_small(self, end_offset: PhysicalOffset) -> bool:
-        """Return whether reading all of a store up to a log offset takes little time."""
+        """Return whether a store up to a log offset is small enough to be read completely."""
         size_max = self._components.config.check_whole_log_bytes
         return self._size_until(end_offset) <= size_max and len(self._queues) <= QUEUES_MAX
 
     def _size_until(self, end_offset: PhysicalOffset) -> int:
-        """Return the bytes that there are to read of the log up to an offset.
+        """Return the number of log bytes to read up to an offset.
 
-        The first file is not full if a staged batch was to be committed there.
+        A first file that a staged batch left partly empty counts only as far as it was written.
         """
         files = self._log.files
         size = end_offset - self._log.min_offset
@@ -501,10 +508,10 @@ class StoreOpening:
             size -= files.unwritten_tail_bytes() if size > files.file_size else 0
         return size
 
-    # ---- the remaining writes, each of which may be tried again
+    # ---- The remaining writes; each can be retried.
 
     def _finish_log(self) -> None:
-        """Flush what was found of the log, wipe what follows it, and roll back an open batch."""
+        """Flush the recovered log, wipe what follows it, and roll back an open batch."""
         files, recovered, checkpoint = self._log.files, self._recovered, self._checkpoint
         if self.recovered_from_crash:
             start = checkpoint.safe_offset if checkpoint else files.first_offset
@@ -515,11 +522,12 @@ class StoreOpening:
         rollback_open_batch(self._components)
 
     def _dispatch_recovered(self) -> None:
-        """Dispatch what was found; if there is a listener, only its own thread may do that.
+        """Dispatch the recovered messages; if there is a listener, its thread does that instead.
 
         Raises:
-            StartInterrupted: The start is to end. What was done is noted, unless it is soon done
-                again.
+            TransientFailure: The listener's thread has not finished.
+            StartInterrupted: ``on_progress`` has ended the start. The progress of a rebuild was
+                saved.
         """
         reput, end_offset = self._reput, self._recovered.end_offset
         if reput.has_listener:
@@ -551,9 +559,9 @@ class StoreOpening:
                 )
 
     def _save_progress(self) -> None:
-        """Note how far all queues have been made again, if there is room for that."""
+        """Save the progress of a rebuild of all queues, if the disk has room."""
         checkpointer = self._checkpointer
-        checkpointer.expired_offset = self._log.min_offset  # nothing before that is made again
+        checkpointer.expired_offset = self._log.min_offset  # queues are rebuilt from there
         try:
             ends = StoreManifest.least_ends_of(self._noted_ends(), self._ends)
             checkpointer.save(least_ends=ends)
@@ -562,7 +570,7 @@ class StoreOpening:
                 raise
 
     def _noted_ends(self) -> dict[QueueKey, QueueOffset]:
-        """Return the ends that the manifest notes, but for queues of topics that are new."""
+        """Return the ends noted in the manifest, except those of recreated topics."""
         again = self._reput.recreated_topics.topics
         return {
             queue: end
@@ -571,9 +579,9 @@ class StoreOpening:
         }
 
     def _trim_queues(self) -> None:
-        """Set where each queue begins and ends, so that no queue offset is given twice.
+        """Set where each queue begins and ends, so that no queue offset is assigned twice.
 
-        Files that may have others past their last entries are wiped there.
+        Files that may have stale entries past the end are wiped there.
         """
         log, queues, manifest = self._log, self._queues, self._manifest
         with self._checkpointer.maintenance, self._reput.paused():

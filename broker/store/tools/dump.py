@@ -1,6 +1,6 @@
 """Print a store's files, records and entries: ``python -m rocketpoll.broker.store.tools.dump DIR``.
 
-It changes nothing and knows nothing that `inspection` does not tell it.
+It changes nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def dump_lines(root: Path, limit: int) -> Iterator[str]:
 
 
 def _blank(entry: Any) -> str:
-    """Return why an entry is blank, or nothing if it is not."""
+    """Return why an entry is blank; empty if it is not."""
     if entry["size"] != BLANK_SIZE:
         return ""
     return "taken back" if entry["tags_code"] == ROLLED_BACK else "lost"

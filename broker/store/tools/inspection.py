@@ -1,7 +1,7 @@
-"""StoreInspection: a store opened read-only: nothing in it is changed, not even locked.
+"""StoreInspection: opens a store read-only; nothing in it is changed, not even locked.
 
-`dump` prints and `verify` checks what comes from here. A store that is in use can be inspected as
-well; its newest messages may then be missing.
+`dump`, `verify` and `stat` use it. A store that is in use can be inspected as well; its newest
+messages may then be missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StoreInspection:
         """Open a store for reading only.
 
         Raises:
-            ForeignFile: There is no store, or one that a start would have to repair first.
+                ForeignFile: There is no store, or a start would have to repair it first.
             DamagedTable: The manifest cannot be read.
             OSError: The disk refuses.
         """
@@ -66,12 +66,12 @@ class StoreInspection:
 
     @property
     def was_stopped_in_order(self) -> bool:
-        """True if the last broker that used the store removed its sign."""
+        """True if the last broker that used the store stopped cleanly."""
         return self._disk.size_of(self.root / "abort") is None
 
     @property
     def torn_tail_at(self) -> PhysicalOffset | None:
-        """The position past the end where something lies that is no record, or None."""
+        """The position past the end of the log with bytes that are not a record, or None."""
         found = next(nonzero_pieces_after(self.log, self.recovered.end_offset), None)
         if found is None:
             return None
@@ -79,11 +79,11 @@ class StoreInspection:
         return position + len(piece) - len(bytes(piece).lstrip(b"\0"))
 
     def records(self) -> Iterator[tuple[PhysicalOffset, int, StoredMessage]]:
-        """Yield position, size and message of each good record."""
+        """Yield position, size and message of each valid record."""
         position = PhysicalOffset(self.log.first_offset)
         holes = dict(self.recovered.holes)
         while position < self.recovered.end_offset:
-            if position in holes:  # whose first bytes may be what the disk does not give
+            if position in holes:  # its first bytes may be unreadable
                 position = holes[position]
                 continue
             head = self.log.read(position, BLANK_BYTES)
@@ -95,15 +95,15 @@ class StoreInspection:
                 position += size
 
     def begin_of(self, topic: str) -> PhysicalOffset:
-        """Return where a topic's messages begin in the log, older or deleted ones left out."""
+        """Return where a topic's messages begin in the log, after earlier or deleted ones."""
         first = PhysicalOffset(self.log.first_offset)
         return max(first, self._manifest.deleted_topics.get(topic, first))
 
     def is_known(self, topic: str) -> bool:
-        """Return whether a broker has this topic, or has lost it; False if RocketMQ deleted it.
+        """Return whether a broker has this topic or has lost it; False if RocketMQ deleted it.
 
         RocketMQ only removes a deleted topic from its table. Our broker also notes deletions in the
-        manifest: where the last checkpoint is its own, only that counts.
+        manifest: if the last checkpoint is its own, only the manifest counts.
 
         Raises:
             DamagedTable: The table of topics cannot be read.
@@ -119,13 +119,13 @@ class StoreInspection:
         """Yield topic, number and queue of each consume queue that has files.
 
         Raises:
-            ForeignFile: Something else lies there.
+                ForeignFile: The directory has other content.
         """
         directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
             if is_ignored_name(topic) or (directory / topic).is_file():
                 continue
-            if is_light_queue(topic):  # RocketMQ's: the log does not say what it holds
+            if is_light_queue(topic):  # the log does not show its content
                 continue
             for path in sorted(_directories(directory / topic), key=_number):
                 if self._disk.names(path):
@@ -141,7 +141,7 @@ def _directories(directory: Path) -> list[Path]:
 
 
 def _number(path: Path) -> int:
-    """Return the number of the queue whose directory this is."""
+    """Return the number of the queue with this directory."""
     if not (path.name.isdecimal() and path.is_dir()):
         raise ForeignFile(f"{path} is not a consume queue: expected <topic>/<number>")
     return int(path.name)
@@ -153,7 +153,7 @@ def _file_size(directory: Path) -> int:
     for path in directory.iterdir() if directory.is_dir() else ():
         if is_ignored_name(path.name) or (path.is_dir() and not path.name.isdecimal()):
             continue
-        if not path.is_file():  # to open a pipe would be to wait
+        if not path.is_file():  # opening a pipe would block
             raise ForeignFile(f"{path} is not a file: expected files of a store")
         sizes.add(path.stat().st_size)
     if len(sizes) != 1 or 0 in sizes:

@@ -1,7 +1,7 @@
 """Count what a store holds by topic: ``python -m rocketpoll.broker.store.tools.stat DIR``.
 
-Which topic fills the disk, to the byte: the whole log is read, and each record counted. It changes
-nothing, knows nothing that `inspection` does not tell it, and prints JSON.
+This shows which topic fills the disk, to the byte: it reads the whole log and counts each record.
+It changes nothing and prints JSON.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class TopicCount:
 
 
 def figures(root: Path) -> dict[str, Any]:
-    """Return what a store holds: its files, and messages and bytes by topic, the largest first.
+    """Return the content of a store: its files, and messages and bytes by topic, largest first.
 
-    Messages of a deleted topic stay in the log until their file is deleted; they are counted apart.
+    Messages of a deleted topic stay in the log until their file is deleted; they are counted
+    separately.
     """
     store = StoreInspection(root)
     topics: dict[str, TopicCount] = {}

@@ -1,11 +1,11 @@
-"""Check that a store is as it should be: ``python -m rocketpoll.broker.store.tools.verify DIR``.
+"""Check the consistency of a store: ``python -m rocketpoll.broker.store.tools.verify DIR``.
 
-The log is followed and each record checked; then the consume queues are compared with what the log
-says they must hold, entry by entry, but for the times at which delayed messages are due: their
-delays are a setting of the broker. It changes nothing, and ends with status 0 if all is well.
+It checks each record of the log, and then compares the consume queues with the log, entry by entry,
+except for the delivery times of delayed messages: their delays are a setting of the broker. It
+changes nothing, and exits with status 0 if it finds no fault.
 
-RocketMQ notes nowhere that a topic was deleted. Its queues are gone then, and it is none of the
-topics in `topics.json`; or offsets come again in the log, if it was made anew.
+RocketMQ does not record that a topic was deleted. Then its queues are missing and `topics.json`
+does not have it; or, if it was recreated, its offsets appear twice in the log.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _DELAYS_MS = (0,)
 _PLACE_AND_SIZE = 2
 
 _Entries: TypeAlias = "dict[int, tuple[int, int, int]]"
-"""Entries of a queue, by offset: place, size and tags code."""
+"""Entries of a queue, by offset: position, size and tags code."""
 
 
 class VerifyFinding(NamedTuple):
-    """A line about a store; not each is a fault."""
+    """A line about a store, which need not be a fault."""
 
     text: str
     is_fault: bool = True
 
 
 class _Expected:
-    """The entries that queues must have, by offset, according to the log."""
+    """The entries that queues must have according to the log, by offset."""
 
     def __init__(self, store: StoreInspection) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class _Expected:
                 if place < store.begin_of(topic):
                     continue
                 held = self._queues.setdefault((topic, queue_id), {})
-                if held and queue_offset <= next(reversed(held)):  # the topic was made anew
+                if held and queue_offset <= next(reversed(held)):  # the topic was recreated
                     self._begins[topic] = self._ends[topic, queue_id]
                     self._recreated_at[topic] = place
                     held.clear()
@@ -71,11 +71,11 @@ class _Expected:
                 self._ends[topic, queue_id] = place + size
 
     def begin_of(self, topic: str) -> PhysicalOffset:
-        """Return the log offset before which records are of an earlier topic of that name."""
+        """Return the log offset before which records belong to an earlier topic of that name."""
         return max(self._store.begin_of(topic), self._begins.get(topic, LOG_START))
 
     def pop(self, topic: str, queue_id: int) -> _Entries:
-        """Return what a queue must have, and forget it."""
+        """Remove and return the entries that a queue must have."""
         held, begin = self._queues.pop((topic, queue_id), {}), self.begin_of(topic)
         return {number: entry for number, entry in held.items() if entry[0] >= begin}
 
