@@ -168,7 +168,7 @@ def check_timestamp_ms(name: str, found: int) -> int:
         TypeError: It is no whole number.
     """
     check_number(name, found, 1_750_000_000_000)
-    found = int(found)  # a range goes through all its numbers to find one of a class of its own
+    found = int(found)  # a range compares an int subclass with each of its numbers
     if found < 0 or found in LIKELY_SECONDS:
         needed = "milliseconds since 1970"
         hint = f": if these are seconds, write {found * 1000}" if found > 0 else ""
@@ -205,7 +205,7 @@ def check_queue(name: str, found: object) -> None:
     check_number(f"queue_id of {name}", found.queue_id, 0)
     if (
         not 0 <= found.queue_id <= INT32_MAX
-    ):  # asked first, as this is done for each send to a queue
+    ):  # the common case first: every send to a queue gets here
         check_range(f"queue_id of {name}", found.queue_id, 0, INT32_MAX)
 
 

@@ -88,7 +88,7 @@ def _is_record(data: bytes, at: int) -> bool:
 
 
 def _is_magic_invalid(data: bytes, at: int) -> bool:
-    """Return whether something of a record's size begins there, without a record's magic."""
+    """Return whether a record's size is plausible at a position, but its magic is wrong."""
     available = len(data) - at
     if available < layout.RECORD_BYTES_MIN:
         return False

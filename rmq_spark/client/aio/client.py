@@ -2,7 +2,7 @@
 
     Client ──▶ ClientInstance    connections, routes, heartbeats: made in a thread, when needed
            ──▶ WorkerThreads     the consumers' background work, in a few threads for all
-           ──▶ LoopBridge        the one loop that it is used in
+           ──▶ LoopBridge        the event loop that the client belongs to
 
 A client starts with its first user and stops with its last. Once a second it checks whether its
 loop was closed while it still had users. If so, its members leave their groups, because nothing can

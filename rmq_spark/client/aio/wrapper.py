@@ -31,8 +31,8 @@ _Threaded = TypeVar("_Threaded")
 class AsyncWrapper(ForkAware, Generic[_Threaded]):
     """A user of a `Client`: start it and close it, or use it in ``async with``.
 
-    It is used in one event loop, the one of its client's first use; there it may be used by any
-    number of tasks.
+    It belongs to the event loop in which its client was first used. Any number of tasks may use it
+    there.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         start: Callable[[_Threaded], object],
         stop: Callable[[_Threaded], object],
     ) -> None:
-        # How the threaded one is made, started and stopped; `stop` works in any state.
+        # Creating, starting and stopping the threaded object; `stop` works in any state.
         self._client = client
         self._create = create
         self._start = start

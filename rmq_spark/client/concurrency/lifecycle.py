@@ -72,7 +72,7 @@ class SafeStop:
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Run the function, unless another caller has; return at its end or at the timeout."""
+        """Run the function unless it was already run; return when it ends or at the timeout."""
         if self._thread is threading.current_thread() or sys.is_finalizing():
             return
         if self._token:

@@ -241,7 +241,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             try:
                 self._join_group()
             except BaseException:  # inside, as a failed `start` needs no `stop`
-                if self._is_registered:  # else another consumer may have the group
+                if self._is_registered:  # otherwise the group may belong to another consumer
                     self._instance.unregister_consumer(self.group)
                 self._instance.stop()
                 raise
@@ -317,7 +317,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         """Leave a consumer that was started to the parent process; here it is silent."""
         self._state_machine.after_fork()
         self._subscriptions_lock = threading.Lock()
-        # An end that had been asked for, and was not under way yet, is the parent's as well.
+        # A shutdown that was requested and had not begun belongs to the parent as well.
         self._has_joined = False
         self._safe_stop = self._new_safe_stop()
 
@@ -328,7 +328,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
     def _check_startable_or_running(self) -> None:
-        """Raise an error if the consumer neither runs nor can be started any more."""
+        """Raise an error if the consumer has stopped for good."""
         if self._state_machine.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
             self._check_running()
 
@@ -394,7 +394,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             self._rebalance_task.wake()
 
     def _do_rebalance(self) -> int | None:
-        """Share the queues out; first tell brokers of subscriptions, of all that came together."""
+        """Rebalance; first send one heartbeat for all subscription changes made so far."""
         if self._is_heartbeat_due and self.is_running:
             self._is_heartbeat_due = False
             self._instance.heartbeat()
@@ -470,7 +470,7 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     @abstractmethod
     def _restart_pulls(self, topic: str) -> None:
-        """Pull the queues of a topic by the subscription that is now: give up pulls by another."""
+        """Restart the pulls of a topic's queues with the current subscription; drop older pulls."""
 
     @abstractmethod
     def _pulled_queues(self) -> Iterable[PulledQueue]:
@@ -534,7 +534,7 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     @abstractmethod
     def _reset_queue(self, queue: MessageQueue, offset: int) -> bool:
-        """Drop the messages of a queue and go on at an offset; return False if not assigned."""
+        """Drop a queue's messages and resume at an offset; return False if not assigned."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets that this consumer has reached in a topic, as they are in memory."""

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
 
 
-# ---- TopicChangeMonitor: listeners that are told when the queues of a topic have changed.
+# ---- TopicChangeMonitor: notifies listeners when the queues of a topic change.
 
 TopicMessageQueueChangeListener: TypeAlias = Callable[[str, frozenset[MessageQueue]], object]
 """Called with the topic and its queues, after an operator has changed them."""
@@ -317,7 +317,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         has_failed_before: bool,  # noqa: FBT001  # the first arguments of a `partial`
         error: BaseException | None,
     ) -> None:
-        """Pull new queues now that the listener has returned; have it called again if it raised."""
+        """Start pulling new queues, or, if the listener raised, schedule another call."""
         if error is None:
             if has_failed_before:
                 _log.warning("the message queue listener of %s recovered", self.group)
@@ -502,7 +502,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return messages
 
     def _requeue_undelivered(self) -> None:
-        """Have come again what was taken and has not reached its caller."""
+        """Put back messages that were taken from the cache and did not reach the caller."""
         with self._tasks_lock:
             for task in self._tasks.values():
                 task.assigned.rewind_to_returned()
@@ -523,13 +523,14 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         """Store the group's offsets, and wait until the brokers have them.
 
         Args:
-            offsets: The offset to go on at, by queue; by default behind all that `poll` has
-                returned.
+            offsets: The offset at which to resume, by queue; by default past all messages that
+                `poll` has returned.
 
         Raises:
             NotAssigned: One of the queues is not this consumer's.
             MessageRejected: An offset is negative.
-            ClientError: A broker does not answer. It is told again later; the others have theirs.
+            ClientError: A broker does not answer. Its offsets are sent again later; the other
+                brokers have stored theirs.
         """
         self._store_commit(self._new_commit(offsets))
 
@@ -545,7 +546,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return CommitRequest(dict(offsets), moves)
 
     def _store_commit(self, commit: CommitRequest) -> None:
-        with self._tasks_lock:  # a queue is moved before, or what the operator stores comes later
+        with self._tasks_lock:  # the queue moves first, or the operator's offset is stored later
             offsets = commit.current_offsets(self._assigned_queues.all())
             for queue, offset in offsets.items():  # remembered, should its broker fail
                 self._offset_store.update_offset(queue, offset, increase_only=False)
@@ -591,17 +592,17 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._seek(queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first offset that a ``queue`` still holds; drop what was pulled ahead."""
+        """Resume at the first offset that a ``queue`` still holds; drop messages pulled ahead."""
         self._get_assigned(queue)
         self._seek(queue, self._brokers.min_offset(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on past the last message of a ``queue``; drop what was pulled ahead."""
+        """Resume past the last message of a ``queue``; drop messages pulled ahead."""
         self._get_assigned(queue)
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on in a ``queue`` at the first message stored at a time or later, else at its end.
+        """Resume a ``queue`` at the first message stored at or after a time, or at its end.
 
         Args:
             queue: The queue.

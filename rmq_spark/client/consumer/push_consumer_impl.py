@@ -213,7 +213,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def _stop_consuming(self) -> None:
         self._expiry_task.stop()
         self._is_paused = True
-        # Offsets of listeners that end in time count; what has not begun does not begin.
+        # Offsets of listeners that finish in time are stored; no further message is started.
         self._listener_scheduler.stop(self._push_settings.await_termination_ms)
         requests = self._pulled_queues()
         self._listener_latch.add(*requests)
@@ -293,7 +293,8 @@ class PushConsumerImpl(BaseConsumerImpl):
                     settled &= self._release_queue(request)
         with self._requests_lock:  # so that a broker's queues are locked together
             new = sorted(mine - self._requests.keys())
-            if not self._needs_locks:  # else when they are: who has them locked may go on till then
+            # otherwise once locked: the previous owner may continue until then
+            if not self._needs_locks:
                 self._offset_manager.schedule_prefetch(new)
             for queue in new:
                 self._add_request(queue, None)
@@ -340,14 +341,14 @@ class PushConsumerImpl(BaseConsumerImpl):
         return True
 
     def _try_retire(self, request: PullRequest) -> bool:
-        """Drop what is left of a queue; return False, and begin no more, if it is at a listener."""
+        """Drop a queue; if a listener is busy with it, only retire it and return False."""
         if not self._needs_locks:
             request.process_queue.drop()
             return True
         request.process_queue.retire()
         if not request.ownership.is_owned_by(
             self._locks
-        ):  # a listener that is at it is another member's
+        ):  # a busy listener belongs to another member
             request.process_queue.drop()
             return True
         if not request.ownership.listener_lock.acquire(blocking=False):
@@ -451,7 +452,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         cache = request.process_queue
 
         def publish(offset: int) -> None:
-            # The filter may pass over messages behind the last one.
+            # The filter may have skipped messages past the last one.
             reached = offset if cache.message_count else max(offset, request.next_offset or 0)
             self._offset_store.update_offset(request.queue, reached, increase_only=True)
 

@@ -83,7 +83,7 @@ def _read_range(
     converter: RecordBatchConverter,
     batches: list[pa.RecordBatch],
 ) -> int:
-    """Read a span up to a record that cannot be read, or to its end; return where to go on."""
+    """Read a span up to its end or to an unreadable record; return where to continue."""
     is_filtered = rules.subscription != ALL
     at = read_range.start
     for records, next_offset, fault, _ in readable_chunks(

@@ -122,7 +122,7 @@ def _format_body(body: bytes) -> str:
 
 
 def _truncate(value: object) -> str:
-    """Return a value on one line, without what a terminal or a reader would stumble over."""
+    """Return a value on one line, without characters that would break the display."""
     text = str(value)[: CHARACTERS_MAX + 1]
     if not text.isprintable():
         text = repr(text)[1:-1]

@@ -142,7 +142,7 @@ class PullTask(ABC):
         self.is_throttled = False
         """True while the task waits for room in the cache."""
 
-    # ---- what the kinds differ in
+    # ---- methods that differ between push and lite pull consumers
 
     @abstractmethod
     def _wait_ms(self) -> int | None:
@@ -246,7 +246,7 @@ class PullTask(ABC):
         return offset
 
     def _relocate(self, epoch: int, offset: int) -> bool:
-        """Begin a queue again that is another one now, at the time of the last message of it.
+        """Restart a queue that was recreated, at the store time of its last message.
 
         Its topic was recreated, or the broker has lost its end. What came before is consumed first.
         """
@@ -268,7 +268,8 @@ class PullTask(ABC):
         return True
 
     def _pull(self, epoch: int, offset: int) -> None:
-        asking = [threading.get_ident()]  # an answer in this thread must not pull again here
+        # a response handled in this thread must not start the next pull
+        asking = [threading.get_ident()]
 
         def take_over(outcome: DecodedPull | BaseException, *, goes_on: bool) -> None:
             try:

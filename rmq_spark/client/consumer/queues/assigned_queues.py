@@ -1,4 +1,4 @@
-"""Assigned queues: the queues of a lite pull consumer, and how far each was consumed.
+"""Assigned queues: the queues of a lite pull consumer and its progress in each.
 
     pull offset        where the next pull begins
     delivered offset   past what `poll` has acquired in order to return it
@@ -52,7 +52,7 @@ class AssignedQueue:
         self._delivered_offset: int | None = None
         self._consume_offset: int | None = None
         self.returned_offset: int | None = None
-        """Offset behind the messages that its caller has: `poll` sets it, last of all it does."""
+        """Offset past the messages that the caller has; `poll` sets it as its last step."""
 
     @property
     def process_queue(self) -> ProcessQueue:
@@ -251,7 +251,7 @@ class AssignedQueue:
     def publish_consumed(self, publish: Callable[[MessageQueue, int], object]) -> None:
         """Call a function with the queue and its consume offset, if that is known and counts.
 
-        No seek comes in between: what a seek publishes comes after this.
+        A concurrent seek publishes its offset after this call.
         """
         with self._mutex:
             self._sync_handout()
@@ -306,7 +306,7 @@ class Handout:
         if at == self.count or self.is_over or self.assigned.is_paused:
             return None
         message = self.messages[at]
-        self.handed = at + 1  # last of all: no exception of a signal's comes in behind this
+        self.handed = at + 1  # last step: no signal's exception can follow
         return message
 
 

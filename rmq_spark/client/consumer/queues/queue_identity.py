@@ -1,4 +1,4 @@
-"""QueueFingerprint: tells by its last message whether a queue is still the one that was read.
+"""QueueFingerprint: detects by its last message whether a queue was recreated.
 
 A topic may be deleted and recreated under its name; offsets of the old queue mean nothing in the
 new one. "Lost" below means that the consumer has to find its place again.
@@ -23,8 +23,8 @@ stored, because a member that begins there would skip earlier messages of the ne
 
 A lost consumer resumes at the first message stored at the time of its last one or later, and never
 past its old offset, because that time may be damaged, too. Without a last message, it resumes at
-the first message if the topic was gone, or if the queue that ends early may be new; otherwise where
-the broker says. When a user or an operator chooses an offset, a new `QueueFingerprint` begins.
+the first message if the topic was gone or the queue may be new; otherwise at the offset that the
+broker suggests. When a user or an operator chooses an offset, a new `QueueFingerprint` begins.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- LastMessage: the marks by which the last message that came of a queue is known again.
+# ---- LastMessage: the marks that identify the last message pulled from a queue.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,8 @@ class LastMessage:
     @classmethod
     def from_message(cls, message: MessageExt) -> LastMessage:
         """Return the marks of a message."""
-        is_unique = message.message_id != message.offset_message_id  # else it is the place again
+        # otherwise it repeats the offset
+        is_unique = message.message_id != message.offset_message_id
         return cls(
             queue_offset=message.queue_offset,
             store_timestamp=message.store_timestamp,
@@ -85,7 +86,7 @@ _log = logging.getLogger(__name__)
 
 
 UNVERIFIED_MS_MAX: Final = 500
-"""Milliseconds without a pull after which the queue may be another one: nobody has told of it."""
+"""Milliseconds without a pull after which the queue counts as unverified."""
 
 
 MessageAt = Callable[[MessageQueue, int], MessageExt | None]
@@ -127,7 +128,7 @@ class QueueFingerprint:
         broker does not answer, the queue has no fingerprint until messages arrive.
         """
         if not offset:
-            return  # whatever queue it is, it begins at its first message
+            return  # recreated or not, the queue starts at its first message
         try:
             found = message_at(queue, offset - 1) or message_at(queue, offset)
         except RocketPollError as error:
@@ -149,7 +150,7 @@ class QueueFingerprint:
             self._remember(messages[-1])
 
     def record_pause(self) -> None:
-        """Note that no pull is made: a recreated topic would go unnoticed."""
+        """Note a pause in pulling, during which a recreated topic would go unnoticed."""
         self._is_suspect = True
 
     def record_failure(self, error: BaseException) -> None:
@@ -225,7 +226,8 @@ class QueueFingerprint:
         self, queue: MessageQueue, requested: int, offset_since: Callable[[MessageQueue, int], int]
     ) -> int:
         """Return where to resume, ``requested`` at most; ``offset_since`` finds it by time."""
-        # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
+        # Search one millisecond earlier: of several messages with the same time, RocketMQ's
+        # releases find different ones.
         stored_ms = self.last_message.store_timestamp if self.last_message else 0
         since_ms = max(1, stored_ms) - 1
         found = min(requested, offset_since(queue, since_ms))
@@ -261,7 +263,7 @@ class StartPosition(NamedTuple):
         known = QueueFingerprint(last_message=last_message)
         if last_message is None:
             known.record_start(queue, offset, message_at)
-        else:  # if it is not there, the queue may be another that has grown past that offset
+        else:  # if missing, the queue may be a new one that has grown past that offset
             known.record_pause()
             known.must_relocate = not known.is_same_queue(queue, message_at)
         return cls(offset, known)
