@@ -53,7 +53,7 @@ _SCHEMA: Final = "https://opentelemetry.io/schemas/1.36.0"
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _UNCHECKED_CHARS: Final = 7_000
-"""Characters of properties that are within RocketMQ's limit whatever they are in UTF-8."""
+"""Characters of properties that fit in RocketMQ's limit however UTF-8 encodes them."""
 
 _NOT_SENT_ERRORS: Final = (
     ClientShutDown,
@@ -156,7 +156,7 @@ class _Telemetry:
 
     @_log_errors
     def on_send(self, messages: Sequence[Message]) -> _SendSpan | None:
-        """Begin the span of a send; the producer refuses what is not a message."""
+        """Begin the span of a send; the producer refuses values that are not messages."""
         if not messages or not all(map(_can_carry_context, messages)):
             return None
         return _SendSpan(self, messages)
@@ -192,7 +192,7 @@ class _ObservedSpan:
             self._span.record_exception(error)
 
     def _record_end(self) -> None:
-        """Remember that this is the end, though the rest is done later."""
+        """Record the end time; the span itself is finished later."""
         self._duration, self._ended_ns = time.perf_counter() - self._started_at, time.time_ns()
 
     def _seconds(self) -> float:
@@ -397,6 +397,6 @@ def _with_context(message: Message, carrier: Mapping[str, str]) -> Message:
         except (
             MessageRejected,
             TypeError,
-        ):  # the producer says what is wrong
+        ):  # the producer reports the fault
             return message
     return bearing

@@ -35,10 +35,10 @@ _log = logging.getLogger(__name__)
 MASTER_ID: Final = 0
 QUEUES_MAX: Final = 1 << 16
 ROUTE_THREADS_MAX: Final = 16
-"""Most routes that one caller asks for at a time."""
+"""Most routes that one caller fetches at a time."""
 
 _DIGITS_MAX: Final = 10
-"""Digits of a count that is believed to be one."""
+"""Most digits of a number that is accepted as a count."""
 
 _READ: Final = TopicPermission.READ.value
 _WRITE: Final = TopicPermission.WRITE.value
@@ -240,7 +240,8 @@ class Routes(ForkAware):
             for name in before.brokers.keys() - found.brokers.keys() if before else ():
                 self._former_topics.setdefault(name, set()).add(topic)
             others = {each for name in found.brokers for each in self._former_topics.pop(name, ())}
-            # The newest comes last, as its addresses count: those of a deleted topic grow old.
+            # The newest route comes last, because its addresses win: a deleted topic's become
+            # stale.
             table = {name: route for name, route in self._table.items() if name != topic}
             table[topic] = found
             self._brokers = {
@@ -248,7 +249,7 @@ class Routes(ForkAware):
             }
             self._table = table  # after the brokers, which a known route leads to
         if others := (others & table.keys()) - {topic}:
-            self.refresh_each(sorted(others))  # a route that cannot be found out stays as it is
+            self.refresh_each(sorted(others))  # a route that cannot be fetched is kept
         return found
 
     def refresh_each(self, topics: Iterable[str]) -> Mapping[str, TopicRoute | Exception]:

@@ -161,7 +161,7 @@ class Producer(ForkAware):
         self._current_stop: SafeStop | None = None
         ForkAware.__init__(self)
 
-    # ---- its life
+    # ---- life cycle
 
     @property
     def is_running(self) -> bool:
@@ -222,7 +222,7 @@ class Producer(ForkAware):
         """
         self._restarts_after_fork = False
         if self._is_running:
-            # Noted first: a caller that is interrupted after this can ask again.
+            # Recorded first, so that a caller interrupted after this can call `shutdown` again.
             self._current_stop = self._safe_stop
             self._is_running = False
         if self._current_stop is not None:
@@ -318,9 +318,9 @@ class Producer(ForkAware):
         A send whose connection fails is tried again at another broker, if there is one; one with a
         given queue or a sharding key is tried once only, as it would be out of order elsewhere. The
         future's callbacks run in a thread of this producer. The call itself may wait: for a broker
-        that is not connected, until it is and has answered a first question, up to the try's share
-        of the time (1 s by default, 3 s with a given queue or a sharding key); for the topic's
-        route, if that is not known yet; and for room, while too many sends are pending.
+        that is not connected yet, until the connection is negotiated, up to the try's share of the
+        time (1 s by default, 3 s with a given queue or a sharding key); for the topic's route, if
+        that is not known yet; and for room, while too many sends are pending.
 
         Args:
             message: The message to send.

@@ -218,7 +218,7 @@ class SyncSender:
             failed = target.broker_name
 
     def _refresh_route_after(self, error: ClientError, topic: str, attempt: _Attempt) -> None:
-        """Refresh the topic's route, if the error of a try says that it may have changed.
+        """Refresh the topic's route if the error of a try suggests that it has changed.
 
         Without another try, or with one at another broker, the answer is not waited for. A broker
         that answers has reported only on its own queues, not on other brokers.

@@ -11,9 +11,9 @@ runs at the broker and makes the ranges unpredictable: then only one pull is in 
 caller works on the last answer.
 
 If the caller allows reading files, and the broker has proven that its files are on this machine, it
-returns positions instead of records (`log_files`). What the files do not hold is pulled.
+returns positions instead of records (`log_files`). Records missing from the files are pulled.
 
-The caller chooses the broker. A failed connection is made again, and its pulls are repeated.
+The caller chooses the broker. After a failure, the reader reconnects and repeats the pulls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 4
 CHUNKS_IN_FLIGHT: Final = 2
-"""Chunks pulled at once: one is worked on and one arrives.
+"""Chunks pulled at once: one is processed while the next arrives.
 
 More would be cold in the cache by their turn, and need fresh memory.
 """
@@ -59,7 +59,7 @@ More would be cold in the cache by their turn, and need fresh memory.
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 CHUNK_MESSAGES: Final = 100_000
 FIRST_MESSAGES: Final = 32
-"""Messages that a RocketMQ broker gives at once, if nobody has changed its settings."""
+"""Messages that a RocketMQ broker returns per pull with its default settings."""
 
 FULL_ANSWERS_MAX: Final = 256
 FAULTS_MAX: Final = 3
@@ -195,7 +195,7 @@ class BulkPull(ForkAware):
         ForkAware.__init__(self)
 
     def _after_fork(self) -> None:
-        """Repeat the pulls that are under way: their answers come to the parent process."""
+        """Repeat the pending pulls, because their responses go to the parent process."""
         self._restart_pipeline()
 
     def __iter__(self) -> Iterator[RawChunk]:
@@ -224,7 +224,7 @@ class BulkPull(ForkAware):
     # ---- asking
 
     def _fill_pipeline(self) -> None:
-        """Have as many pulls under way as may be."""
+        """Start pulls up to the limit of pending ones."""
         is_chunk = self._api.supports_chunks(self._address)
         if not self._messages_per_pull:
             self._messages_per_pull = self._rules.chunk_messages if is_chunk else FIRST_MESSAGES
@@ -242,8 +242,8 @@ class BulkPull(ForkAware):
     def _prefetch(self, next_offset: int, pull: _PendingPull) -> None:
         """Pull on while an answer is worked on; first the rest of its span, if there is one.
 
-        An answer that leads beyond its span, as there are offsets without messages, has brought
-        some of what was asked for behind it: that must not come twice.
+        Where offsets have no messages, a response may reach past its span into the ones already
+        requested; those messages must not be yielded twice.
         """
         if next_offset > pull.end:
             self._pending_pulls.clear()
@@ -281,7 +281,7 @@ class BulkPull(ForkAware):
             ) from error
 
     def _restart_pipeline(self) -> None:
-        """Drop all pulls that are under way: they are repeated from the next offset to yield."""
+        """Drop all pending pulls and repeat them from the next offset to yield."""
         self._pending_pulls.clear()
         self._requested_end = self._next_offset
 
@@ -290,8 +290,8 @@ class BulkPull(ForkAware):
     def _process_result(self, result: PullResult) -> RawChunk | None:
         """Return the chunk in the answer to the first span, and pull on; None if there is none."""
         span = self._pending_pulls.popleft()
-        # A broker whose log has just lost what was asked for may lead on behind it: through a
-        # filter, nothing else tells that from messages that do not match.
+        # A broker whose log has just lost the requested messages may skip past them. With a filter,
+        # nothing else distinguishes that from messages that do not match.
         if result.pull_status is PullStatus.OFFSET_ILLEGAL or result.min_offset > span.start:
             raise self._offset_moved(span.start, result)
         if result.pull_status is PullStatus.NO_NEW_MSG:
@@ -337,9 +337,8 @@ class BulkPull(ForkAware):
     def _adapt_pull_size(self, received_count: int, pull: _PendingPull, result: PullResult) -> None:
         """Ask for no more at once than the broker gives.
 
-        Whether it gives more is tried again and again, as messages are of different lengths; and
-        seldom, if it is always as many as before: what is missing of a span costs a pull of its
-        own.
+        Larger pulls are tried repeatedly, because message sizes vary, but rarely if the broker
+        keeps returning the same number: the missing part of a span costs another pull.
         """
         wanted = pull.end - pull.start
         self._full_count += 1

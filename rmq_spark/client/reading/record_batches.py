@@ -30,7 +30,7 @@ SLICE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of compressed bodies, once inflated, in one record batch."""
 
 BROKER_NAME: Final = "brokerName"
-"""The one column that is in no record."""
+"""The only column that is not part of a record."""
 
 _BODY: Final = "body"
 _TAGS: Final = "tags"
@@ -39,10 +39,10 @@ _QUEUE_ID: Final = "queueId"
 _TIMESTAMP_MS_MIN: Final = -62_135_596_800_000
 _TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
 _SPARE_ROWS_DIVISOR: Final = 8
-"""The part of a chunk's rows by which the next may have more, at no cost."""
+"""A cached column is an eighth longer than needed, so that a slightly larger chunk can use it."""
 
 _CONSTANTS_MAX: Final = 8
-"""The most values of which a column is kept: those of two queues, and a few."""
+"""Most cached columns of one repeated value: those of two queues, and a few more."""
 
 _CRC_MISMATCH: Final = "its body is not the one that was stored: its CRC differs"
 
@@ -236,7 +236,7 @@ def _cast(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
 
 
 def _null_out_of_range(times: pa.TimestampArray) -> pa.TimestampArray:
-    """Return times in milliseconds, null where they are none that Spark can show."""
+    """Return times in milliseconds; null for times that Spark cannot show."""
     whole: npt.NDArray[Any] = np.frombuffer(times.buffers()[1], np.int64)
     ms = whole[times.offset : times.offset + len(times)]
     if not len(ms) or (ms.min() >= _TIMESTAMP_MS_MIN and ms.max() <= _TIMESTAMP_MS_MAX):

@@ -218,7 +218,7 @@ class PendingRequests:
         self.close_error: ClientError | None = None
 
     def __len__(self) -> int:
-        """Return the number of answers that are waited for."""
+        """Return the number of outstanding responses."""
         return len(self._pending)
 
     def check_open(self) -> None:
@@ -340,7 +340,7 @@ def wrong_process_error() -> ClientShutDown:
 
 
 def fail_each(requests: Iterable[PendingRequest], error: ClientError) -> None:
-    """Fail several requests, each with an error of its own if there is memory."""
+    """Fail several requests, each with a separate error if memory allows."""
     for waiter in requests:
         try:
             waiter.on_error(type(error)(*error.args))

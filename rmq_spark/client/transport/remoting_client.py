@@ -162,8 +162,8 @@ class RemotingClient(ConnectionPool):
         """Send a request to a broker, connecting if necessary; return a future of its response.
 
         ``interpret`` converts the response to the result, or raises an error instead. With
-        ``may_batch`` the request may wait to be written together with others. It goes over no other
-        connection than ``connection_only``, if that is given.
+        ``may_batch`` the request may wait to be written together with others. If
+        ``connection_only`` is given, the request uses no other connection.
         """
         connection, command = self._prepare(address, command)
         if connection_only is not None and connection is not connection_only:

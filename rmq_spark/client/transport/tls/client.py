@@ -215,7 +215,7 @@ class TlsSocket:
         return name
 
     def _call(self, operation: Callable[[], _Done], at_end: _Done) -> _Done:
-        """Retry an operation until it is done; raise its errors as those of a plain socket."""
+        """Retry an operation until it completes; raise its errors as those of a plain socket."""
         try:
             return self._retry_until_ready(operation, at_end)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
@@ -252,8 +252,8 @@ _log = logging.getLogger(__name__)
 _KEY_MISMATCH_REASONS: Final = frozenset(
     {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
 )
-"""OpenSSL's reasons for another key; the last two where that is of another kind,
-as EC is to RSA."""
+"""OpenSSL's reasons if the key does not match the certificate; the last two if it is of another
+type, such as EC instead of RSA."""
 
 _BAD_PEM_HINT: Final = (
     "needed PEM that OpenSSL reads, as openssl x509 writes it. Copy the file again"
