@@ -170,7 +170,7 @@ def _topic_hint(instance: ClientInstance, topic: str, namespace: str | None) -> 
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_broker_topic(name)]
         meant = nearest_name(topic, sorted(names))
-        # One that is there, and cannot be used, is not misspelt.
+        # A topic that exists and cannot be used is not misspelt.
         if meant is not None and topic not in names:
             return f". Did you mean {without_namespace(namespace, meant)}?"
     return ""

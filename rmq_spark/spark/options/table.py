@@ -51,7 +51,7 @@ Parser = Callable[[str, str], Any]
 
 
 class Kind(NamedTuple):
-    """The parser of an option's text, and the value of an option that is not given."""
+    """The parser of an option's text, and the default value."""
 
     parse: Parser
     default: Any = None
@@ -333,7 +333,7 @@ class OptionReader:
         return {name: self[option] for name, option in named if option is not None}
 
     def exclusive(self, *names: str) -> str | None:
-        """Return which one of these options was given, or None; two of them are refused."""
+        """Return which of these mutually exclusive options was given, or None."""
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
             first, *others = map(self.written_name, given)

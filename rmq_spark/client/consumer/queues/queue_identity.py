@@ -1,4 +1,4 @@
-"""QueueFingerprint: detects by its last message whether a queue was recreated.
+"""QueueFingerprint: recognizes a queue by its last message, and detects that it was recreated.
 
 A topic may be deleted and recreated under its name; offsets of the old queue mean nothing in the
 new one. "Lost" below means that the consumer has to find its place again.
