@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, as `head`, has seen enough
         redirect_to_devnull(sys.stdout)
         return 0
-    except OSError as error:  # a full disk behind stdout, for example
+    except OSError as error:  # for example, stdout on a full disk
         redirect_to_devnull(sys.stdout)
         print_error(_command_path(given), f"cannot write the output: {error.strerror or error}")
         return FAILED
@@ -154,5 +154,5 @@ def _open_missing_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:  # noqa: PERF203  # three streams
-            os.open(os.devnull, os.O_RDWR)  # it gets the first number that is free
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number
             setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: PTH123, SIM115

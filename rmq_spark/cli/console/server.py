@@ -33,7 +33,7 @@ _HEADERS: Final = {
     "Content-Security-Policy": _CONTENT_POLICY,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # with none at all, browsers tell no origin of a form
+    "Referrer-Policy": "same-origin",  # without any, browsers omit the origin of a form
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",

@@ -225,7 +225,7 @@ def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     with ExitStack() as stack:
         stack.enter_context(consumer)
         _assign_and_seek(consumer, admin, query)
-        stack.enter_context(show_client_warnings())  # what keeps it from beginning is an error
+        stack.enter_context(show_client_warnings())  # before this, problems are errors
         while True:
             for message in consumer.poll(_POLL_MS):
                 if query.key is None or query.key in message.keys:

@@ -114,7 +114,7 @@ def parse_messages(
                 _from_json(text.data, defaults) if is_json else _from_bytes(text.data, defaults)
             )
             message.check()
-            message.properties_text(_PLACEHOLDER_ID)  # else a wrong one is found without its place
+            message.properties_text(_PLACEHOLDER_ID)  # otherwise the error would have no line
         except (MessageRejected, TypeError, ValueError) as error:
             raise Failure(f"{text.origin}: {error}") from error
         yield message
@@ -332,7 +332,7 @@ def _result_line(results: list[SendResult], count: int) -> bytes:
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """Yield the function that counts messages on stderr, if only that is a terminal."""
+    """Yield a function that counts messages on stderr if stderr, and not stdin, is a terminal."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda _: None
         return

@@ -232,7 +232,7 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
             near = nearest_name(error.topic, sorted(admin.topics()))
         except BrokerNotFound as no_broker:
             raise no_broker from error
-        except RocketPollError:  # the first error tells more
+        except RocketPollError:  # the first error is more useful
             near = None
         what = f"Did you mean {near}? " if near else ""
         raise Failure(

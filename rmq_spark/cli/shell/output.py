@@ -68,7 +68,7 @@ def output_option(function: _Function) -> _Function:
 
 
 def local_time(timestamp_ms: int) -> datetime | None:
-    """Return a time in this machine's zone; None for 0 and below, by which brokers mean none."""
+    """Return a time in this machine's zone; None for 0 and below, which brokers use for no time."""
     if timestamp_ms <= 0:
         return None
     try:
@@ -93,7 +93,7 @@ def escape_for_terminal(text: str) -> str:
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, empty_text: str) -> None:
-    """Print rows, which need not have all columns; ``empty_text`` goes to stderr for none."""
+    """Print rows, which need not have all columns; without rows, ``empty_text`` goes to stderr."""
     rows = [{**dict.fromkeys(columns), **row} for row in rows]
     if output == "table":
         if rows:

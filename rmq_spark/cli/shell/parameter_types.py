@@ -52,7 +52,7 @@ class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only 
             number = float(value)
         except ValueError:
             self.fail(f"{value!r} is not a number", param, ctx)
-        if not (number > 0 and self._minimum <= number <= self._maximum):  # nor is NaN
+        if not (number > 0 and self._minimum <= number <= self._maximum):  # NaN fails as well
             self.fail(f"{value} is not {least} and at most {self._maximum:,.0f}", param, ctx)
         return number
 
