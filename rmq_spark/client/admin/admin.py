@@ -1,9 +1,9 @@
 """Admin: an operator's view of a whole cluster, with names instead of addresses.
 
 This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
-`group_offsets`; lookups of brokers, routes and messages in `lookups`.
-`Admin` asks every broker that has the topic, or that belongs to the cluster, and merges the
-answers. If one broker does not answer, the call fails: half an answer would look complete.
+`group_offsets`; lookups of brokers, routes and messages in `lookups`. `Admin` asks every broker
+that has the topic, or that belongs to the cluster, and merges the answers. If one broker does not
+answer, the call fails, because a partial result would look complete.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from rmq_spark.wire.record import record_size
 # applies their mean size to all.
 
 _SAMPLED: Final = 32
-"""Messages looked at, at each end of a queue."""
+"""Messages sampled at each end of a queue."""
 
 
 class TopicSize(NamedTuple):

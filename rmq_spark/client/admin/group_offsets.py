@@ -2,7 +2,7 @@
 
 Online members hold offsets in memory. A change is therefore sent to them as well as stored at the
 broker, and `confirm_members` checks that each one still answers. If one broker does not answer, a
-call fails: half an answer would look complete.
+call fails, because a partial result would look complete.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ RocketMQ broker, which also look up offsets for all consumers."""
 def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[str]]:
     """Yield the members of a group to notify, and again if one has left or reconnected.
 
-    A member that left may have stored its last offsets after the new ones were stored for it.
-    However many members are silent, a round ends with the first of them, after the ten seconds for
-    which the broker waits.
+    A member that left may have stored its last offsets after the new ones were stored for it. A
+    round ends at the first silent member, after the ten seconds for which the broker waits, so that
+    many silent members cost no more than one.
     """
     asked: set[str] = set()
     left = silent = moved = frozenset[str]()
@@ -68,8 +68,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             api.admin.consumer_running_info(address, group, client_id)
         except (ConsumerNotOnline, SystemBusy):
             raise
-        # it answered, or is too old
-        except (BrokerRefused, ProtocolError):
+        except (BrokerRefused, ProtocolError):  # it answered, or is too old
             return
 
     for _ in range(ROUNDS_MAX):
@@ -79,8 +78,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             told = _member_addresses(api, address, group)
             places, left = {**told, **before}, frozenset(told)
         outcomes = parallel_map(
-            # unasked ones first
-            sorted(left, key=lambda each: (each in asked, each)),
+            sorted(left, key=lambda each: (each in asked, each)),  # unasked ones first
             ask,
             threads_max=_MEMBER_THREADS_MAX,
             name="is heard",
@@ -379,7 +377,7 @@ class GroupOffsets(Lookups):
         with suppress(ConsumerNotOnline):  # the last has just left
             self._api.admin.reset_offset(address, header)
 
-    # ---- within
+    # ---- internal
 
     def _queues_of(self, broker_name: str, topic: str) -> list[MessageQueue]:
         route = self.instance.routes.route(topic)

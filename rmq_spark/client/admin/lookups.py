@@ -58,8 +58,8 @@ class QueueReport(NamedTuple):
     client_id: str
     messages: int  # pulled from the queue and not finished
     tried_ms: int | None
-    """Milliseconds since the epoch at which it last began or finished a message of the queue, or
-    began the queue; None if it does not say."""
+    """Milliseconds since the epoch at which the member last started or finished a message of the
+    queue, or started the queue; None if the member does not report it."""
 
 
 class Lookups:
@@ -363,7 +363,7 @@ class Lookups:
                     reports[queue] = QueueReport(client_id, waiting, at_ms)
         return reports
 
-    # ---- within
+    # ---- internal
 
     def _query(
         self, header: QueryMessageRequestHeader, brokers: Iterable[tuple[str, str]]

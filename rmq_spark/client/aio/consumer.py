@@ -44,7 +44,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 ListenerRunner = Callable[
     [str, frozenset[MessageQueue], frozenset[MessageQueue], ListenerOutcome], object
 ]
-"""Has the listener called in the loop, and the outcome called when it has ended."""
+"""Schedules a listener's call in the loop; calls the outcome function at its end."""
 
 
 def _loop_listener(topic: str, all_queues: object, own_queues: object) -> None:
@@ -220,7 +220,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         self._listener_tasks: set[asyncio.Task[None]] = set()
         self._yield_at = 0.0
 
-    # ---- life
+    # ---- life cycle
 
     def _get_bridge(self) -> LoopBridge:
         bridge = super()._get_bridge()
@@ -293,7 +293,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         """
         return self._get_started().health()
 
-    # ---- which queues
+    # ---- assigned queues
 
     subscribe = run_in_thread(LitePullConsumerImpl.subscribe, is_ordered=True)
     unsubscribe = run_in_thread(LitePullConsumerImpl.unsubscribe, is_ordered=True)
@@ -390,7 +390,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
     async def _wait_next(
         self, consumer: LoopConsumer, seconds: float | None, poll_now: Callable[[], _Taken | None]
     ) -> _Taken | None:
-        """Return what there is to take, waiting for it; None if the time, or the consumer, ends."""
+        """Wait for messages and return them; None at the timeout or once the consumer ends."""
         arrivals, loop = self._arrival_event, get_running_loop()
         deadline = None if seconds is None else loop.time() + seconds
         if monotonic() >= self._yield_at:

@@ -99,8 +99,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
 
     Use it in an ``async with`` statement. Any number of tasks may send at once; what they send at
     the same time may be stored in any order. Batches and tables are sent by the eight threads that
-    a process has for the blocking calls of its coroutines. A call that is cancelled before it has
-    one is not made; one that is cancelled later continues, and its result is dropped.
+    a process has for the blocking calls of its coroutines. A call that is cancelled before a thread
+    is free is not made; a call that is cancelled later continues, and its result is dropped.
 
     Example:
         async with Producer("shop", "localhost:9876") as producer:

@@ -103,7 +103,7 @@ class ThreadScheduler(ForkAware):
         ForkAware.__init__(self)
 
     def start_all(self) -> None:
-        """Start all threads now, and not when they are needed.
+        """Start all threads now instead of on demand.
 
         Raises:
             ThreadNotStarted: A limit of threads is reached.
@@ -121,7 +121,7 @@ class ThreadScheduler(ForkAware):
                 return task
             heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
             if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
-                self._state.notify_all()  # the thread that looks at the clock must look again
+                self._state.notify_all()  # the thread that waits for the due time must check again
             else:
                 self._wake_another()
         return task
@@ -129,7 +129,7 @@ class ThreadScheduler(ForkAware):
     def _wake_another(self) -> None:
         """Wake or start a thread for the tasks that are left.
 
-        An idle thread that was called before wakes the next.
+        An idle thread that was woken before wakes the next one.
         """
         if self._idle:
             self._state.notify()
@@ -245,7 +245,7 @@ class RepeatedTask:
         *,
         rest_ms: int = 0,
     ) -> None:
-        """Make it; the action returns the ms until its next run, or None for the period.
+        """Make a task; the action returns the ms until its next run, or None for the period.
 
         ``rest_ms`` is the least time between two runs, however often it is woken.
         """

@@ -183,7 +183,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._assign_selector = by_tag()
         self._request_cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, LitePullTask] = {}
-        self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
+        # topics whose listener has raised, with waiting queues
+        self._failed_topics: set[str] = set()
         self._outage_log = OutageLog("pulling")
         self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
@@ -203,7 +204,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._auto_commit.publish()
         return super()._persist()
 
-    # ---- which queues
+    # ---- assigned queues
 
     def _check_subscribable(self) -> None:
         if self._is_manually_assigned:
@@ -240,7 +241,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
                 self._restart_pulls(topic)
 
     def _check_filter(self, queues: Iterable[MessageQueue], selector: MessageSelector) -> None:
-        """Raise an error if brokers cannot filter like that: some then pass over nothing at all."""
+        """Raise an error if brokers do not support the filter: some would return every message."""
         for topic in sorted({queue.topic for queue in queues}):
             self._brokers.check_subscription(subscription_data(topic, selector, 0))
 
@@ -424,7 +425,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
 
-    # ---- what pull tasks need
+    # ---- interface for pull tasks
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether the queue's broker is connected, so that it can be asked at once."""
@@ -490,7 +491,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self._poll_cache(timeout_ms)
 
     def _poll_cache(self, timeout_ms: int, messages_max: int | None = None) -> list[MessageExt]:
-        try:  # Without the lock: another thread may have less time.
+        try:  # Without the lock: another thread may have an earlier deadline.
             if (request := self._request_cache.poll(timeout_ms, messages_max)) is None:
                 return []
             self._record_returned(request.assigned)
@@ -510,7 +511,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             self._request_cache.discard_stale()
 
     def _record_returned(self, assigned: AssignedQueue) -> None:
-        """Note that messages of a queue are returned; pull on before the cache has run dry."""
+        """Record that messages of a queue are returned; pull more before the cache is empty."""
         self._auto_commit.record_returned(assigned)
         for task in list(self._tasks.values()):
             limit = self._lite_settings.limits.pull_threshold_for_queue // 2
@@ -579,7 +580,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self._offset_store.stored_offset(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an ``offset`` of a ``queue``; messages pulled from elsewhere are dropped.
+        """Resume a ``queue`` at an ``offset``; drop messages pulled ahead.
 
         Raises:
             OffsetOutOfRange: The queue has no such offset.
@@ -735,7 +736,7 @@ class LitePullTask(PullTask):
         return self._lite_consumer.pull(self.assigned.queue, offset, callback)
 
     def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int:
-        last_known = self.assigned.fingerprint  # of this epoch, should it be sought in meanwhile
+        last_known = self.assigned.fingerprint  # of this epoch, in case of a seek meanwhile
         next_offset = answer.next_begin_offset
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             legal = last_known.legal_offset(self.assigned.queue, offset, answer)

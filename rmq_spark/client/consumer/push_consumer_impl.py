@@ -196,7 +196,7 @@ class PushConsumerImpl(BaseConsumerImpl):
             times_max if times < 0 else times,
         )
 
-    # ---- life
+    # ---- life cycle
 
     def _join_group(self) -> None:
         if self._is_clustering:
@@ -223,7 +223,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_latch.count_down(*through)
 
     def _stop_after_listeners(self) -> None:
-        """End when all queues are given up; until then they stay locked, up to a stated time."""
+        """End when all queues are released; until then they stay locked, up to a time limit."""
         self._service_scheduler.schedule(
             self._abandon_listeners, self._push_settings.consume_timeout_ms
         )
@@ -264,7 +264,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         """True while pulling is suspended."""
         return self._is_paused
 
-    # ---- which queues
+    # ---- assigned queues
 
     def _pulled_queues(self) -> list[PullRequest]:
         with self._requests_lock:
@@ -303,7 +303,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def _add_request(
         self, queue: MessageQueue, offset: int | None, fingerprint: QueueFingerprint | None = None
     ) -> None:
-        """Have a queue pulled, unless it was unsubscribed, or the consumer shut down, meanwhile."""
+        """Start pulling a queue, unless it was unsubscribed or the consumer shut down meanwhile."""
         cluster = frozenset(self._instance.name_servers.addresses)
         request = PullRequest(
             queue,
@@ -327,7 +327,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         request.task.start()
 
     def _release_queue(self, request: PullRequest) -> bool:
-        """Give a queue up; return False if an orderly listener is still busy with it."""
+        """Release a queue; return False if an orderly listener is still busy with it."""
         if not self._try_retire(request):
             return False
         with self._requests_lock:
@@ -358,9 +358,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         return True
 
     def _on_listener_done(self, request: PullRequest) -> None:
-        """Give the queue of a ``request`` up, if only a listener was in the way of that.
+        """Release the queue of a ``request`` if only a busy listener had prevented that.
 
-        What it had may be dropped by now, by a reset while it was given up.
+        Its messages may have been dropped meanwhile by a reset.
         """
         with self._requests_lock:
             current = self._requests.get(request.queue)
@@ -371,7 +371,7 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def _on_unlocked(self, requests: Sequence[PullRequest]) -> None:
         self._listener_latch.count_down(*requests)
-        for request in requests:  # meanwhile it could not be given up once more
+        for request in requests:  # nothing else can release it meanwhile
             self._on_listener_done(request)
 
     def on_connection_closed(self, address: str) -> None:
@@ -379,7 +379,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         if self._needs_locks:
             self._locks.invalidate(address)
 
-    # ---- what pull tasks need
+    # ---- interface for pull tasks
 
     def may_pull(self, request: PullRequest) -> bool:
         """Return whether a queue may be pulled; an orderly consumer must lock it first.
@@ -470,7 +470,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                 self._pulled_queues(), self._push_settings.consume_timeout_ms
             )
 
-    # ---- what brokers ask
+    # ---- requests of brokers
 
     def consume_directly(
         self, message: MessageExt, broker_name: str
@@ -511,10 +511,10 @@ class PushPullTask(PullTask):
         self._pull_interval_ms = pull_interval_ms
 
     def restart(self) -> None:
-        """Abandon the pull that a broker holds, and pull with the present subscription."""
+        """Abandon the held pull, and pull with the current subscription."""
         with self._mutex:
             if self._pulling_epoch is None:
-                return  # the next one looks at the subscription
+                return  # the next pull uses the new subscription
             self._request.epoch += 1
             abandon, self._abandon = self._abandon, None
         self._schedule(0)
@@ -546,7 +546,7 @@ class PushPullTask(PullTask):
             legal = request.fingerprint.legal_offset(request.queue, offset, answer)
             if legal is None:
                 return 0
-            # It asks brokers, which the thread that reads their answers must not wait for.
+            # This waits for brokers, which the thread that reads responses must not do.
             self._scheduler.schedule(lambda: consumer.correct_illegal_offset(request, legal))
             return None
         with self._mutex:  # another subscription comes before, or continues after this answer

@@ -123,7 +123,7 @@ class RegisteredConsumer(Protocol):
     def consume_directly(
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
-        """Consume this message now (309)."""
+        """Consume a message that an operator has chosen, now (309)."""
 
 
 class RegisteredProducer(Protocol):
@@ -173,7 +173,7 @@ class ClientRequestProcessor(ForkAware):
     def __call__(
         self, connection: RemotingConnection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Take a request of a broker; return its answer, or None if that goes out later."""
+        """Process a request of a broker; return the response, or None if it is sent later."""
         codec = exchange_of(request.code).request
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and codec is not None:
             consumer = self._consumers.get(codec.decode(request.ext_fields).consumer_group)
@@ -434,7 +434,7 @@ class ClientInstance(ForkAware):
         return self._given_client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
 
     def _child_client_id(self) -> str:
-        """Return an id for a forked process: brokers would take two of one id for one client."""
+        """Return a new id for a forked process: brokers treat equal ids as one client."""
         if self._given_client_id is None:
             return self._new_client_id()
         process = f"@{os.getpid()}"
@@ -522,7 +522,7 @@ class ClientInstance(ForkAware):
     def _after_fork(self) -> None:
         """Become another client in the child process; the members remain the parent's."""
         self._lock = threading.RLock()
-        # Who has started it, or entered its with statement, uses it here as well.
+        # Users that started it, or entered its with statement, use it in the child as well.
         members = len(self._producers) + len(self._consumers)
         self._user_count = max(self._user_count - members, 0)
         self._scheduler = self._route_task = self._heartbeat_task = None
@@ -629,7 +629,7 @@ class ClientInstance(ForkAware):
             consumer_data_set=tuple(consumer.consumer_data() for consumer in consumers),
         )
 
-    # ---- within
+    # ---- internal
 
     def _request_name_server(
         self, address: str, command: RemotingCommand, timeout_ms: int

@@ -221,7 +221,7 @@ class Routes(ForkAware):
         }
         return tuple(found)
 
-    # ---- asking again
+    # ---- refreshing
 
     def refresh(self, topic: str) -> TopicRoute:
         """Fetch a topic's route again, and return it.
@@ -247,7 +247,7 @@ class Routes(ForkAware):
             self._brokers = {
                 name: broker for route in table.values() for name, broker in route.brokers.items()
             }
-            self._table = table  # after the brokers, which a known route leads to
+            self._table = table  # after the brokers, to which a known route leads
         if others := (others & table.keys()) - {topic}:
             self.refresh_each(sorted(others))  # a route that cannot be fetched is kept
         return found
@@ -267,7 +267,7 @@ class Routes(ForkAware):
         )
 
     def refresh_within(self, topic: str, seconds: float) -> None:
-        """Fetch a topic's route again, and wait at most so long; the answer may come later.
+        """Fetch a topic's route again, waiting at most this long; the response may come later.
 
         If no thread can be started to fetch it, the route stays as it is. The fetching thread may
         call this itself, because a logging handler may send: then it does not wait.
@@ -325,7 +325,7 @@ class Routes(ForkAware):
     def _after_fork(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = threading.Lock()
-        self._refresh_threads = {}  # they are threads of the parent
+        self._refresh_threads = {}  # those threads belong to the parent
 
     def _get_broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)

@@ -127,7 +127,7 @@ class CallbackExecutor:
     """Runs callbacks one after the other, in a thread that lives while there are some."""
 
     def __init__(self, name: str, pending_max: int) -> None:
-        """Make it; senders have to wait while ``pending_max`` callbacks are waiting."""
+        """Make a runner; senders have to wait while ``pending_max`` callbacks are waiting."""
         self._name = name
         self._pending_max = pending_max
         self._is_parents = False
@@ -417,7 +417,7 @@ class _AsyncSend(PendingRequest):
         try:
             address = sender.instance.routes.master_address(self._selected_queue.broker_name)
         except BrokerNotFound:
-            return None  # the thread finds that out as well, and says so
+            return None  # the thread finds the same error, and reports it
         return address if sender.instance.connections.is_ready(address) else None
 
     def _send(self, ready_address: str | None) -> None:
@@ -437,7 +437,7 @@ class _AsyncSend(PendingRequest):
         sender.instance.api.submit_send(self, self._address, self._header, prepared.body)
 
     def _connect_timeout_ms(self) -> int:
-        """Return the milliseconds that connecting may take: other brokers have their share."""
+        """Return the milliseconds that connecting may take, which leave time for other brokers."""
         tries_left = 0 if self._fixed_queue else self._async_sender.retries - len(self._errors)
         return max(int((self.deadline - self.started_at) * 1000), 1) // (max(tries_left, 0) + 1)
 
@@ -461,7 +461,7 @@ class _AsyncSend(PendingRequest):
             self._errors.append(error)
             if self._failed_broker is not None:
                 self._async_sender.sender.queue_selector.record_failure(self._failed_broker)
-            self.call_soon = None  # it is another thread that tries again
+            self.call_soon = None  # another thread makes the retry
             is_retried = (
                 len(self._errors) <= self._async_sender.retries
                 and has_time_to_retry(self.deadline, time.monotonic())

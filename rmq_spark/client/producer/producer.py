@@ -6,10 +6,10 @@
     send_batch      several messages of one topic in as few requests as brokers accept
     send_table      an Arrow table or a DataFrame, at bulk speed (`tables`)
 
-A send is retried if another broker, or a later moment, may succeed (`sync_sender`), and not if it
-would fail anywhere, or add load to a busy broker. A message with a sharding key or a given queue is
-tried once: elsewhere it would be out of order. A broker that cannot be reached is skipped while
-others can be.
+A send is retried if it may succeed at another broker or later (`sync_sender`). It is not retried if
+it would fail everywhere, or would add load to a busy broker. A message with a sharding key or a
+given queue is tried once: elsewhere it would be out of order. A broker that cannot be reached is
+skipped while others can be.
 """
 
 from __future__ import annotations
@@ -267,9 +267,9 @@ class Producer(ForkAware):
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
-        A send that fails is tried again at another broker, if there is one, with what is left of
-        the time: a broker that falls silent may use it up. A message with a given queue or a
-        sharding key is tried once only: elsewhere it would be out of order.
+        A send that fails is tried again at another broker, if there is one, within the remaining
+        time: a silent broker may use it up. A message with a given queue or a sharding key is tried
+        once only: elsewhere it would be out of order.
 
         Args:
             message: The message to send.
@@ -490,7 +490,7 @@ class Producer(ForkAware):
             self._sender, self._sync_sender.retries, batches, topic, **settings
         )
 
-    # ---- within
+    # ---- internal
 
     def _prepare(self, message: Message) -> PreparedMessage:
         self._check_running()
@@ -519,5 +519,5 @@ class Producer(ForkAware):
 
 
 def topic_sender(producer: Producer) -> TopicSender:
-    """Return the `TopicSender` of a producer, for modules that send in a way of their own."""
+    """Return the `TopicSender` of a producer, for modules that implement other ways of sending."""
     return producer._sender

@@ -112,7 +112,7 @@ class PullRules:
     """Milliseconds to wait for each response, besides ``wait_ms``."""
 
     tries: int = FAULTS_MAX
-    """Number of faults in a row of the connection after which to give up."""
+    """Number of consecutive connection failures after which to give up."""
 
     local_files: LocalLogFinder | None = None
     """Finds the files of brokers that run on this machine, to read them; None to pull."""
@@ -125,7 +125,7 @@ class _PendingPull(NamedTuple):
     end: int
     response: Future[PullResult]
     log: ProvenLog | None
-    """The files that places in the answer are in."""
+    """The files to which the positions in the response refer."""
 
 
 class BulkPull(ForkAware):
@@ -174,10 +174,10 @@ class BulkPull(ForkAware):
         self._messages_per_pull = 0
         self._is_pull_size_known = False  # messages that the broker gives at once
         self._last_short_count = 0  # the last number that was less than asked for
-        self._growth_threshold = 1  # so many full answers before more is asked for
+        self._growth_threshold = 1  # full responses to wait for before asking for more
         self._full_count = 0
         self._fault_count = 0
-        self._local_files = self._rules.local_files  # None once something was not there
+        self._local_files = self._rules.local_files  # None after a record was missing
         self._header = PullMessageRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -221,7 +221,7 @@ class BulkPull(ForkAware):
             if chunk is not None:
                 yield chunk
 
-    # ---- asking
+    # ---- requests
 
     def _fill_pipeline(self) -> None:
         """Start pulls up to the limit of pending ones."""
@@ -240,7 +240,7 @@ class BulkPull(ForkAware):
             self._requested_end = end
 
     def _prefetch(self, next_offset: int, pull: _PendingPull) -> None:
-        """Pull on while an answer is worked on; first the rest of its span, if there is one.
+        """Send the next pulls while a response is processed; first the rest of its span, if any.
 
         Where offsets have no messages, a response may reach past its span into the ones already
         requested; those messages must not be yielded twice.
@@ -288,7 +288,7 @@ class BulkPull(ForkAware):
     # ---- answers
 
     def _process_result(self, result: PullResult) -> RawChunk | None:
-        """Return the chunk in the answer to the first span, and pull on; None if there is none."""
+        """Return the chunk in the response to the first span, and pull more; None without one."""
         span = self._pending_pulls.popleft()
         # A broker whose log has just lost the requested messages may skip past them. With a filter,
         # nothing else distinguishes that from messages that do not match.
@@ -322,7 +322,7 @@ class BulkPull(ForkAware):
         return RawChunk(records, sizes, self._next_offset, decoded) if len(records) else None
 
     def _read_log_files(self, pull: _PendingPull, result: PullResult) -> RecordChunk | None:
-        """Return the records at the places in an answer; else read no more files, and pull."""
+        """Return the records at the positions in a response; if that fails, stop reading files."""
         found = None
         if pull.log is not None:
             queue_offsets, at = range(pull.start, result.next_begin_offset), result.places
@@ -377,7 +377,7 @@ class BulkPull(ForkAware):
         self._pending_pulls.append(held._replace(response=answered))
 
     def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:
-        """Return the records before the end, where a filter has led beyond it."""
+        """Return the records before the end, if a filter has led past it."""
         records = memoryview(result.records)
         at = count = 0
         try:

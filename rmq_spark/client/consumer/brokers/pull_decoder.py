@@ -12,8 +12,8 @@
 
 To pull a damaged record again, the messages before it are returned and the next pull begins with
 it. If an answer begins with a damaged record, it fails with `SuspectRecord`, unless that record was
-the `suspect` of the last answer. So one such message does not keep the others from being consumed.
-Bodies are inflated up to `PULLED_BYTES_MAX` in all; the next pull begins after them.
+the `suspect` of the last answer. So a damaged message does not block the others. Bodies are
+inflated up to `PULLED_BYTES_MAX` in all; the next pull begins after them.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
 def _check_is_no_copy(
     data: bytes, places: Sequence[tuple[int, int]], number: int, queue: MessageQueue, reached: int
 ) -> None:
-    """Raise a RecordError if another record is the same, byte for byte, with its place in the log.
+    """Raise a RecordError if another record has the same bytes, including its log position.
 
     Treating it as a damaged record would lose the message at ``reached``.
     """
@@ -250,7 +250,7 @@ def _decode_record(
 
 
 def _damaged_message(record: bytes, queue: MessageQueue, offset: int) -> MessageExt:
-    """Return what there is of a damaged record, as the message at an offset of a queue."""
+    """Return the readable parts of a damaged record, as the message at an offset of a queue."""
     try:
         decode_record(record)
         fault = "its record belongs to another queue or offset"

@@ -56,7 +56,8 @@ class InitialOffsetRule(NamedTuple):
         stored = store.read_offset(queue)
         if stored is not None:
             return stored
-        is_retry = queue.topic.startswith(RETRY_PREFIX)  # none of the group's own may be skipped
+        # none of the retry topic's messages may be skipped
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
         if is_retry or self.consume_from_where in _FROM_FIRST_OFFSET:
             return brokers.min_offset(queue)
         if self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
@@ -64,7 +65,7 @@ class InitialOffsetRule(NamedTuple):
         return brokers.max_offset(queue)
 
 
-# ---- OffsetPrefetcher: first offsets of queues that begin together, asked for some at a time.
+# ---- OffsetPrefetcher: looks up the initial offsets of queues that start together, in parallel.
 
 OFFSET_THREADS_MAX: Final = 16
 """Most first offsets looked up at a time."""
@@ -77,7 +78,7 @@ class OffsetPrefetcher:
     """Looks up where a member's queues begin, several at once. All methods are thread-safe."""
 
     def __init__(self, fetch: Callable[[MessageQueue], StartPosition], clock: Clock) -> None:
-        """Take the function that asks a queue's broker, for one queue, and waits for it."""
+        """Take the function that looks up the position of one queue at its broker."""
         self._fetch = fetch
         self._clock = clock
         self._mutex = threading.Lock()
@@ -169,7 +170,7 @@ class OffsetPrefetcher:
 _log = logging.getLogger(__name__)
 
 PERSIST_WAIT_MS = 500
-"""Milliseconds that brokers are waited for when offsets are persisted."""
+"""Milliseconds to wait for brokers when offsets are persisted."""
 
 LATE_NOTICE_MS = 5_000
 """Milliseconds after which a member has received all resets made before it left a queue."""
@@ -291,7 +292,7 @@ class OffsetManager:
         self._executor.for_broker(queue.broker_name).schedule(forget)
 
     def _is_recently_released(self, queue: MessageQueue) -> bool:
-        """Return whether a queue was given up just now: its last offset may undo an operator's."""
+        """Return whether a queue was just released: its last offset may overwrite an operator's."""
         return queue in self._releasing or queue in self._recently_released
 
     def store_reset(self, queue: MessageQueue, offset: int) -> None:
@@ -302,8 +303,8 @@ class OffsetManager:
     def store_released_reset(self, queue: MessageQueue, offset: int) -> None:
         """Store an operator's offset of a queue that was revoked just now, in its executor.
 
-        Any other queue may be assigned to this member before its previous owner has stored the
-        offset: then it begins at the operator's.
+        If another queue is assigned to this member before its previous owner has stored the offset,
+        it starts at the operator's.
         """
         if not self._is_recently_released(queue):
             self._recently_reset.add(queue, offset)
@@ -430,7 +431,7 @@ COMMIT_THREADS_MAX: Final = 16
 """Most brokers, and most queues of a broker, whose offsets are stored at a time."""
 
 _QUEUES_PER_THREAD: Final = 4
-"""So few are stored one after the other, sooner than another thread is started."""
+"""Up to this many are stored one by one, which is faster than starting a thread."""
 
 
 class CommitRequest(NamedTuple):

@@ -146,7 +146,7 @@ class PullTask(ABC):
 
     @abstractmethod
     def _wait_ms(self) -> int | None:
-        """Return the milliseconds to wait before a pull; None if the queue was given up."""
+        """Return the milliseconds to wait before a pull; None if the queue was released."""
 
     @abstractmethod
     def _restart_at(self, epoch: int, offset: int) -> int | None:
@@ -219,7 +219,8 @@ class PullTask(ABC):
             self._schedule(delay_ms)
             return
         with self._mutex:
-            # Read under the lock, as an answer moves the offset: else messages could come twice.
+            # Read under the lock, because a response moves the offset: otherwise messages could be
+            # delivered twice.
             epoch, offset = self._queue.pull_position()
             if self._is_cancelled or self._pulling_epoch == epoch or self._queue.is_stale(epoch):
                 return
@@ -248,7 +249,8 @@ class PullTask(ABC):
     def _relocate(self, epoch: int, offset: int) -> bool:
         """Restart a queue that was recreated, at the store time of its last message.
 
-        Its topic was recreated, or the broker has lost its end. What came before is consumed first.
+        Its topic was recreated, or the broker has lost its end. Messages pulled before are consumed
+        first.
         """
         queue, last_known = self._queue.queue, self._queue.fingerprint
         try:
@@ -281,7 +283,7 @@ class PullTask(ABC):
         def then(outcome: DecodedPull | BaseException) -> None:
             last_known = self._queue.fingerprint
             if last_known.needs_verification(outcome):
-                # It asks brokers, which the thread that reads their answers must not wait for.
+                # This waits for brokers, which the thread that reads responses must not do.
                 ask = self._consumer.message_at
                 look = partial(last_known.verify_outcome, self._queue.queue, ask, outcome)
                 self._scheduler.schedule(lambda: take_over(look(), goes_on=False))

@@ -43,7 +43,7 @@ class AssignedQueue:
         self._handout: Handout | None = None
         self.is_paused = False
         self.fingerprint = QueueFingerprint()
-        """Knowledge of the queue since it was begun or sought in."""
+        """The queue's fingerprint since its start or the last seek."""
         self._mutex = threading.RLock()
         self._epoch = 0
         self.reset_count = 0
@@ -212,7 +212,7 @@ class AssignedQueue:
             self._handout = None
 
     def _sync_handout(self) -> None:
-        """Take the messages that were handed out since this was last looked at."""
+        """Acknowledge the messages that were handed out since the last call."""
         handout = self._handout
         if handout is None or (handed := handout.handed) == handout.acknowledged:
             return
@@ -408,7 +408,7 @@ class AssignedQueues:
         self._clock = clock
         self._mutex = threading.Lock()
         self._queues: dict[MessageQueue, AssignedQueue] = {}
-        self._by_topic: dict[str, set[MessageQueue]] = {}  # a round looks at each topic by itself
+        self._by_topic: dict[str, set[MessageQueue]] = {}  # a round handles each topic separately
 
     def copy_after_fork(self) -> AssignedQueues:
         """Return the same queues for a forked process, of a consumer that was not started yet."""

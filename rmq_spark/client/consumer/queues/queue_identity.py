@@ -22,9 +22,9 @@ content. If one differs, transport may have damaged the answer, and nothing move
 stored, because a member that begins there would skip earlier messages of the new queue.
 
 A lost consumer resumes at the first message stored at the time of its last one or later, and never
-past its old offset, because that time may be damaged, too. Without a last message, it resumes at
-the first message if the topic was gone or the queue may be new; otherwise at the offset that the
-broker suggests. When a user or an operator chooses an offset, a new `QueueFingerprint` begins.
+past its old offset, because that time may be damaged. Without a last message, it resumes at the
+first message if the topic was gone or the queue may be new; otherwise at the offset that the broker
+suggests. When a user or an operator chooses an offset, a new `QueueFingerprint` begins.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastMessage:
-    """A message of a queue, and three marks of it, of which one flipped bit changes one."""
+    """A message of a queue and three marks of it; a flipped bit changes only one of them."""
 
     queue_offset: int
     store_timestamp: int
@@ -122,7 +122,7 @@ class QueueFingerprint:
         return self._offset is not None and is_late
 
     def record_start(self, queue: MessageQueue, offset: int, message_at: MessageAt) -> None:
-        """Note the message at the start position, as long as no message was pulled.
+        """Record the message at the start position, unless a message was pulled already.
 
         It is the message before the offset, or, if that is gone, the one at the offset. If the
         broker does not answer, the queue has no fingerprint until messages arrive.
@@ -143,7 +143,7 @@ class QueueFingerprint:
         self._is_missing = False
 
     def observe(self, messages: Sequence[MessageExt]) -> None:
-        """Note a pull's answer, with or without messages: the queue is unchanged."""
+        """Record a pull's response, with or without messages: the queue is unchanged."""
         self.must_relocate = self._is_suspect = self._is_missing = False
         self._verified_at_ms = self._clock()
         if messages:
@@ -172,7 +172,7 @@ class QueueFingerprint:
     ) -> DecodedPull | BaseException:
         """Check that the queue is unchanged; return the outcome, or the error of the check.
 
-        If it is another one, it `must_relocate`, and the answer does not count.
+        If the queue was recreated, it `must_relocate`, and the response does not count.
         """
         try:
             self.verify(queue, message_at)
@@ -183,8 +183,8 @@ class QueueFingerprint:
     def verify(self, queue: MessageQueue, message_at: MessageAt) -> None:
         """Check that the queue is unchanged, if that is in doubt.
 
-        If the last message is not there, nothing is known until the next answer to a pull:
-        retention may have deleted it.
+        If the last message is missing, the doubt remains until the next response to a pull, because
+        retention may have deleted the message.
         """
         if self._offset is None or self.last_message is None or not self.is_unverified:
             return
@@ -256,7 +256,7 @@ class StartPosition(NamedTuple):
         message_at: MessageAt,
         last_message: LastMessage | None = None,
     ) -> StartPosition:
-        """Return a start position at an offset, with the fingerprint that its broker supplies.
+        """Return a start position at an offset, with the fingerprint read from its broker.
 
         ``last_message`` is the last one pulled before the queue was left.
         """

@@ -118,7 +118,7 @@ class Rebalance(NamedTuple):
 _log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS: Final = 10_000
-"""Least milliseconds between two looks."""
+"""Least milliseconds between two checks."""
 
 SUSPICION_MS: Final = 600_000
 """Milliseconds within which the same conflict must be seen twice: among a hundred members with
@@ -220,7 +220,7 @@ class RebalanceService:
         self._brokers = brokers
         self._instance = instance
         self._subscription_check = SubscriptionCheck(member.group, brokers.topics_of_group)
-        self._failures: dict[str, object] = {}  # the kind of each topic's, since it was shared out
+        self._failures: dict[str, object] = {}  # type of the last failure of each topic
 
     def do_rebalance(self) -> int | None:
         """Apply the member's share of each topic.
@@ -266,7 +266,7 @@ class RebalanceService:
         return member.apply_assignment(topic, share) and share.is_registered
 
     def _compare_topics(self, subscribed: frozenset[str], group: RebalanceRound) -> None:
-        """Look whether others in the group want the same, by a broker that has just answered."""
+        """Check the group's subscriptions at a broker that has just answered."""
         if self._rule.message_model is MessageModel.BROADCASTING:
             return  # each has all queues
         for topic in sorted(subscribed - self._failures.keys()):
