@@ -23,15 +23,14 @@ from rmq_spark.wire.names import (
 )
 
 LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
-"""As milliseconds all in the first years after 1970, as seconds from 1973 on.
-Less is the very beginning."""
+"""Numbers that are likely to be seconds: as milliseconds they are in the first years after 1970, as
+seconds from 1973 on. Smaller numbers mean the very beginning."""
 
 INT64_MAX: Final = (1 << 63) - 1
 TIMESTAMP_MAX: Final = INT64_MAX
 
 MILLISECONDS_MAX: Final = (1 << 31) - 1
-"""Most milliseconds of a time to wait, 24 days: all locks and sockets of all
-systems can wait so long."""
+"""Most milliseconds of a timeout, 24 days, which locks and sockets of all systems support."""
 
 INT32_MAX: Final = (1 << 31) - 1
 """Greatest number of most of RocketMQ's fields: queue ids, counts, times to try again."""

@@ -1,7 +1,7 @@
 """Damaged records: turn stored records that cannot be read into messages with a `fault`.
 
     a body that cannot be inflated        the whole message, with its body as stored
-    a record with a wrong CRC or length   what can be read of it
+    a record with a wrong CRC or length   the parts that can be read
     a size that leads to no record        RecordError: where the next record begins is unknown
 
 So one damaged message hides no other in a command, a lookup or a page. Consumers and readers share

@@ -15,7 +15,7 @@
      "parts": [4, 5]}       offsets of the messages with the spans before these
 
 Spans that are too many for one message go ahead in messages of their own, ``{"v": 1, "part": ..}``.
-They mean nothing until a manifest names their offsets: whatever is not named does not count.
+They have no effect until a manifest names their offsets.
 
 Only the first manifest of a query's batch counts, and batch numbers of a query only grow
 (`CommitState`). So a batch that is run again, a message that is stored twice, and a driver that was
@@ -42,20 +42,20 @@ from rmq_spark.wire.message_queue import MessageQueue
 VERSION: Final = 1
 COMMITS_SUFFIX: Final = "_COMMITS"
 WRITES_KEPT: Final = 500
-"""The number of batch writes outside of queries whose repeats are known, the latest ones."""
+"""The number of latest batch writes outside of queries whose repeats are recognized."""
 
 MANIFEST_BYTES_MAX: Final = 3 * 1024 * 1024
 _SPAN_BYTES: Final = 100
-"""More than a span takes, but for the name of its broker."""
+"""Upper limit of the bytes of a span, without its broker's name."""
 
 _NAME_CHARS: Final = 127
 """The assumed maximum length of a broker's name."""
 
 _ORIGIN_CHARS: Final = 40
-"""More than an origin has without a write's name."""
+"""Upper limit of the length of an origin, without a write's name."""
 
 _RUN_CHARS: Final = 48
-"""More than a run's id has."""
+"""Upper limit of the length of a run's id."""
 
 _CRC_MASK: Final = 0xFFFF_FFFF
 _COUNT_MAX: Final = (1 << 63) - 1
@@ -100,7 +100,7 @@ class ManifestId(NamedTuple):
 
 
 class CommittedSpan(NamedTuple):
-    """Rows at successive offsets of a queue, with the sums by which a reader verifies them.
+    """Rows at successive offsets of a queue, with the sums that a reader verifies.
 
     Attributes:
         queue: The queue.
@@ -318,7 +318,7 @@ def add_crc(crc: int, other: int) -> int:
 
 
 def _strip_blanks(text: str) -> str:
-    """Return a text without blanks, as keys are divided by them."""
+    """Return a text without blanks, because blanks separate keys."""
     return "_".join(text.split())
 
 

@@ -3,9 +3,9 @@
     json       str, numbers, dict, list, dataclasses, times; pydantic's models by themselves
     msgpack    the same, and bytes; smaller
     text       str alone, in UTF-8
-    avro(...)  dict, by a schema; with a header of its own, and a registry, if wanted
+    avro(...)  dict, by a schema; optionally with a header and a registry
 
-Any object with the two methods `dumps` and `loads` is a serializer, too. If a library refuses a
+Any object with the two methods `dumps` and `loads` is a serializer. If a library refuses a
 value or a body, our error quotes its message. Libraries are imported when they are first used.
 """
 
@@ -279,7 +279,7 @@ def _fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def _to_json(value: Any) -> Any:
-    """Return what orjson does not know as it stands in JSON; raise TypeError for what does not."""
+    """Convert a value that orjson does not support; raise TypeError if there is no conversion."""
     if _is_model(value):
         return value.model_dump(mode="json", by_alias=True)
     if (fields := _fields_of(value)) is not None:

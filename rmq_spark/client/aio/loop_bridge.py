@@ -3,7 +3,7 @@
     thread ──post──▶ gathered ──one wake-up──▶ loop runs all that is posted
 
     call_in_thread   a blocking call in a thread, concurrently with other calls
-    stop_in_thread   the same for calls that stop something, in threads of their own, so that calls
+    stop_in_thread   the same for calls that stop something, in separate threads, so that calls
                      that wait for a broker do not delay them
     CallQueue        one call at a time, in the order of the requests
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 DEFER_SECONDS_MAX: Final = 0.002
-"""Seconds after which a loop is woken, though the thread that reads has more to hand over."""
+"""Seconds after which a loop is woken, even if the reading thread has more results to post."""
 
 
 class LoopBridge:

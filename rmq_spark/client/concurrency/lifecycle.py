@@ -1,4 +1,4 @@
-"""Lifecycle: stops a client once, however many ask, and whenever.
+"""Lifecycle: stops a client exactly once, even if signal handlers or several threads ask for it.
 
 A signal handler may ask for the stop in the middle of a call that holds a lock which stopping
 needs. So `SafeStop` stops the client in a thread of its own, and the caller waits for it, up to its

@@ -213,7 +213,7 @@ def prepare_message(
     body, sys_flag = message.body, 0
     if len(body) >= rules.compress_body_bytes:
         compressed = _compress(body, rules)
-        if len(compressed) < len(body):  # else it might be over a broker's limit
+        if len(compressed) < len(body):  # otherwise it might exceed a broker's limit
             body = compressed
             sys_flag = MessageSysFlag.COMPRESSED.value | rules.compress_type.value
     return PreparedMessage(

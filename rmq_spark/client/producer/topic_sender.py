@@ -5,7 +5,7 @@
              ──> arrow_sender  tables
     each ──────> TopicSender   chooses the queue, prepares the message, decides on retries
 
-It sends nothing itself.
+All senders of a producer share one.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def _match_queue(records: RecordChunk, queue: MessageQueue, queue_offsets: range
     )
 
 
-# ---- is it this machine?
+# ---- detecting brokers on this machine
 
 
 class ProvenLog(NamedTuple):
@@ -229,7 +229,7 @@ class LocalLogFinder:
             return None
 
     def on_missing_records(self, address: str) -> None:
-        """Note that files do not hold the records that their broker has named."""
+        """Record that files do not hold the records that their broker has named."""
         self._log_once(
             address, "they do not hold the records that it named, which it may have deleted"
         )

@@ -26,7 +26,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 
 BATCH_BYTES_MIN: Final = 2 * 1024 * 1024
-"""Of records that become a record batch together, unless a broker gives more at once."""
+"""Bytes of records to gather for one record batch; a broker may return more at once."""
 
 
 class ReadableChunk(NamedTuple):
@@ -72,7 +72,7 @@ def _first_mismatch(
     records: RecordChunk, queue: MessageQueue, queue_offsets: range, *, is_filtered: bool
 ) -> tuple[int, RecordError] | None:
     """Return the row of the first record that is not as expected, and why; None if all are."""
-    if not len(records) or queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # these bear other places
+    if not len(records) or queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # they state other places
         return None
     found = records.head["queue_offset"].astype(np.int64)
     if len(found) == len(queue_offsets) and not is_filtered:
@@ -163,7 +163,7 @@ def missing_ranges(offsets: Iterable[int], start: int, end: int) -> list[tuple[i
 
 
 _ENTRIES_MAX: Final = 256
-"""As many as a broker of ours lists in an answer."""
+"""Most entries that our broker lists in one response."""
 
 
 def without_rolled_back(

@@ -27,7 +27,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX, without_namespace
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of compressed bodies, once inflated, in one record batch."""
+"""Most bytes of inflated bodies in one record batch."""
 
 BROKER_NAME: Final = "brokerName"
 """The only column that is not part of a record."""
@@ -139,7 +139,7 @@ class RecordBatchConverter:
     def convert_unreadable(
         self, queue: MessageQueue, queue_offset: int
     ) -> Iterator[pa.RecordBatch]:
-        """Return the row of a record of which only the place is known, if the policy keeps it."""
+        """Return the row of a record with only a known position, if the policy keeps it."""
         if not self._bad_records.keeps_rows:
             return
         known = {
@@ -174,7 +174,7 @@ class RecordBatchConverter:
         kept: pa.Array | None,
         problems: dict[int, object],
     ) -> tuple[pa.Array, pa.Array | None]:
-        """Say which bodies cannot be read; return them as null, and which rows are kept."""
+        """Report unreadable bodies; return the bodies with these as null, and the rows to keep."""
         for row in sorted(problems):
             if kept is None or kept[row - first].as_py():
                 queue = origin
@@ -212,7 +212,7 @@ class _ConstantColumns:
         if array is None or len(array) < count:
             if len(self._arrays) >= _CONSTANTS_MAX:
                 self._arrays.clear()
-            # The next chunk is seldom of just as many rows.
+            # The next chunk rarely has exactly as many rows.
             array = self._arrays[value] = _repeat(value, count + count // _SPARE_ROWS_DIVISOR)
         return array.slice(0, count)
 

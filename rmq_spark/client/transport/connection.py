@@ -82,7 +82,7 @@ def uninitialized_buffer(size: int) -> memoryview:
 
 
 class ResponseReader:
-    """Reads the commands of one peer, and explains why no more come; one thread at a time.
+    """Reads the commands of one peer, and explains the end of the stream; one thread at a time.
 
     The body of a large response is received into its final buffer. Brokers do not always say why
     they close a connection: if one has never answered, the error asks about TLS.
@@ -311,7 +311,7 @@ class RemotingConnection:
             found: _Found = self._memo[0]
         return found
 
-    # ---- asking
+    # ---- requests
 
     def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request, wait for the response, and return it, whatever its code is.
@@ -328,7 +328,7 @@ class RemotingConnection:
         except FutureTimeout:
             self._expire(answer)
         try:
-            return answer.result(TICK_SECONDS)  # it was given up, or is being answered this moment
+            return answer.result(TICK_SECONDS)  # it was discarded, or is being answered right now
         except FutureTimeout as error:  # the reader is blocked, as in a log handler
             raise RequestTimeout(self.address, command.code, timeout_ms) from error
 
@@ -508,7 +508,7 @@ class RemotingConnection:
             with suppress(ClientError):  # the broker has gone, and needs no answer
                 self.send(answer)
 
-    # ---- ends
+    # ---- closing
 
     def _expire_overdue(self) -> None:
         """Fail the requests whose deadline has passed."""

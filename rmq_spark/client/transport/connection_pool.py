@@ -27,7 +27,7 @@ from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension
 
 SLOW_SECONDS: Final = 0.5
-"""Dialling that fails sooner has lost no time, and does not make a broker silent."""
+"""A dial that fails sooner costs no time, and does not mark a broker as silent."""
 
 REDIAL_SECONDS: Final = 1.0
 """Seconds between two attempts to connect to a silent broker while requests need it."""
@@ -212,7 +212,7 @@ class ConnectionPool(ForkAware, ABC):
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             entry = error
         if isinstance(entry, NegotiatedConnection):
-            # Who was interrupted when a thread had just begun to dial has left that thread alone.
+            # A caller interrupted just after a thread began to dial has left that thread running.
             with self._lock:
                 is_late = self._is_shut_down
                 other = self._get_usable(address, is_broker=False)
@@ -258,7 +258,7 @@ class ConnectionPool(ForkAware, ABC):
                 del self._pending_dials[key]
         _resolve(future, result)
 
-    # ---- ends
+    # ---- closing
 
     def _discard(self, connection: RemotingConnection) -> None:
         address = connection.address

@@ -37,7 +37,8 @@ TICK_SECONDS: Final = 1.0
 """Most seconds of one call to the socket: the socket's own timeout."""
 
 WRITE_TIMEOUT_MS: Final = 30_000
-"""Milliseconds for gathered requests; a peer that takes nothing for so long is left."""
+"""Milliseconds for gathered requests; the connection to a peer that reads nothing for this long is
+closed."""
 
 SLICE_BYTES: Final = 1 << 18
 """Bytes of gathered requests written in one slice: later ones can still be withdrawn."""
@@ -150,7 +151,7 @@ class FrameWriter:
             self._notify_released()
 
     def _wake_thread(self) -> None:
-        if not self._is_thread_needed:  # else it was notified, and has not woken yet
+        if not self._is_thread_needed:  # otherwise it was notified, and has not woken yet
             self._is_thread_needed = True
             self._has_queued.notify()
 
@@ -186,7 +187,7 @@ class FrameWriter:
         thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             start_thread(thread)
-        except RuntimeError:  # at a limit: then it is written here, until there is room
+        except RuntimeError:  # at a limit of threads: this thread writes until one can start
             return False
         self._thread = thread
         return True
@@ -318,7 +319,7 @@ class FrameWriter:
                 self._address, self._close_reason(error.strerror or str(error))
             )
             self._close_connection(closed)
-            self._check_open()  # the reading thread may know better why
+            self._check_open()  # the reading thread may know the actual cause
             raise closed from error
         self._unsent_bytes -= sent
         if sent == len(unsent[0]):

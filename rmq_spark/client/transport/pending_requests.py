@@ -28,7 +28,7 @@ from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 
 UNSOLICITED_MAX: Final = 64
-"""Most answers to nothing that was asked; late answers are not counted."""
+"""Most unsolicited responses before the connection is closed; late responses do not count."""
 
 _EXPIRED_MAX: Final = 10_000
 _OPAQUE_MAX: Final = 0x7FFFFFFF
@@ -214,7 +214,7 @@ class PendingRequests:
         self._expired_opaques: dict[int, None] = {}
         self._unsolicited_count = 0
         self.next_deadline = inf
-        """When the time of a waiter may be over; of none it is before."""
+        """The earliest time at which a request may expire."""
         self.close_error: ClientError | None = None
 
     def __len__(self) -> int:
@@ -297,7 +297,7 @@ class PendingRequests:
                 return False
             self._ignore_late_response(
                 pending
-            )  # first: if there is no memory for that, it waits on
+            )  # first: if memory is short, the request stays pending
             del self._pending[pending.opaque]
         try:
             pending.on_error(error)

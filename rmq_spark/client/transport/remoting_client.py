@@ -70,7 +70,7 @@ class Credentials:
 def _check_key(name: str, found: object, example: str) -> None:
     """Raise an error if a key cannot be signed with.
 
-    What was found is not shown, as it may be secret.
+    The error does not show the key, because it may be secret.
     """
     if not isinstance(found, str):
         raise wrong_kind(name, "a text (str)", type(found).__name__, repr(example))
@@ -131,7 +131,7 @@ class RemotingClient(ConnectionPool):
         ) / 1000 + _NEGOTIATION_MARGIN_SECONDS
         super().__init__(on_ready, on_closed, wait_seconds_max=seconds_max)
 
-    # ---- asking
+    # ---- requests
 
     def request(
         self,

@@ -33,7 +33,7 @@ from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
-"""Several megabytes wait for those before them."""
+"""Milliseconds for a pull: several megabytes queue up after earlier ones."""
 
 BAD_RECORDS: Final = ("fail", "null", "skip")
 """The values of ``on_bad_record``, as of the Spark source's option."""

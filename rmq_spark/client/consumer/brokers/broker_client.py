@@ -420,7 +420,7 @@ def group_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQue
     return found
 
 
-# ---- OutageLog: logs when failures begin to keep a consumer from its queues, and when they end.
+# ---- OutageLog: logs the beginning and the end of an outage of a consumer's queues.
 
 _log = logging.getLogger(__name__)
 _BROKER_WIDE_ERRORS = (*CONNECTION_FAULTS, BrokerNotFound)

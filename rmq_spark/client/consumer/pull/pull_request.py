@@ -86,7 +86,7 @@ class OwnershipRegistry(ForkAware):
 
 
 OWNERSHIPS = OwnershipRegistry()
-"""Holdings that the members of this process share."""
+"""The queue ownerships that the members of this process share."""
 
 
 # ---- PullRequest
@@ -114,7 +114,7 @@ class PullRequest:
     """State that is shared with other requests of the queue, earlier ones and other members'."""
 
     epoch: int = 0
-    """Number of restarts by another subscription; answers to earlier pulls do not count."""
+    """Number of restarts by another subscription; responses to earlier pulls are ignored."""
 
     task: PullTask | None = None
     """The task that pulls the queue, once it does."""

@@ -4,7 +4,7 @@
                        ▲                │                              concurrent ones acknowledge
                        └───put back─────┘                              what waits
 
-The smallest offset that is still here may be committed: everything before it is finished. Once the
+The smallest cached offset may be committed, because everything before it is finished. Once the
 queue is dropped (another member has it, or it restarts elsewhere), messages that are still being
 consumed move no offset. A retired queue starts no more messages, but finishes those that listeners
 have. All methods may be called from any thread.
@@ -96,7 +96,7 @@ class ProcessQueue:
             firsts = [*self._waiting_offsets[:1], *self._taken]
             return min(firsts) if firsts else self._end_offset
 
-    # ---- coming and going
+    # ---- adding and removing messages
 
     def set_initial_offset(self, offset: int) -> None:
         """Set the offset that may be committed before any message was pulled."""
@@ -181,7 +181,7 @@ class ProcessQueue:
             self._bytes -= len(message.body)
 
     def _remove_prefix(self, messages: Sequence[MessageExt]) -> bool:
-        """Remove these at once if they are the first that wait, as after each pull of a reader."""
+        """Remove messages in one step if they are the first waiting ones, the usual case."""
         offsets = [message.queue_offset for message in messages]
         if offsets != self._waiting_offsets[: len(offsets)]:
             return False
@@ -247,7 +247,7 @@ class ProcessQueue:
                 del self._started_ms[at]
             return [self._waiting[at] for at in sorted(late) if at in self._waiting]
 
-    # ---- whose it is
+    # ---- ownership
 
     @property
     def is_dropped(self) -> bool:
@@ -305,7 +305,7 @@ class ProcessQueue:
         return self._is_dropped or self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
 
     def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
-        """Return the report that operators are shown; ``wall_ms`` is ms since the epoch."""
+        """Return the report for operators; ``wall_ms`` is ms since the epoch."""
         from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # rarely needed
 
         def time_of_day(at_ms: int | None) -> int:

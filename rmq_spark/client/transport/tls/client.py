@@ -104,7 +104,7 @@ def explain_handshake_error(error: OSError) -> str:
 def explain_tls_error(error: OSError) -> str:
     """Return the explanation of an error after the handshake.
 
-    A server may still refuse a client there.
+    A server may still refuse a client after the handshake.
     """
     reason = getattr(error, "reason", None) or ""
     if any(part in reason for part in _BAD_RECORD_REASONS):
@@ -130,7 +130,7 @@ def _explain_verification_error(error: ssl.SSLCertVerificationError) -> str:
 # ---- TlsSocket: a socket under TLS for one thread that reads and others that write.
 
 _RECORD_BYTES: Final = 16_384
-"""Most bytes of one record: after so many there may be more, after fewer hardly."""
+"""Most bytes of one TLS record: after a full one, more are likely to follow."""
 
 _Done = TypeVar("_Done")
 
