@@ -72,7 +72,7 @@ class CheckpointFiles:
             return None
         paths = [path for path in directory.iterdir() if _is_batch_file(path.name)]
         for path in paths:
-            if not path.is_file():  # to open a pipe would be to wait
+            if not path.is_file():  # opening a pipe would block
                 raise CheckpointError(
                     f"{path} is not a file, and Spark creates only files there: remove it, and "
                     "find out what created it"

@@ -41,7 +41,7 @@ from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 
 
 def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
-    """Check with the brokers what would otherwise fail the query when it starts.
+    """Check for problems at the brokers that would otherwise fail the query at its start.
 
     Returns the snapshot of the moment of loading. Brokers that do not answer are not waited for.
     """

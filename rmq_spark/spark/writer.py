@@ -80,7 +80,7 @@ _RUN_ID: Final = "spark.jobGroup.id"
 """The property with the run of a stream, as tasks of its own sink have it; a foreachBatch function
 may overwrite it."""
 _CALL_ID: Final = "spark.sql.execution.root.id"
-"""The property with the execution that has called a function of foreachBatch."""
+"""The property with the execution that called a foreachBatch function."""
 _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 _DRIVER_CHARS: Final = 24
 _CALL_CHARS: Final = 16

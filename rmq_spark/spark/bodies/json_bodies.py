@@ -1,7 +1,7 @@
 """JsonBodies: decodes JSON bodies to columns, many at once by pyarrow, one by one if that refuses.
 
     bodies, back to back ──> pyarrow.json ──> `to_exact_type`
-        │ refused: pieces of some hundred, once more
+        │ refused: pieces of some hundred, tried again
         └──> each body alone, by Python's json and the same rules, with the fault and its path
 
 The second way defines the result, the first only makes it fast: every body that the first accepts,

@@ -51,7 +51,7 @@ class QueueDiscovery:
         self._known: frozenset[MessageQueue] = frozenset()
         self._unknown_topics: set[str] = (
             set()
-        )  # topics that were known, and that no name server knew the last time
+        )  # known topics that no name server knew the last time
         self._brokers_by_topic: dict[
             str, frozenset[str]
         ] = {}  # of each topic that was routed when it was last looked for

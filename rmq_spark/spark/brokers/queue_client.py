@@ -423,7 +423,7 @@ class QueueClient:
                     address, group, queue, offset, one_way=True
                 )
                 told[queue] = offset
-            except ClientError as error:  # the other brokers are to hear of it
+            except ClientError as error:  # the other brokers still get their offsets
                 self._commit_outages.record_failure(queue, error)
             else:
                 self._commit_outages.record_success(queue)

@@ -10,8 +10,8 @@ creates it elsewhere.
 
 A manifest is sent until a broker confirms that it is stored; stored twice, it counts once. `commit`
 returns after readers can see it, because the next commit looks up earlier ones there. Spark decides
-which tasks count, the readers which manifest. Commits that readers would silently ignore are
-refused before, and so is a query that starts over (`CommitOrder`):
+which tasks count, the readers which manifest. `CommitOrder` refuses commits that readers would
+silently ignore, and a query that starts over:
 
     a batch of a query ──> what has the query committed?
                              ├─ a later batch ──> refused: the checkpoint was set back
@@ -30,8 +30,8 @@ A query gets its id from its checkpoint: after that is deleted, the query starts
 id, and the rows that it reads again would count again. The origin is what stays the same: the
 checkpoint's location, or in foreachBatch the write's name.
 
-All questions go to the index of the commits topic's broker, which is waited for, as the manifest
-has to wait for it anyway. If the broker has no index, nothing is refused.
+All lookups use the index of the commits topic's broker. They wait for that broker, because the
+manifest has to wait for it anyway. If the broker has no index, nothing is refused.
 """
 
 from __future__ import annotations

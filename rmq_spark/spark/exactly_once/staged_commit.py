@@ -20,8 +20,8 @@ The driver has the broker commit them, and then stores their manifests:
                                           │  from here on every client has all rows
                                           └──> a manifest for each topic, of the spans in the answer
 
-The order ensures that a reader of manifests never waits for rows that may not come. If the driver
-is killed in between, it commits again, receives the same spans, and stores the manifests.
+The order ensures that a reader of manifests never waits for rows that may never be stored. If the
+driver is killed in between, it commits again, receives the same spans, and stores the manifests.
 """
 
 from __future__ import annotations

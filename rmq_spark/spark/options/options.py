@@ -42,7 +42,7 @@ from rmq_spark.wire.names import (
     wrap_namespace,
 )
 
-# ---- Checks of the options of exactly once, on both sides: what contradicts them.
+# ---- Checks of the exactly-once options of source and sink for contradictions.
 
 _SINK_NAME: Final = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9_.-]*")
 _SINK_NAME_CHARS_MAX: Final = 190
@@ -207,7 +207,7 @@ class ReadOptions:
     starts_at_end_without_match: bool = False
     fail_on_data_loss: bool = of_option("failOnDataLoss")
     is_committed: bool = False
-    """True if only rows count that manifests name, see `committed_planner`."""
+    """True if only rows named by manifests are read, see `committed_planner`."""
     skips_unavailable: bool = False
     """True if a stream continues without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@
     queues that were withdrawn    because their topic has fewer now: a loss, if they have unread
                                   messages
 
-A loss fails the query, or with failOnDataLoss=false is logged.
+A loss fails the query, or is logged with failOnDataLoss=false.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class GroupProgress:
         self._retry_at = self._clock() + _RETRY_SECONDS
 
 
-# ---- Idle wait: how long a source without new messages waits before it says so.
+# ---- Idle wait: how long a source without new messages waits before it reports an empty batch.
 
 SHARED_WAIT_MS: Final = 50
 AFTER_BATCH_WAIT_MS: Final = 1
@@ -229,7 +229,7 @@ class MicroBatchPlanner:
         return self._store_times.sizes
 
     def fetch_ends(self, offset: SourceOffset) -> SourceOffset:
-        """Return the present ends of the queues in an offset."""
+        """Return the current ends of the queues in an offset."""
         there = [
             queue for queue in offset.positions if queue.broker_name not in offset.missing_brokers
         ]
@@ -371,8 +371,8 @@ class MicroBatchPlanner:
             return self._choose_end(start, ends, limits, is_first=is_first, is_known=is_known)
         self._pace.record_batch()
         if is_first:
-            # Where the first batch begins is in no log of Spark's: after a crash it asks for it
-            # once more.
+            # Spark does not log where the first batch starts: after a crash it asks for the start
+            # again.
             began = {**at, **began}
         return replace(
             found, initial_offsets=MappingProxyType(began), missing_brokers=start.missing_brokers
@@ -404,7 +404,7 @@ class MicroBatchPlanner:
         """Return whether queues were recreated before their store times at this end were asked for.
 
         If so, the times belong to the new queue, and the offsets to the old one. Only queues that
-        still are the old ones after that request have told the times of the old ones.
+        are unchanged after that request have reported their own times.
         """
         known = start, self.newest  # the newest was known when the start was checked
         asked = {

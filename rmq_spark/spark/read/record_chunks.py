@@ -34,7 +34,7 @@ PULL_TIMEOUT_MS: Final = 30_000
 """Milliseconds for a pull: megabytes queue up after earlier ones and those of other tasks."""
 
 IDLE_CONNECTION_SECONDS: Final = 10.0
-"""Seconds of silence after which a connection is tried with a small question before a pull."""
+"""Seconds of silence after which a small request tests a connection before a pull."""
 
 
 class UnreadableRecord(Exception):

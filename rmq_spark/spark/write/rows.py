@@ -278,7 +278,7 @@ class RowPreparer:
             )
             raise RowError(self._task.partition, self._first_row + row, columns.PROPERTIES, problem)
 
-    # ---- refusing
+    # ---- refusals
 
     def _reject(self, bad: pa.BooleanArray, column: str, problem: str) -> None:
         first = pc.index(bad, True).as_py()
@@ -366,7 +366,7 @@ class TaskReport(NamedTuple):
     body_bytes: int
     """The size of all bodies."""
     retries: int
-    """The number of times that something was tried again, as a broker was away or busy."""
+    """The number of retries because a broker was away or busy."""
     spans: tuple[CommittedSpan, ...] = ()
     staged: StagedReport | None = None
     """The report of rows that were staged instead of sent."""

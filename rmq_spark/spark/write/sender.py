@@ -102,7 +102,7 @@ REMEDIES: Final[Remedies] = (
 
 
 class SendRetries:
-    """The retries of one task's requests. ``stored_rows`` is what its errors say is stored."""
+    """The retries of one task's requests. ``stored_rows`` describes the stored rows in errors."""
 
     def __init__(
         self,
@@ -113,10 +113,10 @@ class SendRetries:
         sleep: Callable[[float], None] | None = None,
         remedies: Remedies = REMEDIES,
     ) -> None:
-        """Prepare; ``where`` is what errors and log lines begin with."""
+        """Set the limits; ``where`` is the beginning of errors and log lines."""
         self.stored_rows = 0
         self.retries = 0
-        """The pauses so far, after each of which something was tried again."""
+        """The number of retries so far."""
         self._longest: tuple[int, int] | None = None
         self._producer = producer
         self._where = where
