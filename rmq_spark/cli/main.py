@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_missing_streams()
     logging.getLogger("rmq_spark").addHandler(logging.NullHandler())
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names and bodies may be no ASCII, and it may be
+    if isinstance(sys.stdout, io.TextIOWrapper):  # stdout may be ASCII only
         sys.stdout.reconfigure(errors="backslashreplace")
     tree = command_tree()
     instruction = os.environ.get(_COMPLETION_VARIABLE)

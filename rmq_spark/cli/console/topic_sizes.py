@@ -1,6 +1,6 @@
 """Topic sizes: reads the sizes of all topics one after the other in a thread.
 
-There may be thousands, so that callers get those known so far.
+There may be thousands of topics, so callers get the sizes known so far.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from rmq_spark.cli.demo.sender import DemoSender
 
 
-# ---- The demo's rate: lowered, and said so, where the machine does not send or read as quickly.
+# ---- The demo's rate: lowered, with a note, if the machine cannot send or read as fast.
 
 _ADJUST_SECONDS: Final = 3.0
-"""The time between two looks: a batch or two."""
+"""The time between two checks: a batch or two."""
 _BACKLOG_SECONDS_MAX: Final = 3.0
 """A backlog of so many seconds is usual while a batch runs and the next one gathers."""
 _CATCH_UP_RATIO: Final = 0.7

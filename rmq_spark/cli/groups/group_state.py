@@ -172,5 +172,5 @@ def _queue_states(
 def _query_lag(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
     try:
         return admin.lag(name, topic)
-    except RouteNotFound:  # it was deleted since, or never made, as no message has failed
+    except RouteNotFound:  # deleted since, or never created, because no message has failed
         return ()

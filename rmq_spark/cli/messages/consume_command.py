@@ -185,7 +185,7 @@ def _read_range(admin: Admin, span: ReadRange, query: ConsumeQuery) -> Iterator[
         chunk_messages=min(query.limit or 10_000, 10_000),
     )
     for message in stored_messages(admin.instance.api, span, rules):
-        # The tag of a damaged record may be damaged: the broker has taken it for wanted.
+        # The tag of a damaged record may be damaged; the broker considered it a match.
         if message.fault is not None or filter_by_tags([message], subscription):
             yield message
 

@@ -42,7 +42,7 @@ _FIELDS: Final = ("body", "body_base64", "keys", "tags", "properties",
                   "sharding_key", "delay_level", "flag")  # fmt: skip
 _PLACEHOLDER_ID: Final = "0" * 32
 _TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A limit for what one message is read from: in JSON, a body takes several times its bytes."""
+"""A limit for the text of one message: in JSON, a body takes several times its bytes."""
 _CONSUME_FIELDS: Final = frozenset(
     {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host"}
     | {"reconsume_times", "fault"}

@@ -35,7 +35,7 @@ _FOLDED_WIDTH: Final = 12
 """A column of a table may be folded to this width: a word or two, or half of a time."""
 _COLUMN_GAP: Final = 3
 _LIST_ITEMS_MAX: Final = 10
-"""So many of a list are shown to people, as the topics of a group; programs get all."""
+"""Tables show this many items of a list, such as the topics of a group; programs get all."""
 _NOT_ASCII: Final = re.compile(r"[^\n -~]")
 _ESCAPED_BLANKS: Final = "\x85\xa0\u2028\u2029"
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")

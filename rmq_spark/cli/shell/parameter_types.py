@@ -163,8 +163,8 @@ def _today_at(text: str, now: float) -> datetime:
     return at + timedelta(seconds=float(seconds[0]) if seconds else 0)
 
 
-# ---- Queues as users name them, ``3`` or ``broker-a:3``, and where a place is in each of a
-# topic.
+# ---- Queues as users name them, ``3`` or ``broker-a:3``, and where a position is in each queue of
+# a topic.
 
 _QUEUE_FORM: Final = re.compile(r"(?:(?P<broker>[^:]+):)?(?P<number>[0-9]{1,9})")
 

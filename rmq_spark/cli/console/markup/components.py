@@ -1,6 +1,6 @@
 """Page components: tables, facts, cards, badges, times, empty states, alerts.
 
-Each defines once how something looks.
+Each component defines the look of one thing in one place.
 """
 
 from __future__ import annotations
