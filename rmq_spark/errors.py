@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 PAGES: Final = "docs/"
-"""The folder of the pages; their address as soon as the project has one."""
+"""The folder of the documentation pages, until they have an address on the web."""
 
 _EXCERPT_CHARACTERS = 60
 _POSITION_CHARACTERS = 200
@@ -41,13 +41,13 @@ class RocketPollError(Exception):
     page: ClassVar[str] = "troubleshooting.md"
 
     def __init_subclass__(cls, page: str | None = None) -> None:
-        """Take the page of a kind of errors; it is that of the base unless given."""
+        """Set the documentation page of an error class; by default, that of its base."""
         super().__init_subclass__()
         if page is not None:
             cls.page = page
 
     def __new__(cls, *args: object, **_: object) -> Self:
-        """Make the error, with the address of its page as a note."""
+        """Create the error with the address of its page as a note."""
         error = super().__new__(cls, *args)
         error.__dict__["__notes__"] = [f"See {PAGES}{cls.page}"]  # add_note() came with 3.11
         return error
@@ -67,7 +67,7 @@ class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-r
         """Build the message; ``found`` is cut short, so that no error repeats a large input."""
         if (
             isinstance(at, str) and len(at) > _POSITION_CHARACTERS
-        ):  # names of fields can be bad input, too
+        ):  # field names can be bad input as well
             at = at[: _POSITION_CHARACTERS - 3] + "..."
         self.subject = subject
         self.at = at
@@ -77,7 +77,7 @@ class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-r
         super().__init__(f"{subject} at {place}: needed {needed}, found {self.found}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Keep the fields when the error is pickled, as from an executor to the driver."""
+        """Keep the fields when the error is pickled, for example from an executor to the driver."""
         return _rebuild, (type(self), self.subject, self.at, self.needed, self.found)
 
 

@@ -1,7 +1,7 @@
 """``rocketpoll doctor``: runs every check, in the order in which a newcomer meets the problems.
 
-A finding is the result of one check. The Python that Spark would start for its workers is run to
-find out what it has; name server, topic and brokers are asked as the source asks them.
+A finding is the result of one check. The doctor runs the Python that Spark would start for its
+workers to check its packages, and queries name server, topic and brokers as the source does.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def _check_pyspark() -> Diagnosis:
         return Diagnosis("pyspark", f"{sys.executable} has none", f"run {INSTALL_PYSPARK}")
     try:
         version = metadata.version("pyspark")
-    except metadata.PackageNotFoundError:  # that of a Spark which was unpacked, on PYTHONPATH
+    except metadata.PackageNotFoundError:  # an unpacked Spark on PYTHONPATH
         return Diagnosis("pyspark", "installed, unknown version")
     numbers = tuple(int(each) for each in re.findall(r"[0-9]+", version)[:2])
     if not _PYSPARK_VERSION_MIN <= numbers <= _PYSPARK_VERSION_MAX:

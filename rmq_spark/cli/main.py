@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_missing_streams()
     logging.getLogger("rmq_spark").addHandler(logging.NullHandler())
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names and bodies may be no ASCII, and it may be
+    if isinstance(sys.stdout, io.TextIOWrapper):  # stdout may be ASCII only
         sys.stdout.reconfigure(errors="backslashreplace")
     tree = command_tree()
     instruction = os.environ.get(_COMPLETION_VARIABLE)
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, as `head`, has seen enough
         redirect_to_devnull(sys.stdout)
         return 0
-    except OSError as error:  # a full disk behind stdout, for example
+    except OSError as error:  # for example, stdout on a full disk
         redirect_to_devnull(sys.stdout)
         print_error(_command_path(given), f"cannot write the output: {error.strerror or error}")
         return FAILED
@@ -154,5 +154,5 @@ def _open_missing_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:  # noqa: PERF203  # three streams
-            os.open(os.devnull, os.O_RDWR)  # it gets the first number that is free
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number
             setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: PTH123, SIM115

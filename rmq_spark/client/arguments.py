@@ -23,15 +23,14 @@ from rmq_spark.wire.names import (
 )
 
 LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
-"""As milliseconds all in the first years after 1970, as seconds from 1973 on.
-Less is the very beginning."""
+"""Numbers that are likely to be seconds: as milliseconds they are in the first years after 1970, as
+seconds from 1973 on. Smaller numbers mean the very beginning."""
 
 INT64_MAX: Final = (1 << 63) - 1
 TIMESTAMP_MAX: Final = INT64_MAX
 
 MILLISECONDS_MAX: Final = (1 << 31) - 1
-"""Most milliseconds of a time to wait, 24 days: all locks and sockets of all
-systems can wait so long."""
+"""Most milliseconds of a timeout, 24 days, which locks and sockets of all systems support."""
 
 INT32_MAX: Final = (1 << 31) - 1
 """Greatest number of most of RocketMQ's fields: queue ids, counts, times to try again."""
@@ -168,7 +167,7 @@ def check_timestamp_ms(name: str, found: int) -> int:
         TypeError: It is no whole number.
     """
     check_number(name, found, 1_750_000_000_000)
-    found = int(found)  # a range goes through all its numbers to find one of a class of its own
+    found = int(found)  # a range compares an int subclass with each of its numbers
     if found < 0 or found in LIKELY_SECONDS:
         needed = "milliseconds since 1970"
         hint = f": if these are seconds, write {found * 1000}" if found > 0 else ""
@@ -205,7 +204,7 @@ def check_queue(name: str, found: object) -> None:
     check_number(f"queue_id of {name}", found.queue_id, 0)
     if (
         not 0 <= found.queue_id <= INT32_MAX
-    ):  # asked first, as this is done for each send to a queue
+    ):  # the common case first: every send to a queue gets here
         check_range(f"queue_id of {name}", found.queue_id, 0, INT32_MAX)
 
 

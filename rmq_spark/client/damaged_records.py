@@ -1,7 +1,7 @@
 """Damaged records: turn stored records that cannot be read into messages with a `fault`.
 
     a body that cannot be inflated        the whole message, with its body as stored
-    a record with a wrong CRC or length   what can be read of it
+    a record with a wrong CRC or length   the parts that can be read
     a size that leads to no record        RecordError: where the next record begins is unknown
 
 So one damaged message hides no other in a command, a lookup or a page. Consumers and readers share
@@ -88,7 +88,7 @@ def _is_record(data: bytes, at: int) -> bool:
 
 
 def _is_magic_invalid(data: bytes, at: int) -> bool:
-    """Return whether something of a record's size begins there, without a record's magic."""
+    """Return whether a record's size is plausible at a position, but its magic is wrong."""
     available = len(data) - at
     if available < layout.RECORD_BYTES_MIN:
         return False

@@ -35,9 +35,8 @@
     ├── ThreadNotStarted             a limit of threads, or Python ends; a `RuntimeError` as well
     └── ClientShutDown               the client was shut down, or was never started
 
-Faults of the way to a broker (`CONNECTION_FAULTS`: ConnectionFailed, ConnectionClosed,
-RequestTimeout, ProtocolError) are those where another broker may do better. This module knows no
-socket and no client.
+After a connection fault (`CONNECTION_FAULTS`: ConnectionFailed, ConnectionClosed, RequestTimeout,
+ProtocolError) another broker may succeed.
 """
 
 from __future__ import annotations
@@ -523,7 +522,7 @@ class ClientShutDown(ClientError):
 
 
 UNREACHABLE_ERRORS: Final = (*CONNECTION_FAULTS, BrokerNotFound)
-"""Errors after which another broker may do better, or the same one later."""
+"""Errors after which another broker may succeed, or the same one later."""
 
 
 def request_name(code: int) -> str:

@@ -15,11 +15,11 @@
      "parts": [4, 5]}       offsets of the messages with the spans before these
 
 Spans that are too many for one message go ahead in messages of their own, ``{"v": 1, "part": ..}``.
-They mean nothing until a manifest names their offsets: whatever is not named does not count.
+They have no effect until a manifest names their offsets.
 
-The first manifest of a query's batch counts, and the batches of a query count upwards
-(`CommitState`): a batch that is run again, a message that is stored twice and a driver that does
-not know that it was replaced change nothing. Here is nothing but bytes and values.
+Only the first manifest of a query's batch counts, and batch numbers of a query only grow
+(`CommitState`). So a batch that is run again, a message that is stored twice, and a driver that was
+replaced without noticing change nothing.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from rmq_spark.wire.message_queue import MessageQueue
 VERSION: Final = 1
 COMMITS_SUFFIX: Final = "_COMMITS"
 WRITES_KEPT: Final = 500
-"""The number of batch writes outside of queries whose repeats are known, the latest ones."""
+"""The number of latest batch writes outside of queries whose repeats are recognized."""
 
 MANIFEST_BYTES_MAX: Final = 3 * 1024 * 1024
 _SPAN_BYTES: Final = 100
-"""More than a span takes, but for the name of its broker."""
+"""Upper limit of the bytes of a span, without its broker's name."""
 
 _NAME_CHARS: Final = 127
-"""The length of a broker's name that is reckoned with."""
+"""The assumed maximum length of a broker's name."""
 
 _ORIGIN_CHARS: Final = 40
-"""More than an origin has without a write's name."""
+"""Upper limit of the length of an origin, without a write's name."""
 
 _RUN_CHARS: Final = 48
-"""More than a run's id has."""
+"""Upper limit of the length of a run's id."""
 
 _CRC_MASK: Final = 0xFFFF_FFFF
 _COUNT_MAX: Final = (1 << 63) - 1
@@ -100,7 +100,7 @@ class ManifestId(NamedTuple):
 
 
 class CommittedSpan(NamedTuple):
-    """Rows at successive offsets of a queue, with the sums by which a reader verifies them.
+    """Rows at successive offsets of a queue, with the sums that a reader verifies.
 
     Attributes:
         queue: The queue.
@@ -129,8 +129,8 @@ class CommitManifest:
     stated: tuple[int, int] = (0, 0)
     """The rows and the CRC of all spans, as the last message of a manifest has them."""
     origin: str = ""
-    """The text by which a query that starts again under another id is recognized, if there is one:
-    its checkpoint's location, or its write's name, as the sink has them."""
+    """The text that identifies a query restarted under another id: its checkpoint's location or its
+    write's name, as the sink knows them; empty for none."""
 
     @staticmethod
     def origin_key(origin: str) -> str:
@@ -248,7 +248,7 @@ class CommitState:
     ) -> tuple[CommitState, tuple[int, ...]]:
         """Return the state after these manifests, and the offsets of those that count."""
         queries, writes = dict(self.queries), dict.fromkeys(self.writes)
-        latest: dict[str, tuple[int, dict[str, None]]] = {}  # of the queries that are found
+        latest: dict[str, tuple[int, dict[str, None]]] = {}  # of queries that have manifests
         counting: list[int] = []
         for at, (query_id, name, batch_id, _) in manifests:
             if query_id is None:
@@ -318,7 +318,7 @@ def add_crc(crc: int, other: int) -> int:
 
 
 def _strip_blanks(text: str) -> str:
-    """Return a text without blanks, as keys are divided by them."""
+    """Return a text without blanks, because blanks separate keys."""
     return "_".join(text.split())
 
 

@@ -307,7 +307,7 @@ class MessageExt:
             return 0
 
     def json(self) -> Any:
-        """Return what the body says as JSON.
+        """Return the body parsed as JSON.
 
         Raises:
             BodyError: It is not JSON; the error names topic, broker, queue and offset.
@@ -431,7 +431,7 @@ def decode_pulled(
     for message in decode_messages(
         records, queue.broker_name, max_body_bytes=max_body_bytes, with_faults=with_faults
     ):
-        if message.fault is None:  # what a damaged record states of its queue may be wrong
+        if message.fault is None:  # a damaged record may state a wrong queue
             check_record_queue(queue, message.topic, message.queue.queue_id, message.queue_offset)
         yield message
 
@@ -467,7 +467,8 @@ def decode_messages(
     """
     data = bytes(records)  # pieces of bytes are cheaper than those of views
     position = 0
-    queue = MessageQueue("", broker_name, 0)  # that of the message before: mostly they share one
+    # reused, because successive messages mostly share a queue
+    queue = MessageQueue("", broker_name, 0)
     while position < len(data):
         usual = decode_plain_record(data, position)
         if usual is None:

@@ -4,8 +4,8 @@
     listeners ──▶ observe_listener ──┼──▶ the observer, if there is one
     polls ──────▶ observe_poll ──────┘             one by one: observe_message
 
-Without an observer each call costs one comparison. An observer changes nothing that is sent or
-consumed, except the messages that a `SendObservation` returns.
+Without an observer each call costs one comparison. An observer cannot change what is sent or
+consumed, except through the messages that a `SendObservation` returns.
 """
 
 from __future__ import annotations

@@ -49,11 +49,11 @@ except ImportError as missing:
 _log = logging.getLogger(__name__)
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.36.0"
-"""The conventions that names are of; later ones may name RocketMQ's own attributes differently."""
+"""The version of the naming conventions; later ones may rename RocketMQ's own attributes."""
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _UNCHECKED_CHARS: Final = 7_000
-"""Characters of properties that are within RocketMQ's limit whatever they are in UTF-8."""
+"""Characters of properties that fit in RocketMQ's limit however UTF-8 encodes them."""
 
 _NOT_SENT_ERRORS: Final = (
     ClientShutDown,
@@ -103,7 +103,7 @@ def context_of(message: Message | MessageExt) -> Context:
 def _log_errors(
     method: Callable[Concatenate[_Self, _Arguments], _Result],
 ) -> Callable[Concatenate[_Self, _Arguments], _Result | None]:
-    """Make a method return None instead of raising; of all, the first error is logged."""
+    """Make a method return None instead of raising; the first error of all methods is logged."""
 
     @wraps(method)
     def harmless(
@@ -132,7 +132,7 @@ class _Telemetry:
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
     ) -> None:
-        _Telemetry.has_failed = False  # what fails from now on is news
+        _Telemetry.has_failed = False  # later failures are logged again
         self.tracer = trace.get_tracer("rocketpoll", __version__, tracer_provider, _SCHEMA)
         meter = metrics.get_meter("rocketpoll", __version__, meter_provider, _SCHEMA)
         self.sent_messages = meter.create_counter(
@@ -156,7 +156,7 @@ class _Telemetry:
 
     @_log_errors
     def on_send(self, messages: Sequence[Message]) -> _SendSpan | None:
-        """Begin the span of a send; the producer refuses what is not a message."""
+        """Begin the span of a send; the producer refuses values that are not messages."""
         if not messages or not all(map(_can_carry_context, messages)):
             return None
         return _SendSpan(self, messages)
@@ -192,7 +192,7 @@ class _ObservedSpan:
             self._span.record_exception(error)
 
     def _record_end(self) -> None:
-        """Remember that this is the end, though the rest is done later."""
+        """Record the end time; the span itself is finished later."""
         self._duration, self._ended_ns = time.perf_counter() - self._started_at, time.time_ns()
 
     def _seconds(self) -> float:
@@ -348,7 +348,7 @@ def _common_attributes(name: str, kind: str, topic: str, group: str = "") -> _At
 
 
 def _span_attributes(messages: Sequence[Message] | Sequence[MessageExt]) -> _Attributes:
-    """Return what spans say of a message, or how many there are of them."""
+    """Return the attributes of a single message, or the number of messages."""
     if len(messages) > 1:
         return {"messaging.batch.message_count": len(messages)}
     message = messages[0]
@@ -376,7 +376,7 @@ def _with_context(message: Message, carrier: Mapping[str, str]) -> Message:
     """Return a message with a context in its properties, as far as it has none of its own.
 
     A ``tracestate`` belongs to its ``traceparent``, and is left out where the message has that. A
-    message that no broker would take with the context goes without.
+    message that would exceed a broker's limits with the context is sent without it.
     """
     own = message.properties
     is_traced = "traceparent" in own
@@ -397,6 +397,6 @@ def _with_context(message: Message, carrier: Mapping[str, str]) -> Message:
         except (
             MessageRejected,
             TypeError,
-        ):  # the producer says what is wrong
+        ):  # the producer reports the fault
             return message
     return bearing

@@ -3,9 +3,9 @@
     json       str, numbers, dict, list, dataclasses, times; pydantic's models by themselves
     msgpack    the same, and bytes; smaller
     text       str alone, in UTF-8
-    avro(...)  dict, by a schema; with a header of its own, and a registry, if wanted
+    avro(...)  dict, by a schema; optionally with a header and a registry
 
-Any object with the two methods `dumps` and `loads` is a serializer, too. If a library refuses a
+Any object with the two methods `dumps` and `loads` is a serializer. If a library refuses a
 value or a body, our error quotes its message. Libraries are imported when they are first used.
 """
 
@@ -92,7 +92,7 @@ class MsgPack:
         return bytes(msgpack.packb(value, default=_to_packable))
 
     def loads(self, body: bytes) -> Any:
-        """Return the value of MessagePack; raise ValueError if it is none."""
+        """Return the value of MessagePack bytes; raise ValueError if they are invalid."""
         import msgpack  # noqa: PLC0415  # as all libraries here
 
         return msgpack.unpackb(body, strict_map_key=False)
@@ -149,7 +149,7 @@ class Avro:
         return stream.getvalue()
 
     def loads(self, body: bytes) -> Any:
-        """Return a record as the schema has it; raise ValueError if it is none."""
+        """Return the decoded record; raise ValueError if it does not fit the schema."""
         header = body[: len(self._header)]
         written_by = self._writer_schemas.get(header)
         if written_by is None:
@@ -171,7 +171,7 @@ class Avro:
         return found
 
     def _fetch_schema(self, header: bytes, schema_of: Callable[[bytes], Mapping[str, Any]]) -> Any:
-        """Return the schema of a header; raise ValueError if there is none."""
+        """Return the schema for a header; raise ValueError if it is unknown."""
         try:
             schema = schema_of(header)
         except LookupError as error:
@@ -279,7 +279,7 @@ def _fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def _to_json(value: Any) -> Any:
-    """Return what orjson does not know as it stands in JSON; raise TypeError for what does not."""
+    """Convert a value that orjson does not support; raise TypeError if there is no conversion."""
     if _is_model(value):
         return value.model_dump(mode="json", by_alias=True)
     if (fields := _fields_of(value)) is not None:
@@ -292,7 +292,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _to_packable(value: Any) -> Any:
-    """Return what msgpack does not know as it stands there; raise TypeError for what does not."""
+    """Convert a value that msgpack does not support; raise TypeError if there is no conversion."""
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     if isinstance(value, UUID):
@@ -303,7 +303,7 @@ def _to_packable(value: Any) -> Any:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a value as fastavro takes it: of dicts, lists and what Avro's types are in Python."""
+    """Convert a value for fastavro: to dicts, lists and the Python types of Avro's types."""
     if isinstance(value, Enum):
         return _to_plain(value.value)
     if isinstance(value, Mapping):

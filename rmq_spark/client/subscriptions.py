@@ -126,7 +126,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
     )
 
 
-@lru_cache(maxsize=1024)  # by which it is once
+@lru_cache(maxsize=1024)  # so that it warns once for each tag
 def _warn_once(tag: str) -> None:
     _log.warning(
         "the subscription has one tag %s. If several are meant, separate them by ||, as in "
@@ -138,7 +138,7 @@ def _warn_once(tag: str) -> None:
 def filter_by_tags(
     messages: Iterable[MessageExt], subscription: SubscriptionData
 ) -> list[MessageExt]:
-    """Return the messages with the right tags; those whose tags only share the hash are dropped."""
+    """Return the messages with matching tags; drop those that match only by the tags' hash."""
     tags = subscription.tags_set
     if not tags:
         return list(messages)

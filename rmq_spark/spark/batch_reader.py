@@ -103,7 +103,7 @@ def _plan_queue_ranges(
                 f"{describe_queue(queue)} would end at {ends[queue]}, before it starts at {start}",
             )
     ranges = {queue: (min(starts[queue], ends[queue]), ends[queue]) for queue in starts}
-    cut, known = align_to_messages(  # by which tasks of later actions know the topic, too
+    cut, known = align_to_messages(  # so that tasks of later actions recognize the topic
         queues, divide_ranges(ranges, options.partitions_min, options.partition_rows_max)
     )
     lasts = [last_position(piece) for piece in cut]

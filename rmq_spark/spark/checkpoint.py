@@ -5,8 +5,8 @@
                              a colon
     checkpoints/commits/17   there is one if batch 17 has been written by the sink
 
-A local directory is read without Spark, one of another file system through a session. Nothing is
-written.
+A local directory is read without Spark, a directory on another file system through a session.
+Nothing is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CheckpointFiles:
     """The files of a checkpoint: in a local directory, or in one that a Spark session reads."""
 
     def __init__(self, location: str | Path, spark: SparkSession | None = None) -> None:
-        """Take a path or a URL, of which that of a ``file:`` URL is literal as in Hadoop.
+        """Take a path or a URL; the path of a ``file:`` URL is literal, as in Hadoop.
 
         Raises:
             CheckpointError: The files are not on this machine, and there is no session to read
@@ -72,7 +72,7 @@ class CheckpointFiles:
             return None
         paths = [path for path in directory.iterdir() if _is_batch_file(path.name)]
         for path in paths:
-            if not path.is_file():  # to open a pipe would be to wait
+            if not path.is_file():  # opening a pipe would block
                 raise CheckpointError(
                     f"{path} is not a file, and Spark creates only files there: remove it, and "
                     "find out what created it"
@@ -93,7 +93,7 @@ def _read_by_spark(spark: SparkSession, folder: str) -> Mapping[int, str] | None
         if error.getCondition() == _PATH_NOT_FOUND:
             return None
         raise CheckpointError(f"{folder} cannot be read: {error}") from error
-    except Py4JJavaError as error:  # of what Spark has no error of its own for
+    except Py4JJavaError as error:  # Java errors without a PySpark class
         why = error.java_exception.toString()
         raise CheckpointError(f"{folder} cannot be read: {why}") from error
     return {int(row.file_name): row.value for row in rows if _is_batch_file(row.file_name)}

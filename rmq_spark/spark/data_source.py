@@ -59,7 +59,7 @@ class RocketPollDataSource(DataSource):
         """
         from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415  # see the module
 
-        check_worker_python()  # before imports that it may find missing
+        check_worker_python()  # before imports that may be missing
         from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415
         from rmq_spark.spark.options.options import read_options  # noqa: PLC0415
         from rmq_spark.spark.preflight import check_with_brokers  # noqa: PLC0415

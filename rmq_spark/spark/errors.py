@@ -1,7 +1,7 @@
 """The errors of source and sink, worded so that users can fix the cause.
 
     OptionError        an option is wrong, or contradicts another; raised on the driver
-    SetUpError         the Python installation lacks something that a query needs
+    SetUpError         a package that a query needs is not installed
     SchemaError        columns do not exist or are not possible
     RowError           a row cannot be written as a message
     WriteError         rows could not be sent, or a way of writing is not supported
@@ -44,7 +44,7 @@ class OptionError(SparkError):
 
 
 class SetUpError(SparkError):
-    """A machine lacks something that a query needs; the message has the command to run."""
+    """A package that a query needs is not installed; the message has the command to run."""
 
 
 class SchemaError(SparkError):
@@ -164,7 +164,7 @@ def describe_queue(queue: MessageQueue) -> str:
 
 
 def describe_lost_offsets(queue: MessageQueue, start: int, end: int) -> str:
-    """Return the words for the lost offsets from ``start`` to before ``end``."""
+    """Describe a queue's lost offsets, from ``start`` to before ``end``, for an error or a log."""
     return f"{describe_queue(queue)} has lost offsets {start} to {end - 1} before they were read"
 
 

@@ -114,7 +114,7 @@ def lag_between(
 def lag_now(
     offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str
 ) -> QueryLag:
-    """Ask the brokers how far an offset is behind the present ends of the queues.
+    """Return the lag of an offset behind the current ends of the queues, which brokers report.
 
     Args:
         offset: An offset of a query, as an object or as the JSON that a checkpoint holds.

@@ -41,7 +41,7 @@ from rmq_spark.wire.names import DEFAULT_TOPIC, without_namespace
 
 
 def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
-    """Check with the brokers what would otherwise fail the query when it starts.
+    """Check for problems at the brokers that would otherwise fail the query at its start.
 
     Returns the snapshot of the moment of loading. Brokers that do not answer are not waited for.
     """
@@ -170,7 +170,7 @@ def _topic_hint(instance: ClientInstance, topic: str, namespace: str | None) -> 
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_broker_topic(name)]
         meant = nearest_name(topic, sorted(names))
-        # One that is there, and cannot be used, is not misspelt.
+        # A topic that exists and cannot be used is not misspelt.
         if meant is not None and topic not in names:
             return f". Did you mean {without_namespace(namespace, meant)}?"
     return ""

@@ -34,7 +34,8 @@ def check_worker_python() -> None:
     worker Python that cannot be inspected from here is accepted.
 
     Raises:
-        SetUpError: The message names that Python, what it lacks, and the command that installs it.
+        SetUpError: The message names that Python, the missing packages, and the command that
+            installs them.
     """
     named = os.environ.get(_PYTHON_VARIABLE)
     origin = (

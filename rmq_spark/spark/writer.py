@@ -77,10 +77,10 @@ BATCH_ROWS: Final = 10_000
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _RUN_ID: Final = "spark.jobGroup.id"
-"""The property with the run of a stream, as it is in tasks of its own sink; a function of
-foreachBatch may set it to whatever it likes."""
+"""The property with the run of a stream, as tasks of its own sink have it; a foreachBatch function
+may overwrite it."""
 _CALL_ID: Final = "spark.sql.execution.root.id"
-"""The property with the execution that has called a function of foreachBatch."""
+"""The property with the execution that called a foreachBatch function."""
 _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 _DRIVER_CHARS: Final = 24
 _CALL_CHARS: Final = 16
@@ -96,7 +96,7 @@ class TaskCommitMessage(WriterCommitMessage):
     task: WriteTask
     rows: TaskReport
     manifest_id: ManifestId | None = None
-    """Exactly once, what the rows are part of."""
+    """The batch that the rows belong to, with exactly-once delivery."""
 
 
 class _TaskWriter:
@@ -166,7 +166,7 @@ class _TaskWriter:
             part_of = ManifestId(batch.owner, batch.sink, batch.batch_id)
         elif query_id is not None and batch_id is not None:
             if self.options.sink_name is not None:
-                name = self.options.sink_name  # in manifests, too: a batch may have several writes
+                name = self.options.sink_name  # also in manifests: a batch may have several writes
                 batch = BatchRequestHeader(name, int(batch_id), query_id)
             elif self.options.is_exactly_once and name is None:
                 raise WriteError(

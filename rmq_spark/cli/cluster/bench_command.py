@@ -1,7 +1,7 @@
 """``rocketpoll bench``: measures how fast a cluster stores and delivers messages to one client.
 
-produce and latency write to the given topic: use one that nobody consumes. benchmarks/README.md
-compares rocketpoll with others, and measures with more care.
+produce and latency write to the given topic: use a topic without consumers. The benchmarks in
+benchmarks/README.md are more careful, and compare rocketpoll with other brokers.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ OUT_RATE: Final = ("getTransferredTps", "getTransferedTps")
 
 _MASTER_ID: Final = 0
 _DISK_RATIO_MAX: Final = 0.85
-"""Part of a disk from which on RocketMQ deletes files before their time; soon it refuses sends."""
+"""Disk usage above which RocketMQ deletes files before they expire; a little later it refuses
+sends."""
 
 _COLUMNS: Final = (
     *("cluster", "broker", "role", "address", "version", "in_per_s", "out_per_s", "messages_today"),
@@ -68,7 +69,7 @@ class BrokerStatus(NamedTuple):
         return self.name if self.broker_id == _MASTER_ID else f"{self.name} slave {self.broker_id}"
 
     def number(self, *keys: str) -> float | None:
-        """A number that the broker reports under one of these keys; of averages, the first."""
+        """Return the number reported under one of these keys; the first of several averages."""
         for key in keys:
             with suppress(IndexError, ValueError):
                 return float((self.info or {}).get(key, "").split()[0])

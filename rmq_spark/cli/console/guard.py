@@ -66,7 +66,7 @@ class Guard:
 
         Args:
             token: Secret that starts a session; None if no session can be started.
-            has_public_reads: Whether everybody who reaches the port may read.
+            has_public_reads: Whether anyone who can reach the port may read.
             is_writable: Whether sessions may change something.
             host_names: Names of hosts by which the console is reached, besides addresses.
             now: The monotonic clock, in seconds.

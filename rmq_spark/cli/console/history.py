@@ -1,8 +1,7 @@
-"""History: samples figures for charts, and keeps those of the last minutes.
+"""History: samples figures for charts, and keeps the last minutes.
 
-A page that shows a chart names a probe, and gets the latest points. A probe that no page has asked
-for in a quarter of an hour is dropped, so that a console that nobody looks at costs the cluster
-nothing.
+A page that shows a chart names a probe, and gets the latest points. A probe that no page has
+requested for a quarter of an hour is dropped, so that an unused console costs the cluster nothing.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class History:
                 while len(self._watches) >= WATCHES_MAX:
                     del self._watches[next(iter(self._watches))]
             watch.last_requested = at
-            self._watches[name] = watch  # behind all others: the first is the one to drop
+            self._watches[name] = watch  # moved to the end: the first is dropped next
             found = {key: list(points) for key, points in watch.series.items()}
         for key, value in samples.items():
             points = found.setdefault(key, [])

@@ -1,4 +1,4 @@
-"""Console server: the port: requests as values in, responses as values out, with headers for both.
+"""Console server: listens on the port, and passes requests and responses as values.
 
     GET and HEAD for pages, POST with a small form for changes; nothing else, and nothing large
 
@@ -33,7 +33,7 @@ _HEADERS: Final = {
     "Content-Security-Policy": _CONTENT_POLICY,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # with none at all, browsers tell no origin of a form
+    "Referrer-Policy": "same-origin",  # without any, browsers omit the origin of a form
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -144,7 +144,8 @@ class _ConsoleHandler(QuietHandler):
         if not (length.isascii() and length.isdigit()):
             raise _MalformedRequest(HTTPStatus.LENGTH_REQUIRED, "no length. Send Content-Length")
         if len(length) > 9 or int(length) > _FORM_BYTES_MAX:
-            self.rfile.read(min(int(length), _DISCARDED_BYTES_MAX))  # who is cut off sees no answer
+            # a client that is cut off does not see the response
+            self.rfile.read(min(int(length), _DISCARDED_BYTES_MAX))
             raise _MalformedRequest(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"the form is too large. Send at most {_FORM_BYTES_MAX} bytes",

@@ -1,6 +1,6 @@
 """Topic sizes: reads the sizes of all topics one after the other in a thread.
 
-There may be thousands, so that callers get those known so far.
+There may be thousands of topics, so callers get the sizes known so far.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TopicSizes:
         self._started_at = float("-inf")
         self._known: dict[str, TopicSize] = {}
         self._error: ClientError | None = None
-        self._has_failed = False  # then the next call reads again, however young the sizes are
+        self._has_failed = False  # if so, the next call reads again at once
 
     def get(self, topics: Sequence[str]) -> KnownTopicSizes:
         """Return the known sizes, and start to read them again if they are old."""

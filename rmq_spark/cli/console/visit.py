@@ -89,7 +89,7 @@ class Visit:
         return_path: str,
         cancel_path: str,
     ) -> Html:
-        """Return the form that applies a plan, or what it takes to get it."""
+        """Return the form that applies a plan, or how to enable it."""
         if not self.is_writable:
             says = "This console is read-only. Start it with --writes, or use the command below."
             return el("p.hint", says)

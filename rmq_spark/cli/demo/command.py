@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from rmq_spark.cli.demo.sender import DemoSender
 
 
-# ---- The demo's rate: lowered, and said so, where the machine does not send or read as quickly.
+# ---- The demo's rate: lowered, with a note, if the machine cannot send or read as fast.
 
 _ADJUST_SECONDS: Final = 3.0
-"""The time between two looks: a batch or two."""
+"""The time between two checks: a batch or two."""
 _BACKLOG_SECONDS_MAX: Final = 3.0
 """A backlog of so many seconds is usual while a batch runs and the next one gathers."""
 _CATCH_UP_RATIO: Final = 0.7
-"""The share of what was read in a second that is sent from then on: the rest is to catch up. Who
-sends less than this share of the rate does not keep up with it."""
+"""The new send rate, as a share of the rows read per second; the rest is for catching up. A sender
+below this share of the rate does not keep up."""
 _RATE_MIN: Final = 200
 
 
@@ -174,7 +174,7 @@ def _run(
     figures = DemoFigures(seconds)
     with ExitStack() as running:
         listening = running.enter_context(_running_broker(directory))
-        # While it starts, what is needed besides is loaded: that takes as long.
+        # Loading the other modules takes as long as starting the broker, so both happen together.
         from rmq_spark.cli.demo.sender import DemoSender  # noqa: PLC0415
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415
 
@@ -260,7 +260,7 @@ def _wait_until_read(parts: _DemoParts, on_wait: Callable[[], None] = lambda: No
             return
         _check_faults(parts)
         on_wait()
-        time.sleep(_REFRESH_SECONDS)  # Spark tells listeners of a batch a little after it has ended
+        time.sleep(_REFRESH_SECONDS)  # Spark notifies listeners shortly after a batch has ended
 
 
 def _check_faults(parts: _DemoParts) -> None:

@@ -38,7 +38,7 @@ class DemoConsumer:
         return None if self._fault is None else str(self._fault)
 
     def finish(self) -> None:
-        """Do nothing: the thread reads all that is sent anyway."""
+        """Do nothing: the thread reads everything that is sent anyway."""
 
     def stop(self) -> None:
         """Stop the thread and the consumer."""

@@ -44,7 +44,7 @@ class DemoFigures:
     sent: int = 0
     batches: list[DemoBatch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Lines to show beside figures, as that the rate was lowered."""
+    """Lines to show beside the figures, for example that the rate was lowered."""
 
     def set_note(self, text: str) -> None:
         """Show a note from now on, in place of the previous one."""

@@ -16,7 +16,7 @@ from rmq_spark.client.producer.producer import Producer
 
 _SEND_INTERVAL_SECONDS: Final = 0.05
 _CATCH_UP_INTERVALS_MAX: Final = 4
-"""A limit: of what fell behind on a busy machine, so many turns are made up for at a time."""
+"""Most intervals made up for at a time after a busy machine delayed the sender."""
 _TAGS: Final = ("created", "paid", "sent")
 _BODY_COUNT: Final = 1_000
 

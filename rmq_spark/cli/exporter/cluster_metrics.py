@@ -55,7 +55,7 @@ class BrokerNode(NamedTuple):
 
 
 class ClusterMetrics:
-    """The metrics of a cluster, as a text that is renewed at an interval."""
+    """The metrics of a cluster as a text that is refreshed periodically."""
 
     def __init__(
         self, admin: Admin, interval_seconds: float, now: Callable[[], float] = time.time
@@ -143,7 +143,7 @@ class ClusterMetrics:
         return report
 
     def _log_outage(self, name: str, error: ClientError | None) -> None:
-        """Log once that something does not answer, and once that it does again."""
+        """Log an outage once when it begins and once when it ends."""
         what = f"broker {name}" if name else "the name servers"
         if error is not None and name not in self._outages:
             _log.warning("reading %s failed, retrying: %s", what, error)

@@ -1,7 +1,7 @@
 """``rocketpoll group``: list, describe, seek, clone, delete.
 
 `group_state` reads the state of a group, and `group_seek` plans and applies a seek; the console
-uses both, too.
+uses both as well.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ def apply_seek(
         try:
             admin.set_offset(name, move.queue, move.target_offset)
         except NotSupported as error:  # noqa: PERF203  # what was done before has to be told
-            # RocketMQ 4.9 tells members only of times: that will do where all queues go to one.
+            # RocketMQ 4.9 notifies members of times only, which suffices if all queues seek to the
+            # same time.
             times = {
                 PositionKind.START: 0,
                 PositionKind.END: -1,

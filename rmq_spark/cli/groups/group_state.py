@@ -156,7 +156,7 @@ def _queue_states(
             held = admin.topic_offsets(lag.queue.topic)
             firsts.update({queue: offsets.min_offset for queue, offsets in held.items()})
         place = waiting = None
-        if lag.messages:  # those behind which the group is may be deleted by now
+        if lag.messages:  # its next messages may be deleted by now
             place = max(lag.consumer_offset or 0, firsts.get(lag.queue, 0))
             waiting = admin.message_at(lag.queue, place)
         report = reports.get(lag.queue)
@@ -172,5 +172,5 @@ def _queue_states(
 def _query_lag(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
     try:
         return admin.lag(name, topic)
-    except RouteNotFound:  # it was deleted since, or never made, as no message has failed
+    except RouteNotFound:  # deleted since, or never created, because no message has failed
         return ()

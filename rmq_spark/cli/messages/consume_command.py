@@ -185,7 +185,7 @@ def _read_range(admin: Admin, span: ReadRange, query: ConsumeQuery) -> Iterator[
         chunk_messages=min(query.limit or 10_000, 10_000),
     )
     for message in stored_messages(admin.instance.api, span, rules):
-        # The tag of a damaged record may be damaged: the broker has taken it for wanted.
+        # The tag of a damaged record may be damaged; the broker considered it a match.
         if message.fault is not None or filter_by_tags([message], subscription):
             yield message
 
@@ -225,7 +225,7 @@ def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     with ExitStack() as stack:
         stack.enter_context(consumer)
         _assign_and_seek(consumer, admin, query)
-        stack.enter_context(show_client_warnings())  # what keeps it from beginning is an error
+        stack.enter_context(show_client_warnings())  # before this, problems are errors
         while True:
             for message in consumer.poll(_POLL_MS):
                 if query.key is None or query.key in message.keys:

@@ -104,7 +104,7 @@ def resend(
                 rows += (_plan_row(letter, group) for letter in chosen)
             else:
                 rows += map(_row, resend_dead_letters(admin, group, chosen))
-        finally:  # whatever ends it, what was sent is told
+        finally:  # report what was sent even after an error
             show_rows(rows, _COLUMNS, output, empty_text=f"{group} has no dead letters")
     sent = sum(row["fault"] is None for row in rows)
     if dry_run:

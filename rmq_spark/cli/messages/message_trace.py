@@ -118,7 +118,7 @@ def trace_deliveries(admin: Admin, message: MessageExt) -> list[Delivery]:
     return [
         _trace_group(admin, name, message)
         for name in sorted(admin.groups_of_topic(message.topic))
-        if not is_system_group(name)  # tools that look, and consume nothing
+        if not is_system_group(name)  # tools that read without consuming
     ]
 
 

@@ -42,7 +42,7 @@ _FIELDS: Final = ("body", "body_base64", "keys", "tags", "properties",
                   "sharding_key", "delay_level", "flag")  # fmt: skip
 _PLACEHOLDER_ID: Final = "0" * 32
 _TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A limit for what one message is read from: in JSON, a body takes several times its bytes."""
+"""A limit for the text of one message: in JSON, a body takes several times its bytes."""
 _CONSUME_FIELDS: Final = frozenset(
     {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host"}
     | {"reconsume_times", "fault"}
@@ -114,7 +114,7 @@ def parse_messages(
                 _from_json(text.data, defaults) if is_json else _from_bytes(text.data, defaults)
             )
             message.check()
-            message.properties_text(_PLACEHOLDER_ID)  # else a wrong one is found without its place
+            message.properties_text(_PLACEHOLDER_ID)  # otherwise the error would have no line
         except (MessageRejected, TypeError, ValueError) as error:
             raise Failure(f"{text.origin}: {error}") from error
         yield message
@@ -332,7 +332,7 @@ def _result_line(results: list[SendResult], count: int) -> bytes:
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """Yield the function that counts messages on stderr, if only that is a terminal."""
+    """Yield a function that counts messages on stderr if stderr, and not stdin, is a terminal."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda _: None
         return

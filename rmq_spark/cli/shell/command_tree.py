@@ -117,7 +117,7 @@ class RootGroup(CommandGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands by section, without importing one of them."""
+        """Write the commands by section, without importing any."""
         for title, leaves in self._sections.items():
             with formatter.section(title):
                 rows = [(name, leaf.summary) for name, leaf in leaves.items()]

@@ -88,7 +88,7 @@ _COMMAND_MENTION: Final = re.compile(
     r"\brocketpoll ((?:cluster|dlq|group|sink|topic) [a-z]+"
     r"|(?:bench|console|consume|exporter|message|produce|tail|top)\b)"
 )
-"""A command within a sentence that acts on a cluster."""
+"""Matches a mention of a command that acts on a cluster, within a sentence."""
 
 _READABLE_BY_OTHERS: Final = stat.S_IRGRP | stat.S_IROTH
 _PROFILES_SIZE_MAX: Final = 1 << 20
@@ -232,7 +232,7 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
             near = nearest_name(error.topic, sorted(admin.topics()))
         except BrokerNotFound as no_broker:
             raise no_broker from error
-        except RocketPollError:  # the first error tells more
+        except RocketPollError:  # the first error is more useful
             near = None
         what = f"Did you mean {near}? " if near else ""
         raise Failure(

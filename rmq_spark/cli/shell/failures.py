@@ -158,7 +158,7 @@ def _root_cause(error: RocketPollError) -> RocketPollError:
 
 
 def _describe_try(error: ClientError) -> str:
-    """Return an error without the remedy that it has for programs, if this module has a better."""
+    """Return an error's text, without its remedy for programs if this module has a better one."""
     if type(error) is ConnectionFailed:
         return f"cannot connect to {sanitize(error.address)}: {error.why}"
     return str(error)

@@ -35,7 +35,7 @@ _FOLDED_WIDTH: Final = 12
 """A column of a table may be folded to this width: a word or two, or half of a time."""
 _COLUMN_GAP: Final = 3
 _LIST_ITEMS_MAX: Final = 10
-"""So many of a list are shown to people, as the topics of a group; programs get all."""
+"""Tables show this many items of a list, such as the topics of a group; programs get all."""
 _NOT_ASCII: Final = re.compile(r"[^\n -~]")
 _ESCAPED_BLANKS: Final = "\x85\xa0\u2028\u2029"
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
@@ -68,7 +68,7 @@ def output_option(function: _Function) -> _Function:
 
 
 def local_time(timestamp_ms: int) -> datetime | None:
-    """Return a time in this machine's zone; None for 0 and below, by which brokers mean none."""
+    """Return a time in this machine's zone; None for 0 and below, which brokers use for no time."""
     if timestamp_ms <= 0:
         return None
     try:
@@ -93,7 +93,7 @@ def escape_for_terminal(text: str) -> str:
 
 
 def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, empty_text: str) -> None:
-    """Print rows, which need not have all columns; ``empty_text`` goes to stderr for none."""
+    """Print rows, which need not have all columns; without rows, ``empty_text`` goes to stderr."""
     rows = [{**dict.fromkeys(columns), **row} for row in rows]
     if output == "table":
         if rows:

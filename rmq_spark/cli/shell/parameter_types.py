@@ -52,7 +52,7 @@ class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only 
             number = float(value)
         except ValueError:
             self.fail(f"{value!r} is not a number", param, ctx)
-        if not (number > 0 and self._minimum <= number <= self._maximum):  # nor is NaN
+        if not (number > 0 and self._minimum <= number <= self._maximum):  # NaN fails as well
             self.fail(f"{value} is not {least} and at most {self._maximum:,.0f}", param, ctx)
         return number
 
@@ -163,8 +163,8 @@ def _today_at(text: str, now: float) -> datetime:
     return at + timedelta(seconds=float(seconds[0]) if seconds else 0)
 
 
-# ---- Queues as users name them, ``3`` or ``broker-a:3``, and where a place is in each of a
-# topic.
+# ---- Queues as users name them, ``3`` or ``broker-a:3``, and where a position is in each queue of
+# a topic.
 
 _QUEUE_FORM: Final = re.compile(r"(?:(?P<broker>[^:]+):)?(?P<number>[0-9]{1,9})")
 

@@ -2,7 +2,7 @@
 
 It packs the modules that are installed where the command runs. The broker, the command line and
 compiled packages are left out: numpy, pyarrow and orjson must be on the cluster. On the driver the
-archive must be on PYTHONPATH, too, because Spark does not look for sources in --py-files.
+archive must also be on PYTHONPATH, because Spark does not look for sources in --py-files.
 """
 
 from __future__ import annotations

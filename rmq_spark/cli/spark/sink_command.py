@@ -158,7 +158,7 @@ def _staged_sinks(topic: str | None, admin: Admin) -> list[BrokerSink]:
 def _committed_batches(topic: str, admin: Admin) -> list[SinkBatch]:
     from rmq_spark.client.admin.reads.committed_reads import sink_batches  # noqa: PLC0415  # pyarrow
 
-    admin.topic_offsets(topic)  # a topic that is not there is told as such
+    admin.topic_offsets(topic)  # raises if the topic does not exist
     try:
         return sink_batches(admin.instance, topic)
     except RouteNotFound:

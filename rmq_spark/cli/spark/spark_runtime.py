@@ -67,7 +67,7 @@ def java_fault() -> str | None:
     return None
 
 
-# ---- The pyspark that commands need: whether it is there, and how to get it.
+# ---- The pyspark that commands need: checks for it, and how to install it.
 
 INSTALL_PYSPARK: Final = f"{shlex.quote(sys.executable)} -m pip install 'pyspark>=4.0,<4.4'"
 

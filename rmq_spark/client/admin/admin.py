@@ -1,9 +1,9 @@
 """Admin: an operator's view of a whole cluster, with names instead of addresses.
 
 This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
-`group_offsets`; lookups of brokers, routes and messages in `lookups`.
-`Admin` asks every broker that has the topic, or that belongs to the cluster, and merges the
-answers. If one broker does not answer, the call fails: half an answer would look complete.
+`group_offsets`; lookups of brokers, routes and messages in `lookups`. `Admin` asks every broker
+that has the topic, or that belongs to the cluster, and merges the answers. If one broker does not
+answer, the call fails, because a partial result would look complete.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from rmq_spark.wire.names import dlq_topic, retry_topic
 from rmq_spark.wire.record import record_size
 
 # ---- Topic sizes: no request of RocketMQ returns the bytes of a topic, because the messages of all
-# topics share one log. So the first and the last messages of each queue are sampled, and their mean
-# size is taken for all messages.
+# topics share one log. `topic_sizes` samples the first and the last messages of each queue and
+# applies their mean size to all.
 
 _SAMPLED: Final = 32
-"""Messages looked at, at each end of a queue."""
+"""Messages sampled at each end of a queue."""
 
 
 class TopicSize(NamedTuple):
@@ -78,7 +78,8 @@ def _mean_record_sizes(
 ) -> Iterator[float]:
     """Yield the mean length of the first records of a queue, and of its last ones.
 
-    Apart, as a broker gives fewer at once where they are long.
+    The first and the last messages are averaged separately, because a broker returns fewer messages
+    per pull where they are long.
     """
     address = instance.routes.address_for_read(queue.broker_name)
     behind_first = offsets.min_offset + _SAMPLED
@@ -100,7 +101,7 @@ def _record_sizes(records: memoryview) -> Iterator[int]:
             size = record_size(records, at)
             yield size
             at += size
-    except RecordError:  # one that cannot be read is for whoever reads the queue
+    except RecordError:  # readers of the queue report it
         return
 
 
@@ -160,12 +161,12 @@ class Admin(GroupOffsets):
     """Administers topics, consumer groups and their offsets, and looks up messages.
 
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
-    that they list, they raise a `ClientError` if a name server or a broker that has to be asked
-    does not answer, or refuses: `RouteNotFound` if no name server knows a topic, or none of its
-    brokers has a master, `BrokerNotFound` if there is no master, or none of a cluster. An argument
-    of the wrong type is a TypeError. Changes are made on one broker after the other, in the order
-    of their names. After an error, the brokers before the failed one have the change, and the
-    others do not. Any call may be repeated: it changes nothing twice.
+    that they list, they raise a `ClientError` if a required name server or broker does not answer,
+    or refuses: `RouteNotFound` if no name server knows a topic, or none of its brokers has a
+    master, `BrokerNotFound` if there is no master, or none of a cluster. An argument of the wrong
+    type is a TypeError. Changes are made on one broker after the other, in the order of their
+    names. After an error, the brokers before the failed one have the change, and the others do not.
+    Any call may be repeated: it changes nothing twice.
 
     Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `all_topic_configs`,
     `topic_offsets`, `topic_size`, `route`, `groups_of_topic`.

@@ -1,4 +1,4 @@
-"""BrokerReport: reads everything that one broker knows of its topics and groups, for exporters.
+"""BrokerReport: the state of all topics and groups of one broker, for exporters.
 
 A report costs one request for each topic, one for the online members of each group, and one for all
 committed offsets. Lag is computed from these: the messages of a topic are counted once for all its
@@ -21,7 +21,7 @@ from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
 from rmq_spark.wire.bodies.client_info import ConsumerConnection
 
 ROWS_MAX: Final = 65_536
-"""The most rows that are asked for in one look, for the times of groups that are behind."""
+"""Most rows requested per report to look up the times of groups that have lag."""
 _SEPARATOR = "@"
 
 
@@ -43,8 +43,8 @@ class GroupReport(NamedTuple):
     messages: int  # past the group's offsets
     consumed: int  # sum of the group's offsets
     last_timestamp_ms: int
-    """Milliseconds since the epoch at which the last consumed message was stored, of the queue that
-    is furthest behind and has messages left; 0 without any, or if it was not requested."""
+    """Store time of the last consumed message, in milliseconds since the epoch, in the queue with
+    the greatest lag; 0 if no queue has lag, or if times were not requested."""
 
 
 class BrokerReport(NamedTuple):
@@ -68,13 +68,13 @@ class _TopicOffsets(NamedTuple):
 
 
 def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -> BrokerReport:
-    """Return the report of a broker, without topics and groups that are deleted meanwhile.
+    """Return the report of a broker; topics and groups deleted in the meantime are left out.
 
     Args:
         admin: An `Admin` that was started.
         address: Address of the broker, as ``host:port``.
-        with_times: Whether to ask for times of groups, too: of those with the fewest queues first,
-            while all together need no more than `ROWS_MAX` rows.
+        with_times: Whether to look up times of groups as well. Groups with the fewest queues come
+            first, up to `ROWS_MAX` rows in total.
     """
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     names = tuple(sorted(api.admin.group_configs(address)))
@@ -123,12 +123,12 @@ def _group_reports(
     group_names: Iterable[str],
     members: Mapping[str, ConsumerConnection],
 ) -> list[GroupReport]:
-    """Return how far groups are in their topics, but those that they subscribe to no longer.
+    """Return the progress of groups in the topics that they still subscribe to.
 
     Without a committed offset, a group has consumed nothing.
     """
     offsets_of: dict[str, dict[str, Mapping[int, int]]] = defaultdict(dict)
-    with suppress(BrokerRefused):  # as some brokers do where there is nothing
+    with suppress(BrokerRefused):  # some brokers refuse if there is no offset
         for key, offsets in api.admin.all_offsets(address).items():
             topic, _, group = key.partition(_SEPARATOR)
             offsets_of[group][topic] = offsets
@@ -149,7 +149,7 @@ def _group_reports(
 def _with_times(
     api: BrokerApi, address: str, topics: Mapping[str, _TopicOffsets], groups: Iterable[GroupReport]
 ) -> list[GroupReport]:
-    """Return reports with the times of those that are behind, of as many as may be asked for."""
+    """Add the times of groups with lag to reports, up to `ROWS_MAX` rows."""
     of_group: dict[str, list[GroupReport]] = defaultdict(list)
     for each in groups:
         of_group[each.group].append(each)
@@ -170,7 +170,7 @@ def _with_times(
 
 
 def _last_timestamps(api: BrokerApi, address: str, group: str) -> Mapping[str, int]:
-    """Return the times of a group by topic, where it is behind."""
+    """Return the times of a group by topic, for topics in which it has lag."""
     times: dict[str, int] = {}
     with suppress(BrokerRefused):  # it has just been deleted, or has too many queues
         for queue, each in api.admin.consume_stats(address, group).offset_table.items():

@@ -2,7 +2,7 @@
 
 Online members hold offsets in memory. A change is therefore sent to them as well as stored at the
 broker, and `confirm_members` checks that each one still answers. If one broker does not answer, a
-call fails: half an answer would look complete.
+call fails, because a partial result would look complete.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ from rmq_spark.wire.message_queue import MessageQueue
 # ---- Confirmation of a reset: whether the members of a group have received it from the broker.
 
 ROUNDS_MAX: Final = 3
-"""Most times that members are asked, and that they are told."""
+"""Most rounds of notifying members and asking them for confirmation."""
 
 _MEMBER_THREADS_MAX: Final = 8
-"""Most members that are asked at a time: each that is silent keeps one of the sixteen threads busy
-that RocketMQ has for operators, which find offsets for all consumers as well."""
+"""Most members asked at a time. Each silent member blocks one of the sixteen admin threads of a
+RocketMQ broker, which also look up offsets for all consumers."""
 
 
 def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[str]]:
     """Yield the members of a group to notify, and again if one has left or reconnected.
 
-    A member that left may have stored its last offsets after the new ones were stored for it.
-    However many members are silent, a round ends with the first of them, after the ten seconds for
-    which the broker waits.
+    A member that left may have stored its last offsets after the new ones were stored for it. A
+    round ends at the first silent member, after the ten seconds for which the broker waits, so that
+    many silent members cost no more than one.
     """
     asked: set[str] = set()
     left = silent = moved = frozenset[str]()
     places: Mapping[str, str] = {}
 
     def ask(client_id: str) -> None:
-        """Return if a member answers its broker, whatever it says; raise an error if not."""
+        """Return once a member has answered its broker; raise an error if it is silent."""
         asked.add(client_id)
         try:
             api.admin.consumer_running_info(address, group, client_id)
         except (ConsumerNotOnline, SystemBusy):
             raise
-        except (BrokerRefused, ProtocolError):  # its own words, or it is too old to be asked
+        except (BrokerRefused, ProtocolError):  # it answered, or is too old
             return
 
     for _ in range(ROUNDS_MAX):
@@ -78,7 +78,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             told = _member_addresses(api, address, group)
             places, left = {**told, **before}, frozenset(told)
         outcomes = parallel_map(
-            sorted(left, key=lambda each: (each in asked, each)),  # nobody is left out for ever
+            sorted(left, key=lambda each: (each in asked, each)),  # unasked ones first
             ask,
             threads_max=_MEMBER_THREADS_MAX,
             name="is heard",
@@ -109,12 +109,12 @@ def _member_addresses(api: BrokerApi, address: str, group: str) -> Mapping[str, 
 
 
 LATEST_MS: Final = -1
-"""Passed as a time: the end of each queue, behind its last message."""
+"""Passed as a time: the end of each queue, past its last message."""
 
 _VERSION_5: Final = 413
 
 _RESET_THREADS_MAX: Final = 16
-"""Most brokers, and most queues of a broker, that are reset at a time."""
+"""Most brokers reset at a time, and most queues per broker."""
 
 
 class GroupOffsets(Lookups):
@@ -207,9 +207,8 @@ class GroupOffsets(Lookups):
             MessageRejected: The time is before 1970, or must be seconds.
             NotSupported: A member is a Java pull consumer, which ignores the notification.
             ConsumerNotOnline: A member does not answer: it may have missed the notification, and
-                may overwrite these offsets with its old ones. All else is done.
-            ClientError: A broker does not answer, or refuses. The others have the change all the
-                same.
+                may overwrite these offsets with its old ones. All other steps are done.
+            ClientError: A broker does not answer, or refuses. The other brokers have the change.
         """
         group = check_text("group", group, "billing")
         topic = check_text("topic", topic, "orders")
@@ -269,7 +268,7 @@ class GroupOffsets(Lookups):
         if topic is not None:
             topic = check_text("topic", topic, "orders")
             places = [(address, topic) for _, address in self._brokers_of(topic)]
-        else:  # RocketMQ copies nothing, and says so to nobody, where no topic is named
+        else:  # without a topic, RocketMQ copies nothing and reports success
             places = [
                 (address, each)
                 for address in self.masters().values()
@@ -294,7 +293,7 @@ class GroupOffsets(Lookups):
             except BrokerRefused as error:
                 if "has no offsets" not in (error.remark or ""):
                     raise
-                refusal = error  # it has consumed nothing of this one broker
+                refusal = error  # the source has no offsets at this broker
             else:
                 are_copied = True
         if not are_copied:
@@ -303,7 +302,7 @@ class GroupOffsets(Lookups):
     def _store_offsets(
         self, broker_name: str, address: str, header: ResetOffsetRequestHeader
     ) -> Mapping[MessageQueue, int]:
-        """Store the offsets of a time, at which members begin that come later."""
+        """Store the offsets of a time, so that members that join later resume there."""
 
         def store(queue: MessageQueue) -> int:
             if header.timestamp == LATEST_MS:
@@ -329,10 +328,10 @@ class GroupOffsets(Lookups):
         return {queue: each for queue, each in outcomes.items() if isinstance(each, int)}
 
     def _check_members_notifiable(self, address: str, group: str) -> None:
-        """Raise an error if a member ignores what brokers tell it: Java's pull consumers do.
+        """Raise an error if a member ignores offset notifications, as Java's pull consumers do.
 
-        They would store their own offsets over those that are set. A RocketMQ 5 tells nobody:
-        whoever pulls next is answered where to go on.
+        They would overwrite the new offsets with their own. RocketMQ 5 sends no notification: it
+        answers the next pull with the offset at which to resume.
         """
         try:
             online = self._api.admin.consumer_connection(address, group)
@@ -351,7 +350,7 @@ class GroupOffsets(Lookups):
         raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
     def _check_broker_notifies_offsets(self, address: str) -> None:
-        """Raise an error if the broker cannot tell members of an offset: 4.9 cannot.
+        """Raise an error if the broker cannot notify members of an offset, as RocketMQ 4.9 cannot.
 
         It would ignore queue and offset, and send the group to the beginning of time.
         """
@@ -365,7 +364,7 @@ class GroupOffsets(Lookups):
     def _notify_offset(
         self, group: str, address: str, queue: MessageQueue, queue_offset: int
     ) -> None:
-        """Tell the members to go on at an offset of one queue; needs a 5.x or rocketpoll."""
+        """Notify members to resume at an offset of a queue; needs RocketMQ 5 or rocketpoll."""
         self._check_broker_notifies_offsets(address)
         header = ResetOffsetRequestHeader(
             topic=queue.topic,
@@ -378,7 +377,7 @@ class GroupOffsets(Lookups):
         with suppress(ConsumerNotOnline):  # the last has just left
             self._api.admin.reset_offset(address, header)
 
-    # ---- within
+    # ---- internal
 
     def _queues_of(self, broker_name: str, topic: str) -> list[MessageQueue]:
         route = self.instance.routes.route(topic)

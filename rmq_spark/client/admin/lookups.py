@@ -1,8 +1,8 @@
 """Lookups: what an operator reads of a cluster without changing it.
 
 Messages of a topic by key, id or offset, or all of them as a table; brokers, routes, settings of
-topics, members of groups. If one broker does not answer, a lookup fails: half an answer would look
-complete. `broker_info` asks one broker alone, to find out which one it is.
+topics, members of groups. If one broker does not answer, a lookup fails, because a partial result
+would look complete. `broker_info` asks only one broker, to identify it.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class QueueReport(NamedTuple):
     """A group member's report on one of its queues."""
 
     client_id: str
-    messages: int  # of the queue, that it has pulled and not finished
+    messages: int  # pulled from the queue and not finished
     tried_ms: int | None
-    """Milliseconds since the epoch at which it last began or finished a message of the queue, or
-    began the queue; None if it does not say."""
+    """Milliseconds since the epoch at which the member last started or finished a message of the
+    queue, or started the queue; None if the member does not report it."""
 
 
 class Lookups:
@@ -354,7 +354,7 @@ class Lookups:
                     continue
                 try:
                     info = self._api.admin.consumer_running_info(address, group, client_id)
-                except ClientError:  # another broker may have a better way to it
+                except ClientError:  # another broker may reach the member
                     continue
                 asked.add(client_id)
                 for queue, held in info.mq_table.items():
@@ -363,7 +363,7 @@ class Lookups:
                     reports[queue] = QueueReport(client_id, waiting, at_ms)
         return reports
 
-    # ---- within
+    # ---- internal
 
     def _query(
         self, header: QueryMessageRequestHeader, brokers: Iterable[tuple[str, str]]

@@ -18,7 +18,7 @@ from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 class Admin(AsyncWrapper[ThreadedAdmin]):
     """Administers topics, consumer groups and their offsets, and looks up messages.
 
-    Use it in an ``async with`` statement. A call that is cancelled may be made all the same.
+    Use it in an ``async with`` statement. A cancelled call may still be executed.
 
     Example:
         async with Admin("localhost:9876") as admin:
@@ -30,8 +30,8 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
             (``"host:port;host:port"``) for a client of its own; None takes them from the
             environment variable NAMESRV_ADDR.
 
-    What cannot work is an error of the first call that is awaited; each call raises
-    `ClientShutDown` when this object was closed, or in another event loop or process.
+    Invalid arguments raise an error from the first call that is awaited. Each call raises
+    `ClientShutDown` after this object was closed, or in another event loop or process.
     """
 
     def __init__(self, client: Client | str | Iterable[str] | None = None) -> None:

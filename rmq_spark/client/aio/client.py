@@ -2,7 +2,7 @@
 
     Client ──▶ ClientInstance    connections, routes, heartbeats: made in a thread, when needed
            ──▶ WorkerThreads     the consumers' background work, in a few threads for all
-           ──▶ LoopBridge        the one loop that it is used in
+           ──▶ LoopBridge        the event loop that the client belongs to
 
 A client starts with its first user and stops with its last. Once a second it checks whether its
 loop was closed while it still had users. If so, its members leave their groups, because nothing can
@@ -44,10 +44,10 @@ _SERVICE_THREADS_MAX: Final = 8
 _BLOCK_USER: Final = "the block in which the client is kept"
 
 LOOP_CHECK_MS: Final = 1_000
-"""Milliseconds between two looks whether the event loop was closed."""
+"""Milliseconds between two checks whether the event loop was closed."""
 
 THREAD_STOP_MS: Final = 2_000
-"""Milliseconds that the end of a block of a thread waits for the threads of the crew."""
+"""Milliseconds to wait for the worker threads at the end of a synchronous block."""
 
 
 class Client(ForkAware):
@@ -131,7 +131,7 @@ class Client(ForkAware):
 
         ForkAware.__init__(self)
 
-    # ---- where it is used
+    # ---- event loop
 
     def bridge(self, what: object) -> LoopBridge:
         """Return the bridge to the running loop, which must be the loop of the first use.
@@ -191,7 +191,7 @@ class Client(ForkAware):
             return
         with self._mutex:
             users = dict(self._users)
-            users.pop(_BLOCK_USER, None)  # which sees to its own end
+            users.pop(_BLOCK_USER, None)  # which stops by itself
         if not users:
             return
         names = ", ".join(str(each) for each in users)

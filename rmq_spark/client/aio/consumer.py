@@ -39,13 +39,12 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- LoopConsumer: the threaded consumer inside one of asyncio; it gives messages, and waits for
-# none.
+# ---- LoopConsumer: the threaded consumer inside an asyncio consumer; it never waits.
 
 ListenerRunner = Callable[
     [str, frozenset[MessageQueue], frozenset[MessageQueue], ListenerOutcome], object
 ]
-"""Has the listener called in the loop, and the outcome called when it has ended."""
+"""Schedules a listener's call in the loop; calls the outcome function at its end."""
 
 
 def _loop_listener(topic: str, all_queues: object, own_queues: object) -> None:
@@ -105,7 +104,7 @@ class LoopConsumer(LitePullConsumerImpl):
         return self._poll_cache(0, messages_max) or None
 
     def next_from_handout(self) -> MessageExt | None:
-        """Return the next message of the current pull; None if there is none any more."""
+        """Return the next message of the current pull; None if no message is left."""
         if self.handout is None or (message := self.handout.next()) is None:
             return None
         observer.observe_message(self.group, message)
@@ -138,7 +137,7 @@ class LoopConsumer(LitePullConsumerImpl):
             self._request_cache.put_first(left)
 
     def _after_fork(self) -> None:
-        """Hand out nothing of what the parent process has pulled."""
+        """Drop the messages that the parent process pulled."""
         super()._after_fork()
         self.handout = self._handout_queue = None
 
@@ -221,7 +220,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         self._listener_tasks: set[asyncio.Task[None]] = set()
         self._yield_at = 0.0
 
-    # ---- life
+    # ---- life cycle
 
     def _get_bridge(self) -> LoopBridge:
         bridge = super()._get_bridge()
@@ -262,7 +261,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         own_queues: frozenset[MessageQueue],
         on_done: ListenerOutcome,
     ) -> None:
-        """Run the listener in the loop as a task of its own, and hand over how it has ended."""
+        """Run the listener in the loop as a separate task, and pass on its outcome."""
         listener = self._listener
         if listener is None or self._is_closing:
             return
@@ -294,7 +293,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         """
         return self._get_started().health()
 
-    # ---- which queues
+    # ---- assigned queues
 
     subscribe = run_in_thread(LitePullConsumerImpl.subscribe, is_ordered=True)
     unsubscribe = run_in_thread(LitePullConsumerImpl.unsubscribe, is_ordered=True)
@@ -366,8 +365,8 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
     async def __anext__(self) -> MessageExt:
         """Return the next message, waiting for it as long as it takes.
 
-        Asking for it says that the message before is dealt with. The iteration ends when the
-        consumer is closed. One that is cancelled has taken nothing.
+        Requesting a message acknowledges the previous one. The iteration ends when the consumer is
+        closed. A cancelled request takes no message.
         """
         consumer = self._wrapped
         if (
@@ -391,7 +390,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
     async def _wait_next(
         self, consumer: LoopConsumer, seconds: float | None, poll_now: Callable[[], _Taken | None]
     ) -> _Taken | None:
-        """Return what there is to take, waiting for it; None if the time, or the consumer, ends."""
+        """Wait for messages and return them; None at the timeout or once the consumer ends."""
         arrivals, loop = self._arrival_event, get_running_loop()
         deadline = None if seconds is None else loop.time() + seconds
         if monotonic() >= self._yield_at:
@@ -423,8 +422,8 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         Raises:
             NotAssigned: One of the queues is not this consumer's.
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
-            ClientError: A broker does not answer. Its offsets are sent again later; the others have
-                theirs.
+            ClientError: A broker does not answer. Its offsets are sent again later; the other
+                brokers have stored theirs.
         """
         wanted = self._get_started().new_commit(offsets)
         is_asked_for = offsets is not None

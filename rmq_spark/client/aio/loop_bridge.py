@@ -3,7 +3,7 @@
     thread ──post──▶ gathered ──one wake-up──▶ loop runs all that is posted
 
     call_in_thread   a blocking call in a thread, concurrently with other calls
-    stop_in_thread   the same for calls that stop something, in threads of their own, so that calls
+    stop_in_thread   the same for calls that stop something, in separate threads, so that calls
                      that wait for a broker do not delay them
     CallQueue        one call at a time, in the order of the requests
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 DEFER_SECONDS_MAX: Final = 0.002
-"""Seconds after which a loop is woken, though the thread that reads has more to hand over."""
+"""Seconds after which a loop is woken, even if the reading thread has more results to post."""
 
 
 class LoopBridge:
@@ -193,7 +193,7 @@ class WakeEvent:
         self._timer_at, self._timer = inf, None
 
     def _on_timer(self) -> None:
-        """Wake those whose time is over: that of the timer, as the loop may call it a bit early."""
+        """Wake expired waits, including the timer's own, because the loop may call it early."""
         now, self._timer_at, self._timer = self._timer_at, inf, None
         now = max(now, self._loop.time())
         for woken, until in self._waiting.items():
@@ -212,10 +212,10 @@ def _wake(woken: asyncio.Future[None]) -> None:
 # ---- Blocking calls of coroutines, in a few threads that the process shares.
 
 CALLS_MAX: Final = 8
-"""Most blocking calls that are under way at once, of all clients of the process."""
+"""Most concurrent blocking calls of all clients of the process."""
 
 STOPS_MAX: Final = 8
-"""Most producers, consumers and clients of the process that are ended at once."""
+"""Most producers, consumers and clients of the process that are stopped at a time."""
 
 
 class _BlockingCallThreads(ForkAware):
@@ -226,7 +226,7 @@ class _BlockingCallThreads(ForkAware):
         ForkAware.__init__(self)
 
     def _after_fork(self) -> None:
-        """Begin with new threads: those of the parent are not here."""
+        """Start with new threads, because the parent's do not exist in the child."""
         self.calls = ThreadScheduler("rocketpoll calls", CALLS_MAX)
         self.stops = ThreadScheduler("rocketpoll ends", STOPS_MAX)
 

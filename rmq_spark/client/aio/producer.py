@@ -64,7 +64,7 @@ class RoomWaiter:
         queue.waiters[self] = None
 
     def leave(self) -> None:
-        """Leave the queue and wake the next waiter; no effect for one that has left."""
+        """Leave the queue and wake the next waiter; no effect if it has already left."""
         if self._queue.waiters.pop(self, self) is None:
             self._queue.wake_first()
 
@@ -90,7 +90,8 @@ class RoomWaiter:
 
 
 LARGE_BODY_BYTES: Final = 1 << 16
-"""Size of a body, in bytes, from which on it is compressed in a thread: that takes milliseconds."""
+"""Bodies of at least this many bytes are compressed in a thread, because that takes
+milliseconds."""
 
 
 class Producer(AsyncWrapper["LoopProducer"]):
@@ -98,8 +99,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
 
     Use it in an ``async with`` statement. Any number of tasks may send at once; what they send at
     the same time may be stored in any order. Batches and tables are sent by the eight threads that
-    a process has for the blocking calls of its coroutines. A call that is cancelled before it has
-    one is not made; one that is cancelled later continues, and its result is dropped.
+    a process has for the blocking calls of its coroutines. A call that is cancelled before a thread
+    is free is not made; a call that is cancelled later continues, and its result is dropped.
 
     Example:
         async with Producer("shop", "localhost:9876") as producer:
@@ -221,9 +222,10 @@ class Producer(AsyncWrapper["LoopProducer"]):
     ) -> asyncio.Future[SendResult]:
         """Start to send a message, and return the future of its result at once.
 
-        Thousands of sends take less of the processor as futures than as coroutines, each of which
-        `asyncio.gather` runs as a task. If the future is cancelled, the message was either not
-        sent, or is in flight. Then it may be stored, is not sent again, and its result is dropped.
+        Thousands of sends cost less processor time as futures than as coroutines, because
+        `asyncio.gather` runs each coroutine as a task. If the future is cancelled, the message was
+        either not sent, or is in flight. Then it may be stored, is not sent again, and its result
+        is dropped.
 
         Args:
             message: The message to send.
@@ -269,7 +271,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
     def _start_send(
         self, message: Message, queue: MessageQueue | Selector | None, timeout_ms: int | None
     ) -> Awaitable[SendResult]:
-        """Return the result to come of a send, which is under way already if it need not wait."""
+        """Return the future of a send; the send has already started unless it must wait."""
         bridge, producer = self._get_bridge(), self._wrapped
         if self._is_closing:
             raise self._closed_error()
@@ -389,5 +391,5 @@ class LoopProducer(ThreadedProducer):
         return self._async_sender.send_nonblocking(prepared, fixed, timeout_ms, promise, call_soon)
 
     def too_many_pending(self) -> TooManyPending:
-        """Return the error of a send for which no room was made in time."""
+        """Return the error of a send that timed out while waiting for room."""
         return TooManyPending(self._async_sender.permits.count, self._async_sender.permits.bytes)

@@ -31,8 +31,8 @@ _Threaded = TypeVar("_Threaded")
 class AsyncWrapper(ForkAware, Generic[_Threaded]):
     """A user of a `Client`: start it and close it, or use it in ``async with``.
 
-    It is used in one event loop, the one of its client's first use; there it may be used by any
-    number of tasks.
+    It belongs to the event loop in which its client was first used. Any number of tasks may use it
+    there.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         start: Callable[[_Threaded], object],
         stop: Callable[[_Threaded], object],
     ) -> None:
-        # How the threaded one is made, started and stopped; `stop` works in any state.
+        # Creating, starting and stopping the threaded object; `stop` works in any state.
         self._client = client
         self._create = create
         self._start = start
@@ -55,7 +55,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         self._close_future: asyncio.Future[None] | None = None
         ForkAware.__init__(self)
 
-    # ---- life
+    # ---- life cycle
 
     @property
     def is_running(self) -> bool:
@@ -110,12 +110,10 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
     def _start_close(self, bridge: LoopBridge) -> None:
         self._is_closing = True
         self._on_close()
-        self._close_future = stop_in_thread(
-            bridge, self._stop_wrapped
-        )  # ahead of calls that wait their turn
+        self._close_future = stop_in_thread(bridge, self._stop_wrapped)  # before queued calls
 
     def _on_close(self) -> None:
-        """Wake the coroutines that wait for what does not come any more."""
+        """Wake the coroutines that would wait forever."""
 
     def _start_wrapped(self) -> None:
         threaded = self._get_wrapped()
@@ -139,7 +137,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         self._client.unregister(self)
 
     def _get_wrapped(self) -> _Threaded:
-        """Return the threaded one, made with the first call: that may look up a host's name."""
+        """Return the threaded object; the first call makes it, and may look up a host's name."""
         with self._creation_lock:
             if self._is_closing:
                 raise self._closed_error()
@@ -153,7 +151,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         return self._client.bridge(self)
 
     def _get_started(self) -> _Threaded:
-        """Return the threaded one for a call that does not block."""
+        """Return the threaded object for a call that does not block."""
         self._get_bridge()
         if self._wrapped is None:
             raise ClientShutDown(f"{self} was not started yet")
@@ -171,7 +169,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         return self._call_queue.call(self._get_bridge(), lambda: call(self._get_wrapped()))
 
     def _after_fork(self) -> None:
-        """Take no lock of the parent's; the client refuses all calls."""
+        """Replace the lock, which a thread of the parent may hold; the client refuses all calls."""
         self._creation_lock = threading.Lock()
 
 

@@ -103,7 +103,7 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 RELAY_TIMEOUT_MS: Final = 15_000
-"""Milliseconds to wait where the broker asks a consumer, for which it waits ten seconds itself."""
+"""Timeout of requests that the broker relays to a consumer; the broker itself waits ten seconds."""
 
 _FOUND_OR_NOT_FOUND: Final = frozenset(
     {ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value}
@@ -218,7 +218,7 @@ class AdminApi:
     def all_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
         """Return the offsets of all groups, by ``topic@group`` and queue.
 
-        RocketMQ refuses (1) where there are none.
+        RocketMQ refuses (1) if the group has no offsets.
         """
         code = RequestCode.GET_ALL_CONSUMER_OFFSET
         return self.requests.body(ConsumerOffsetSerializeWrapper, address, code).offset_table
@@ -402,11 +402,11 @@ class NameServerApi:
         self._requests = servers.requests
 
     def _ask_with_retry(self, call: Callable[[str], _Found]) -> _Found:
-        """Return the answer of any name server; one that closes the connection is asked again.
+        """Return the answer of any name server; if it closes the connection, retry.
 
-        A name server that was restarted has closed a connection that was kept open between
-        requests, which may show only when the next request has been sent. Operators have the time
-        for a second one; a send that looks for its route has not.
+        A restarted name server has closed the idle connection, which may show only after the next
+        request was sent. An operator's request has time for a second attempt; a send that looks up
+        its route does not.
         """
 
         def asked(address: str) -> _Found:

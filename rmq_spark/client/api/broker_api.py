@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.transport.connection import RemotingConnection
 
 HOLD_MARGIN_MS: Final = 10_000
-"""Milliseconds that the answer to a pull is waited for beyond the time that it may be held."""
+"""Milliseconds to wait for the response to a pull beyond the time for which it may be held."""
 
 LOCK_TIMEOUT_MS: Final = 1_000
 
@@ -247,7 +247,8 @@ class BrokerApi:
     def notifies_topic_deletion(self, address: str) -> bool:
         """Return whether a connected broker answers a pull that it holds when its topic is deleted.
 
-        RocketMQ's brokers keep holding it, and answer it from a topic that is recreated meanwhile.
+        RocketMQ's brokers keep holding it, and answer it from the topic that was recreated
+        meanwhile.
         """
         return bool(self.connections.known_agreement(address).extensions)
 
@@ -314,7 +315,7 @@ class BrokerApi:
         return found
 
     def min_offset(self, address: str, queue: MessageQueue) -> int:
-        """Return the first offset that a queue still holds; 0 for one that never held any."""
+        """Return the first offset that a queue still holds; 0 if it never held any."""
         header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id)
         found: int = self.requests.header(address, RequestCode.GET_MIN_OFFSET, header).offset
         return max(found, 0)  # 4.9 answers -1 for a queue that has no file yet
@@ -371,7 +372,7 @@ class BrokerApi:
     def lock(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> frozenset[MessageQueue]:
-        """Lock queues for 60 s, to be consumed in order, and return those that are locked now."""
+        """Lock queues for 60 s, to be consumed in order, and return those now locked."""
         body = LockBatchRequestBody(
             consumer_group=group, client_id=client_id, mq_set=frozenset(queues)
         )

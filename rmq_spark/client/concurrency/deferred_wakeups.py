@@ -1,4 +1,4 @@
-"""Deferred wake-ups: a reading thread passes on all that it has read before it wakes the waiters.
+"""Deferred wake-ups: a reading thread passes on all responses before it wakes waiters.
 
     read ──▶ begin ──▶ response, response, ... ──▶ end ──▶ what was deferred
                           └── defer(wake)

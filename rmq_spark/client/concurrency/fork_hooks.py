@@ -20,13 +20,13 @@ class ForkAware:
     """An object that loses its threads and connections in a forked child."""
 
     _public_name: str | None = None
-    """The name of the object that users see, if that is another one."""
+    """The name under which users know the object, if it differs from the class name."""
 
     def __init__(self) -> None:
         _instances[next(_keys)] = self
 
     def _after_fork(self) -> None:
-        """Let go of what is the parent's: this process is a child now, and has one thread."""
+        """Drop the parent's resources: this process is now a child with a single thread."""
         raise NotImplementedError
 
     def __reduce__(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Lifecycle: stops a client once, however many ask, and whenever.
+"""Lifecycle: stops a client exactly once, even if signal handlers or several threads ask for it.
 
 A signal handler may ask for the stop in the middle of a call that holds a lock which stopping
 needs. So `SafeStop` stops the client in a thread of its own, and the caller waits for it, up to its
@@ -72,7 +72,7 @@ class SafeStop:
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Run the function, unless another caller has; return at its end or at the timeout."""
+        """Run the function unless it was already run; return when it ends or at the timeout."""
         if self._thread is threading.current_thread() or sys.is_finalizing():
             return
         if self._token:

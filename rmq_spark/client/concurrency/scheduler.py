@@ -7,7 +7,7 @@
 
 The threads are daemons and are started as needed, up to a limit. Stopping drops the tasks that are
 not due yet, and waits for running ones only as long as the caller says: a listener that never
-returns must not keep a process from exiting. Errors of a task are logged and affect no other task.
+returns must not keep a process from exiting. A task's error is logged and affects no other task.
 
 In a forked process schedulers are stopped: the parent runs their tasks.
 """
@@ -71,7 +71,7 @@ class Scheduler(Protocol):
 
     @property
     def thread_count(self) -> int:
-        """Number of threads of its own that are alive."""
+        """Number of the scheduler's own threads that are alive."""
 
     def stop(self, wait_ms: int) -> bool:
         """Discard waiting tasks, wait for running ones; return whether all have ended in time."""
@@ -103,7 +103,7 @@ class ThreadScheduler(ForkAware):
         ForkAware.__init__(self)
 
     def start_all(self) -> None:
-        """Start all threads now, and not when they are needed.
+        """Start all threads now instead of on demand.
 
         Raises:
             ThreadNotStarted: A limit of threads is reached.
@@ -121,7 +121,7 @@ class ThreadScheduler(ForkAware):
                 return task
             heapq.heappush(self._tasks, (task.due_s, next(self._numbers), task))
             if self._idle and delay_ms > 0 and self._tasks[0][2] is task:
-                self._state.notify_all()  # the thread that looks at the clock must look again
+                self._state.notify_all()  # the thread that waits for the due time must check again
             else:
                 self._wake_another()
         return task
@@ -129,7 +129,7 @@ class ThreadScheduler(ForkAware):
     def _wake_another(self) -> None:
         """Wake or start a thread for the tasks that are left.
 
-        An idle thread that was called before wakes the next.
+        An idle thread that was woken before wakes the next one.
         """
         if self._idle:
             self._state.notify()
@@ -188,8 +188,8 @@ class ThreadScheduler(ForkAware):
     def _next_due(self) -> Task | None:
         """Return the next task when it is due; None once stopped.
 
-        One idle thread looks at the clock; the others wait to be called. A thread that takes a task
-        leaves the clock, and may be gone for long: it calls another for what is left.
+        One idle thread waits for the next due time; the others wait to be notified. A thread that
+        takes a task may be busy for long, so it first wakes another one for the remaining tasks.
         """
         with self._lock:
             while not self._is_stopped:
@@ -245,7 +245,7 @@ class RepeatedTask:
         *,
         rest_ms: int = 0,
     ) -> None:
-        """Make it; the action returns the ms until its next run, or None for the period.
+        """Make a task; the action returns the ms until its next run, or None for the period.
 
         ``rest_ms`` is the least time between two runs, however often it is woken.
         """
@@ -310,7 +310,7 @@ class RepeatedTask:
 class PerBrokerExecutor(ForkAware):
     """The schedulers of one client, one for each broker, made on demand.
 
-    One with a single thread runs its tasks in order. Methods may be called from any thread.
+    An executor with a single thread runs its tasks in order. Methods may be called from any thread.
     """
 
     def __init__(
@@ -397,7 +397,7 @@ class WorkerThreads:
     Attributes:
         broker_executor: Requests to brokers, in order, in one thread for each broker.
         retry_executor: Messages that are sent back, up to four at a time for each broker.
-        service_scheduler: What runs periodically.
+        service_scheduler: Periodic work.
     """
 
     def __init__(

@@ -158,12 +158,12 @@ class BaseConsumerImpl(ForkAware, ABC):
             self._fingerprints,
             self.message_at,
         )
-        self._retry_executor = threads.retry_executor  # messages are given back one by one
+        self._retry_executor = threads.retry_executor  # messages are sent back one by one
         lanes, shared = self._retry_executor, settings.message_model is MessageModel.CLUSTERING
         self._dead_letter_queue = DeadLetterQueue(group, self._brokers, lanes, is_clustering=shared)
         self._service_scheduler = threads.service_scheduler
         rebalance_ms = settings.rebalance_interval_ms
-        self._is_heartbeat_due = False  # brokers have yet to hear of changed subscriptions
+        self._is_heartbeat_due = False  # a heartbeat must announce changed subscriptions
         workers, persist_ms = self._service_scheduler, settings.persist_interval_ms
         self._rebalance_task = RepeatedTask(workers, self._do_rebalance, rebalance_ms)
         self._persist_task = RepeatedTask(workers, self._persist, persist_ms)
@@ -191,7 +191,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             )
         return RemoteBrokerOffsetStore(self._brokers)
 
-    # ---- life
+    # ---- life cycle
 
     def _new_safe_stop(self) -> SafeStop:
         return SafeStop(f"{self.group} leaves", self._leave_group, SHUTDOWN_MS / 1000)
@@ -241,7 +241,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             try:
                 self._join_group()
             except BaseException:  # inside, as a failed `start` needs no `stop`
-                if self._is_registered:  # else another consumer may have the group
+                if self._is_registered:  # otherwise the group may belong to another consumer
                     self._instance.unregister_consumer(self.group)
                 self._instance.stop()
                 raise
@@ -301,7 +301,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         )
 
     def _stop_after_listeners(self) -> None:
-        """Have the threads end, and the instance, when no listener needs them any more."""
+        """End the threads and the instance once no listener needs them."""
         self._stop_now()
 
     def _stop_now(self) -> None:
@@ -314,10 +314,10 @@ class BaseConsumerImpl(ForkAware, ABC):
             each.stop(wait_ms)
 
     def _after_fork(self) -> None:
-        """Leave a consumer that was started to the parent process; here it is silent."""
+        """Leave a started consumer to the parent process; in the child it does nothing."""
         self._state_machine.after_fork()
         self._subscriptions_lock = threading.Lock()
-        # An end that had been asked for, and was not under way yet, is the parent's as well.
+        # A shutdown that was requested and had not begun belongs to the parent as well.
         self._has_joined = False
         self._safe_stop = self._new_safe_stop()
 
@@ -328,7 +328,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
     def _check_startable_or_running(self) -> None:
-        """Raise an error if the consumer neither runs nor can be started any more."""
+        """Raise an error if the consumer has stopped for good."""
         if self._state_machine.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
             self._check_running()
 
@@ -394,7 +394,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             self._rebalance_task.wake()
 
     def _do_rebalance(self) -> int | None:
-        """Share the queues out; first tell brokers of subscriptions, of all that came together."""
+        """Rebalance; first send one heartbeat for all subscription changes made so far."""
         if self._is_heartbeat_due and self.is_running:
             self._is_heartbeat_due = False
             self._instance.heartbeat()
@@ -453,7 +453,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             reset = partial(self.reset_offsets, queue.topic, moved)
             if self.is_running:
                 self._broker_executor.for_broker(queue.broker_name).schedule(reset)
-            else:  # it is leaving: the lane may end before
+            else:  # it is leaving: the executor may end before
                 reset()
             return None
 
@@ -470,7 +470,7 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     @abstractmethod
     def _restart_pulls(self, topic: str) -> None:
-        """Pull the queues of a topic by the subscription that is now: give up pulls by another."""
+        """Restart the pulls of a topic's queues with the current subscription; drop older pulls."""
 
     @abstractmethod
     def _pulled_queues(self) -> Iterable[PulledQueue]:
@@ -493,9 +493,9 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     @abstractmethod
     def _stop_consuming(self) -> None:
-        """Pull nothing more, and put the last offsets into the store."""
+        """Stop pulling, and put the last offsets into the store."""
 
-    # ---- what brokers ask
+    # ---- requests of brokers
 
     def request_rebalance(self) -> None:
         """Rebalance soon, because a broker says that the group has changed."""
@@ -534,7 +534,7 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     @abstractmethod
     def _reset_queue(self, queue: MessageQueue, offset: int) -> bool:
-        """Drop the messages of a queue and go on at an offset; return False if not assigned."""
+        """Drop a queue's messages and resume at an offset; return False if not assigned."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return the offsets that this consumer has reached in a topic, as they are in memory."""

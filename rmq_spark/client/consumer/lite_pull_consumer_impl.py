@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
 
 
-# ---- TopicChangeMonitor: listeners that are told when the queues of a topic have changed.
+# ---- TopicChangeMonitor: notifies listeners when the queues of a topic change.
 
 TopicMessageQueueChangeListener: TypeAlias = Callable[[str, frozenset[MessageQueue]], object]
 """Called with the topic and its queues, after an operator has changed them."""
@@ -183,7 +183,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._assign_selector = by_tag()
         self._request_cache = ConsumeRequestCache()
         self._tasks: dict[MessageQueue, LitePullTask] = {}
-        self._failed_topics: set[str] = set()  # of which the listener has raised, and queues wait
+        # topics whose listener has raised, with waiting queues
+        self._failed_topics: set[str] = set()
         self._outage_log = OutageLog("pulling")
         self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
@@ -203,7 +204,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._auto_commit.publish()
         return super()._persist()
 
-    # ---- which queues
+    # ---- assigned queues
 
     def _check_subscribable(self) -> None:
         if self._is_manually_assigned:
@@ -240,7 +241,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
                 self._restart_pulls(topic)
 
     def _check_filter(self, queues: Iterable[MessageQueue], selector: MessageSelector) -> None:
-        """Raise an error if brokers cannot filter like that: some then pass over nothing at all."""
+        """Raise an error if brokers do not support the filter: some would return every message."""
         for topic in sorted({queue.topic for queue in queues}):
             self._brokers.check_subscription(subscription_data(topic, selector, 0))
 
@@ -317,7 +318,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         has_failed_before: bool,  # noqa: FBT001  # the first arguments of a `partial`
         error: BaseException | None,
     ) -> None:
-        """Pull new queues now that the listener has returned; have it called again if it raised."""
+        """Start pulling new queues, or, if the listener raised, schedule another call."""
         if error is None:
             if has_failed_before:
                 _log.warning("the message queue listener of %s recovered", self.group)
@@ -424,7 +425,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
 
-    # ---- what pull tasks need
+    # ---- interface for pull tasks
 
     def is_ready(self, queue: MessageQueue) -> bool:
         """Return whether the queue's broker is connected, so that it can be asked at once."""
@@ -490,7 +491,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self._poll_cache(timeout_ms)
 
     def _poll_cache(self, timeout_ms: int, messages_max: int | None = None) -> list[MessageExt]:
-        try:  # Without the lock: another thread may have less time.
+        try:  # Without the lock: another thread may have an earlier deadline.
             if (request := self._request_cache.poll(timeout_ms, messages_max)) is None:
                 return []
             self._record_returned(request.assigned)
@@ -502,7 +503,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return messages
 
     def _requeue_undelivered(self) -> None:
-        """Have come again what was taken and has not reached its caller."""
+        """Put back messages that were taken from the cache and did not reach the caller."""
         with self._tasks_lock:
             for task in self._tasks.values():
                 task.assigned.rewind_to_returned()
@@ -510,7 +511,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             self._request_cache.discard_stale()
 
     def _record_returned(self, assigned: AssignedQueue) -> None:
-        """Note that messages of a queue are returned; pull on before the cache has run dry."""
+        """Record that messages of a queue are returned; pull more before the cache is empty."""
         self._auto_commit.record_returned(assigned)
         for task in list(self._tasks.values()):
             limit = self._lite_settings.limits.pull_threshold_for_queue // 2
@@ -523,13 +524,14 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         """Store the group's offsets, and wait until the brokers have them.
 
         Args:
-            offsets: The offset to go on at, by queue; by default behind all that `poll` has
-                returned.
+            offsets: The offset at which to resume, by queue; by default past all messages that
+                `poll` has returned.
 
         Raises:
             NotAssigned: One of the queues is not this consumer's.
             MessageRejected: An offset is negative.
-            ClientError: A broker does not answer. It is told again later; the others have theirs.
+            ClientError: A broker does not answer. Its offsets are sent again later; the other
+                brokers have stored theirs.
         """
         self._store_commit(self._new_commit(offsets))
 
@@ -545,7 +547,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return CommitRequest(dict(offsets), moves)
 
     def _store_commit(self, commit: CommitRequest) -> None:
-        with self._tasks_lock:  # a queue is moved before, or what the operator stores comes later
+        with self._tasks_lock:  # the queue moves first, or the operator's offset is stored later
             offsets = commit.current_offsets(self._assigned_queues.all())
             for queue, offset in offsets.items():  # remembered, should its broker fail
                 self._offset_store.update_offset(queue, offset, increase_only=False)
@@ -578,7 +580,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self._offset_store.stored_offset(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an ``offset`` of a ``queue``; messages pulled from elsewhere are dropped.
+        """Resume a ``queue`` at an ``offset``; drop messages pulled ahead.
 
         Raises:
             OffsetOutOfRange: The queue has no such offset.
@@ -591,17 +593,17 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._seek(queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first offset that a ``queue`` still holds; drop what was pulled ahead."""
+        """Resume at the first offset that a ``queue`` still holds; drop messages pulled ahead."""
         self._get_assigned(queue)
         self._seek(queue, self._brokers.min_offset(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on past the last message of a ``queue``; drop what was pulled ahead."""
+        """Resume past the last message of a ``queue``; drop messages pulled ahead."""
         self._get_assigned(queue)
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on in a ``queue`` at the first message stored at a time or later, else at its end.
+        """Resume a ``queue`` at the first message stored at or after a time, or at its end.
 
         Args:
             queue: The queue.
@@ -734,7 +736,7 @@ class LitePullTask(PullTask):
         return self._lite_consumer.pull(self.assigned.queue, offset, callback)
 
     def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int:
-        last_known = self.assigned.fingerprint  # of this epoch, should it be sought in meanwhile
+        last_known = self.assigned.fingerprint  # of this epoch, in case of a seek meanwhile
         next_offset = answer.next_begin_offset
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             legal = last_known.legal_offset(self.assigned.queue, offset, answer)

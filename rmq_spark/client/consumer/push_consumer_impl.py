@@ -196,7 +196,7 @@ class PushConsumerImpl(BaseConsumerImpl):
             times_max if times < 0 else times,
         )
 
-    # ---- life
+    # ---- life cycle
 
     def _join_group(self) -> None:
         if self._is_clustering:
@@ -213,7 +213,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def _stop_consuming(self) -> None:
         self._expiry_task.stop()
         self._is_paused = True
-        # Offsets of listeners that end in time count; what has not begun does not begin.
+        # Offsets of listeners that finish in time are stored; no further message is started.
         self._listener_scheduler.stop(self._push_settings.await_termination_ms)
         requests = self._pulled_queues()
         self._listener_latch.add(*requests)
@@ -223,7 +223,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_latch.count_down(*through)
 
     def _stop_after_listeners(self) -> None:
-        """End when all queues are given up; until then they stay locked, up to a stated time."""
+        """End when all queues are released; until then they stay locked, up to a time limit."""
         self._service_scheduler.schedule(
             self._abandon_listeners, self._push_settings.consume_timeout_ms
         )
@@ -264,7 +264,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         """True while pulling is suspended."""
         return self._is_paused
 
-    # ---- which queues
+    # ---- assigned queues
 
     def _pulled_queues(self) -> list[PullRequest]:
         with self._requests_lock:
@@ -293,7 +293,8 @@ class PushConsumerImpl(BaseConsumerImpl):
                     settled &= self._release_queue(request)
         with self._requests_lock:  # so that a broker's queues are locked together
             new = sorted(mine - self._requests.keys())
-            if not self._needs_locks:  # else when they are: who has them locked may go on till then
+            # otherwise once locked: the previous owner may continue until then
+            if not self._needs_locks:
                 self._offset_manager.schedule_prefetch(new)
             for queue in new:
                 self._add_request(queue, None)
@@ -302,7 +303,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def _add_request(
         self, queue: MessageQueue, offset: int | None, fingerprint: QueueFingerprint | None = None
     ) -> None:
-        """Have a queue pulled, unless it was unsubscribed, or the consumer shut down, meanwhile."""
+        """Start pulling a queue, unless it was unsubscribed or the consumer shut down meanwhile."""
         cluster = frozenset(self._instance.name_servers.addresses)
         request = PullRequest(
             queue,
@@ -326,7 +327,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         request.task.start()
 
     def _release_queue(self, request: PullRequest) -> bool:
-        """Give a queue up; return False if an orderly listener is still busy with it."""
+        """Release a queue; return False if an orderly listener is still busy with it."""
         if not self._try_retire(request):
             return False
         with self._requests_lock:
@@ -340,14 +341,14 @@ class PushConsumerImpl(BaseConsumerImpl):
         return True
 
     def _try_retire(self, request: PullRequest) -> bool:
-        """Drop what is left of a queue; return False, and begin no more, if it is at a listener."""
+        """Drop a queue; if a listener is busy with it, only retire it and return False."""
         if not self._needs_locks:
             request.process_queue.drop()
             return True
         request.process_queue.retire()
         if not request.ownership.is_owned_by(
             self._locks
-        ):  # a listener that is at it is another member's
+        ):  # a busy listener belongs to another member
             request.process_queue.drop()
             return True
         if not request.ownership.listener_lock.acquire(blocking=False):
@@ -357,9 +358,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         return True
 
     def _on_listener_done(self, request: PullRequest) -> None:
-        """Give the queue of a ``request`` up, if only a listener was in the way of that.
+        """Release the queue of a ``request`` if only a busy listener had prevented that.
 
-        What it had may be dropped by now, by a reset while it was given up.
+        Its messages may have been dropped meanwhile by a reset.
         """
         with self._requests_lock:
             current = self._requests.get(request.queue)
@@ -370,7 +371,7 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def _on_unlocked(self, requests: Sequence[PullRequest]) -> None:
         self._listener_latch.count_down(*requests)
-        for request in requests:  # meanwhile it could not be given up once more
+        for request in requests:  # nothing else can release it meanwhile
             self._on_listener_done(request)
 
     def on_connection_closed(self, address: str) -> None:
@@ -378,7 +379,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         if self._needs_locks:
             self._locks.invalidate(address)
 
-    # ---- what pull tasks need
+    # ---- interface for pull tasks
 
     def may_pull(self, request: PullRequest) -> bool:
         """Return whether a queue may be pulled; an orderly consumer must lock it first.
@@ -451,7 +452,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         cache = request.process_queue
 
         def publish(offset: int) -> None:
-            # The filter may pass over messages behind the last one.
+            # The filter may have skipped messages past the last one.
             reached = offset if cache.message_count else max(offset, request.next_offset or 0)
             self._offset_store.update_offset(request.queue, reached, increase_only=True)
 
@@ -469,7 +470,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                 self._pulled_queues(), self._push_settings.consume_timeout_ms
             )
 
-    # ---- what brokers ask
+    # ---- requests of brokers
 
     def consume_directly(
         self, message: MessageExt, broker_name: str
@@ -510,10 +511,10 @@ class PushPullTask(PullTask):
         self._pull_interval_ms = pull_interval_ms
 
     def restart(self) -> None:
-        """Abandon the pull that a broker holds, and pull with the present subscription."""
+        """Abandon the held pull, and pull with the current subscription."""
         with self._mutex:
             if self._pulling_epoch is None:
-                return  # the next one looks at the subscription
+                return  # the next pull uses the new subscription
             self._request.epoch += 1
             abandon, self._abandon = self._abandon, None
         self._schedule(0)
@@ -545,7 +546,7 @@ class PushPullTask(PullTask):
             legal = request.fingerprint.legal_offset(request.queue, offset, answer)
             if legal is None:
                 return 0
-            # It asks brokers, which the thread that reads their answers must not wait for.
+            # This waits for brokers, which the thread that reads responses must not do.
             self._scheduler.schedule(lambda: consumer.correct_illegal_offset(request, legal))
             return None
         with self._mutex:  # another subscription comes before, or continues after this answer

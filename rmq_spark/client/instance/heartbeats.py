@@ -26,7 +26,7 @@ RETRY_MS: Final = 1_000
 """Milliseconds until a heartbeat that failed is sent again."""
 
 RETRIES_MAX: Final = 30
-"""Times that it is sent again so soon; after that, with those to all other brokers."""
+"""Retries at that interval; after that, the heartbeat goes out in the regular rounds."""
 
 _UNREGISTER_TIMEOUT_MS: Final = 500
 
@@ -52,7 +52,7 @@ class HeartbeatSender(ForkAware):
     def send(self, addresses: Iterable[str]) -> None:
         """Send heartbeats to brokers; return when they have answered, or after a second.
 
-        Brokers that are known not to answer get theirs as soon as they are connected again.
+        Brokers known to be silent get their heartbeat as soon as they are connected again.
         """
         reachable = [
             address for address in addresses if not self._api.connections.is_silent(address)

@@ -8,7 +8,7 @@
 
 It runs from the first user's `start` to the last user's `stop`. `shutdown` stops it at once for all
 users, within two seconds; calls that wait for a response raise an error. In a forked process it
-becomes another client, with an id of its own, that is not started yet.
+becomes a new client with a different id, not yet started.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _PRODUCER_GROUP: Final = "PGROUP"
 
 
 def _new_slots() -> Mapping[bool, threading.Semaphore]:
-    """Return the slots of resets (True), and of all else."""
+    """Return the slots of resets (True), and of all other requests (False)."""
     return {is_reset: threading.Semaphore(CONCURRENT_REQUESTS_MAX) for is_reset in (False, True)}
 
 
@@ -123,7 +123,7 @@ class RegisteredConsumer(Protocol):
     def consume_directly(
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
-        """Consume this message now (309)."""
+        """Consume a message that an operator has chosen, now (309)."""
 
 
 class RegisteredProducer(Protocol):
@@ -173,7 +173,7 @@ class ClientRequestProcessor(ForkAware):
     def __call__(
         self, connection: RemotingConnection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Take a request of a broker; return its answer, or None if that goes out later."""
+        """Process a request of a broker; return the response, or None if it is sent later."""
         codec = exchange_of(request.code).request
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and codec is not None:
             consumer = self._consumers.get(codec.decode(request.ext_fields).consumer_group)
@@ -206,12 +206,12 @@ class ClientRequestProcessor(ForkAware):
     def _busy_reply(
         self, connection: RemotingConnection, request: RemotingCommand, remark: str
     ) -> RemotingCommand:
-        if request.is_one_way:  # the broker will not hear of it
+        if request.is_one_way:  # the broker gets no response
             _log.warning("%s: request %d was dropped: %s", connection.address, request.code, remark)
         return request.respond(ResponseCode.SYSTEM_BUSY, remark)
 
     def _after_fork(self) -> None:
-        """Free all slots: the requests that are under way are the parent's."""
+        """Free all slots: the requests being processed belong to the parent."""
         self._slots = _new_slots()
 
     def _handle(
@@ -294,13 +294,13 @@ HEARTBEAT_INTERVAL_MS: Final = 30_000
 NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 
 HEARTBEAT_REST_MS: Final = 1_000
-"""Least milliseconds between two rounds of heartbeats, or of routes, however many are wanted."""
+"""Least milliseconds between two rounds of heartbeats, or of route refreshes."""
 
 SHUTDOWN_MS: Final = 2_000
-"""Most milliseconds that `shutdown` takes, whatever is under way."""
+"""Most milliseconds that `shutdown` takes, even while requests are pending."""
 
 THREAD_JOIN_MS_MAX: Final = 500
-"""Most milliseconds of these for which threads are waited for that have nothing more to do."""
+"""Most milliseconds of these spent on waiting for idle threads to end."""
 
 _LOOPBACK_ADDRESS: Final = "127.0.0.1"
 
@@ -324,10 +324,9 @@ class ClientInstance(ForkAware):
         credentials: Keys that requests are signed with, for brokers with access lists.
         tls: TLS settings, for name servers and brokers alike, on their usual ports.
         client_id: Name of this client; it must differ from those of all other clients, in this
-            process and others. At most 255 bytes, without ``/``: a directory has it in
-            BROADCASTING. In a forked process, that one's id is added to it. By default one is made
-            of address, process id and time; the directory is then that of all clients of the
-            machine.
+            process and others. At most 255 bytes, without ``/``, because in BROADCASTING it names a
+            directory. A forked process adds its process id. By default one is made of address,
+            process id and time; the directory is then that of all clients of the machine.
         extensions: Extensions of rocketpoll's brokers that are used where a broker offers them.
         reads_itself: Whether the threads that wait for responses also read them, instead of a
             thread for each connection. `Producer.send_async` is not available then.
@@ -427,7 +426,7 @@ class ClientInstance(ForkAware):
     def lasting_id(self) -> str:
         """Name that this client keeps when its program is restarted.
 
-        All clients of a machine without an id of their own share it, like Java's in BROADCASTING.
+        Clients of a machine that were not given an id share it, like Java's in BROADCASTING.
         """
         return self._given_client_id or f"{self.local_address}@DEFAULT"
 
@@ -435,7 +434,7 @@ class ClientInstance(ForkAware):
         return self._given_client_id or f"{self.local_address}@{os.getpid()}#{time.time_ns()}"
 
     def _child_client_id(self) -> str:
-        """Return an id for a forked process: brokers would take two of one id for one client."""
+        """Return a new id for a forked process: brokers treat equal ids as one client."""
         if self._given_client_id is None:
             return self._new_client_id()
         process = f"@{os.getpid()}"
@@ -503,7 +502,7 @@ class ClientInstance(ForkAware):
         self._safe_stop.run()
 
     def _stop_now(self) -> None:
-        with self._lock:  # a `start` that is under way is waited for: its threads have to end, too
+        with self._lock:  # waits for a running `start`: its threads have to end as well
             scheduler = self._scheduler
         if scheduler is not None:
             scheduler.stop(0)
@@ -523,7 +522,7 @@ class ClientInstance(ForkAware):
     def _after_fork(self) -> None:
         """Become another client in the child process; the members remain the parent's."""
         self._lock = threading.RLock()
-        # Who has started it, or entered its with statement, uses it here as well.
+        # Users that started it, or entered its with statement, use it in the child as well.
         members = len(self._producers) + len(self._consumers)
         self._user_count = max(self._user_count - members, 0)
         self._scheduler = self._route_task = self._heartbeat_task = None
@@ -630,7 +629,7 @@ class ClientInstance(ForkAware):
             consumer_data_set=tuple(consumer.consumer_data() for consumer in consumers),
         )
 
-    # ---- within
+    # ---- internal
 
     def _request_name_server(
         self, address: str, command: RemotingCommand, timeout_ms: int
@@ -695,7 +694,7 @@ def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
     except RouteNotFound as error:
         try:
             topics = name_servers.admin.topics()
-        except ClientError:  # the first error tells more
+        except ClientError:  # the first error is more useful
             topics = frozenset()
         near = nearest_name(error.topic, sorted(t for t in topics if not is_system_topic(t)))
         if near is None:

@@ -35,10 +35,10 @@ _log = logging.getLogger(__name__)
 MASTER_ID: Final = 0
 QUEUES_MAX: Final = 1 << 16
 ROUTE_THREADS_MAX: Final = 16
-"""Most routes that one caller asks for at a time."""
+"""Most routes that one caller fetches at a time."""
 
 _DIGITS_MAX: Final = 10
-"""Digits of a count that is believed to be one."""
+"""Most digits of a number that is accepted as a count."""
 
 _READ: Final = TopicPermission.READ.value
 _WRITE: Final = TopicPermission.WRITE.value
@@ -221,7 +221,7 @@ class Routes(ForkAware):
         }
         return tuple(found)
 
-    # ---- asking again
+    # ---- refreshing
 
     def refresh(self, topic: str) -> TopicRoute:
         """Fetch a topic's route again, and return it.
@@ -240,15 +240,16 @@ class Routes(ForkAware):
             for name in before.brokers.keys() - found.brokers.keys() if before else ():
                 self._former_topics.setdefault(name, set()).add(topic)
             others = {each for name in found.brokers for each in self._former_topics.pop(name, ())}
-            # The newest comes last, as its addresses count: those of a deleted topic grow old.
+            # The newest route comes last, because its addresses win: a deleted topic's become
+            # stale.
             table = {name: route for name, route in self._table.items() if name != topic}
             table[topic] = found
             self._brokers = {
                 name: broker for route in table.values() for name, broker in route.brokers.items()
             }
-            self._table = table  # after the brokers, which a known route leads to
+            self._table = table  # after the brokers, to which a known route leads
         if others := (others & table.keys()) - {topic}:
-            self.refresh_each(sorted(others))  # a route that cannot be found out stays as it is
+            self.refresh_each(sorted(others))  # a route that cannot be fetched is kept
         return found
 
     def refresh_each(self, topics: Iterable[str]) -> Mapping[str, TopicRoute | Exception]:
@@ -266,7 +267,7 @@ class Routes(ForkAware):
         )
 
     def refresh_within(self, topic: str, seconds: float) -> None:
-        """Fetch a topic's route again, and wait at most so long; the answer may come later.
+        """Fetch a topic's route again, waiting at most this long; the response may come later.
 
         If no thread can be started to fetch it, the route stays as it is. The fetching thread may
         call this itself, because a logging handler may send: then it does not wait.
@@ -324,7 +325,7 @@ class Routes(ForkAware):
     def _after_fork(self) -> None:
         """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = threading.Lock()
-        self._refresh_threads = {}  # they are threads of the parent
+        self._refresh_threads = {}  # those threads belong to the parent
 
     def _get_broker(self, broker_name: str) -> BrokerData:
         broker = self._brokers.get(broker_name)

@@ -96,9 +96,7 @@ class SendPermits:
 
     def _wake_first(self) -> None:
         if self._wait_queue:
-            self._wait_queue[
-                0
-            ].notify()  # nobody else: hundreds that wake cost more than their sends
+            self._wait_queue[0].notify()  # only one: waking hundreds costs more than their sends
 
 
 # ---- SendFuture: the result of a send, for its caller; and the thread that runs its callbacks.
@@ -129,7 +127,7 @@ class CallbackExecutor:
     """Runs callbacks one after the other, in a thread that lives while there are some."""
 
     def __init__(self, name: str, pending_max: int) -> None:
-        """Make it; senders have to wait while ``pending_max`` callbacks are waiting."""
+        """Make a runner; senders have to wait while ``pending_max`` callbacks are waiting."""
         self._name = name
         self._pending_max = pending_max
         self._is_parents = False
@@ -349,8 +347,8 @@ class AsyncSender:
         with self._mutex:
             self._retries[send] = None
         task = self._retry_scheduler.schedule(lambda: self._retry(send))
-        # A cancelled task has run already, or never will: there is no thread, or this has stopped.
-        # Taking the send out tells which.
+        # A cancelled task has run already, or never will: no thread could start, or the sender
+        # stopped. Removing the send shows which.
         may_be_left = task.is_cancelled or not self._retry_scheduler.thread_count
         return not (may_be_left and self._claim(send))
 
@@ -384,7 +382,7 @@ class _AsyncSend(PendingRequest):
         self._selected_queue: MessageQueue | None = (
             None  # the queue of a try that waits for a thread
         )
-        self._turn: int | None = None  # the turn of one whose queues are not known yet
+        self._turn: int | None = None  # the turn, if the queues are not known yet
 
     def attempt(self, *, may_wait: bool = True) -> None:
         """Send the message to a queue that has not failed; in a thread, if that may block."""
@@ -409,7 +407,8 @@ class _AsyncSend(PendingRequest):
         sender = self._async_sender.sender
         queues = sender.known_queues(self._prepared.topic)
         if not queues:
-            self._turn = sender.queue_selector.next_turn()  # the caller's, not that of the thread
+            # in the order of callers, not of threads
+            self._turn = sender.queue_selector.next_turn()
             return None
         if self._selected_queue is None:
             self._selected_queue = self._fixed_queue or sender.queue_selector.select(
@@ -418,7 +417,7 @@ class _AsyncSend(PendingRequest):
         try:
             address = sender.instance.routes.master_address(self._selected_queue.broker_name)
         except BrokerNotFound:
-            return None  # the thread finds that out as well, and says so
+            return None  # the thread finds the same error, and reports it
         return address if sender.instance.connections.is_ready(address) else None
 
     def _send(self, ready_address: str | None) -> None:
@@ -438,7 +437,7 @@ class _AsyncSend(PendingRequest):
         sender.instance.api.submit_send(self, self._address, self._header, prepared.body)
 
     def _connect_timeout_ms(self) -> int:
-        """Return the milliseconds that connecting may take: other brokers have their share."""
+        """Return the milliseconds that connecting may take, which leave time for other brokers."""
         tries_left = 0 if self._fixed_queue else self._async_sender.retries - len(self._errors)
         return max(int((self.deadline - self.started_at) * 1000), 1) // (max(tries_left, 0) + 1)
 
@@ -457,12 +456,12 @@ class _AsyncSend(PendingRequest):
     def on_error(self, error: Exception) -> None:
         """Retry the send, or make the future fail."""
         if isinstance(error, ClientError):
-            clear_tracebacks(error)  # a future that is kept would keep the message alive
+            clear_tracebacks(error)  # otherwise a future that is kept would keep the message alive
         if isinstance(error, UNREACHABLE_ERRORS) and self._fixed_queue is None:
             self._errors.append(error)
             if self._failed_broker is not None:
                 self._async_sender.sender.queue_selector.record_failure(self._failed_broker)
-            self.call_soon = None  # it is another thread that tries again
+            self.call_soon = None  # another thread makes the retry
             is_retried = (
                 len(self._errors) <= self._async_sender.retries
                 and has_time_to_retry(self.deadline, time.monotonic())
@@ -483,7 +482,7 @@ class _AsyncSend(PendingRequest):
         self._fail(SendFailed(self._prepared.topic, self._errors))
 
     def _fail(self, error: Exception) -> None:
-        self.cancel_write(self._release)  # a request that is being written takes memory still
+        self.cancel_write(self._release)  # a request being written still occupies memory
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 

@@ -40,7 +40,8 @@ from rmq_spark.wire.properties import WAIT, encode_properties
 
 COMPRESS_BODY_BYTES: Final = 4_096
 RECORD_OVERHEAD_BYTES: Final = 192
-"""Bytes of a stored message besides body, topic and properties, and what a broker adds to these."""
+"""Bytes of a stored message besides body, topic and properties, including properties that a broker
+adds."""
 
 BATCH_MESSAGES_MAX: Final = 4_000
 """Most messages of a batch: the response lists their ids in its header (262,144 bytes at most)."""
@@ -212,7 +213,7 @@ def prepare_message(
     body, sys_flag = message.body, 0
     if len(body) >= rules.compress_body_bytes:
         compressed = _compress(body, rules)
-        if len(compressed) < len(body):  # else it might be over a broker's limit
+        if len(compressed) < len(body):  # otherwise it might exceed a broker's limit
             body = compressed
             sys_flag = MessageSysFlag.COMPRESSED.value | rules.compress_type.value
     return PreparedMessage(
@@ -353,7 +354,7 @@ def wrap_encoded_batch(
     )
 
 
-# ---- Checks of what callers of a producer give it, by the names that they know.
+# ---- Checks of a producer's arguments, by their public names.
 
 _BULK_SETTINGS: Final = ("queue", "in_flight", "chunk_bytes", "timeout_ms")
 

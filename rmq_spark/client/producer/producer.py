@@ -6,10 +6,10 @@
     send_batch      several messages of one topic in as few requests as brokers accept
     send_table      an Arrow table or a DataFrame, at bulk speed (`tables`)
 
-A send is retried if another broker, or a later moment, may succeed (`sync_sender`), and not if it
-would fail anywhere, or add load to a busy broker. A message with a sharding key or a given queue is
-tried once: elsewhere it would be out of order. A broker that cannot be reached is skipped while
-others can be.
+A send is retried if it may succeed at another broker or later (`sync_sender`). It is not retried if
+it would fail everywhere, or would add load to a busy broker. A message with a sharding key or a
+given queue is tried once: elsewhere it would be out of order. A broker that cannot be reached is
+skipped while others can be.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Producer(ForkAware):
         self._current_stop: SafeStop | None = None
         ForkAware.__init__(self)
 
-    # ---- its life
+    # ---- life cycle
 
     @property
     def is_running(self) -> bool:
@@ -222,7 +222,7 @@ class Producer(ForkAware):
         """
         self._restarts_after_fork = False
         if self._is_running:
-            # Noted first: a caller that is interrupted after this can ask again.
+            # Recorded first, so that a caller interrupted after this can call `shutdown` again.
             self._current_stop = self._safe_stop
             self._is_running = False
         if self._current_stop is not None:
@@ -267,9 +267,9 @@ class Producer(ForkAware):
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
-        A send that fails is tried again at another broker, if there is one, with what is left of
-        the time: a broker that falls silent may use it up. A message with a given queue or a
-        sharding key is tried once only: elsewhere it would be out of order.
+        A send that fails is tried again at another broker, if there is one, within the remaining
+        time: a silent broker may use it up. A message with a given queue or a sharding key is tried
+        once only: elsewhere it would be out of order.
 
         Args:
             message: The message to send.
@@ -318,9 +318,9 @@ class Producer(ForkAware):
         A send whose connection fails is tried again at another broker, if there is one; one with a
         given queue or a sharding key is tried once only, as it would be out of order elsewhere. The
         future's callbacks run in a thread of this producer. The call itself may wait: for a broker
-        that is not connected, until it is and has answered a first question, up to the try's share
-        of the time (1 s by default, 3 s with a given queue or a sharding key); for the topic's
-        route, if that is not known yet; and for room, while too many sends are pending.
+        that is not connected yet, until the connection is negotiated, up to the try's share of the
+        time (1 s by default, 3 s with a given queue or a sharding key); for the topic's route, if
+        that is not known yet; and for room, while too many sends are pending.
 
         Args:
             message: The message to send.
@@ -490,7 +490,7 @@ class Producer(ForkAware):
             self._sender, self._sync_sender.retries, batches, topic, **settings
         )
 
-    # ---- within
+    # ---- internal
 
     def _prepare(self, message: Message) -> PreparedMessage:
         self._check_running()
@@ -519,5 +519,5 @@ class Producer(ForkAware):
 
 
 def topic_sender(producer: Producer) -> TopicSender:
-    """Return the `TopicSender` of a producer, for modules that send in a way of their own."""
+    """Return the `TopicSender` of a producer, for modules that implement other ways of sending."""
     return producer._sender

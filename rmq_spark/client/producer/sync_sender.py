@@ -210,7 +210,7 @@ class SyncSender:
             if failed is not None and not has_time_to_retry(deadline, time.monotonic()):
                 return
             target = self._sender.queue_selector.select(self._sender.publish_queues(topic), failed)
-            # Finding out where the topic lives may have taken its time.
+            # Fetching the topic's route may have taken a while.
             remaining_ms = max(
                 int((deadline - time.monotonic()) * 1000), min(timeout_ms, RETRY_MS_MIN)
             )
@@ -218,10 +218,10 @@ class SyncSender:
             failed = target.broker_name
 
     def _refresh_route_after(self, error: ClientError, topic: str, attempt: _Attempt) -> None:
-        """Refresh the topic's route, if the error of a try says that it may have changed.
+        """Refresh the topic's route if the error of a try suggests that it has changed.
 
-        Without another try, or with one at another broker, the answer is not waited for. A broker
-        that answers has reported only on its own queues, not on other brokers.
+        This does not wait for the response if there is no further try, or if it goes to another
+        broker. A broker's error says nothing about other brokers' queues.
         """
         if not is_route_stale(error):
             return

@@ -3,9 +3,9 @@
     Producer ──> SyncSender    one message, or a batch, and its response
              ──> AsyncSender   many messages, and futures of their responses
              ──> arrow_sender  tables
-    each ──────> TopicSender   which queue, what a message is when it leaves, whether to retry
+    each ──────> TopicSender   chooses the queue, prepares the message, decides on retries
 
-It sends nothing itself.
+All senders of a producer share one.
 """
 
 from __future__ import annotations
@@ -112,8 +112,7 @@ class QueueSelector:
     ) -> MessageQueue:
         """Return the next of a topic's queues, on another than the failed broker if possible.
 
-        ``turn`` is one that `next_turn` has returned, perhaps in another thread; by default, the
-        next.
+        ``turn`` is a result of `next_turn`, perhaps from another thread; by default, the next turn.
         """
         turn = self.next_turn() if turn is None else turn
         first: MessageQueue | None = None
@@ -181,7 +180,7 @@ class TopicSender:
         )
 
     def after_fork(self) -> None:
-        """Begin a series of ids of its own in a child process."""
+        """Begin a separate series of ids in a child process."""
         self.ids = UniqueIdGenerator(self.instance.local_address)
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -238,7 +237,7 @@ class TopicSender:
         return encode_prepared_batch(parts, self.rules, now_ms())
 
     def _serialize_body(self, message: Message) -> Message:
-        """Return a message whose body is bytes; what is no message is refused later."""
+        """Return a message whose body is bytes; other objects than messages are refused later."""
         if self._serializer is None or not isinstance(message, Message):
             return message
         if isinstance(message.body, BUFFERS):
@@ -256,7 +255,7 @@ class TopicSender:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Return whether another broker, or the same one later, may store what a send has failed to."""
+    """Return whether a failed send may succeed at another broker, or later at the same one."""
     return isinstance(error, UNREACHABLE_ERRORS) or (
         isinstance(error, BrokerRefused) and error.code in RETRY_RESPONSE_CODES
     )

@@ -11,9 +11,9 @@ runs at the broker and makes the ranges unpredictable: then only one pull is in 
 caller works on the last answer.
 
 If the caller allows reading files, and the broker has proven that its files are on this machine, it
-returns positions instead of records (`log_files`). What the files do not hold is pulled.
+returns positions instead of records (`log_files`). Records missing from the files are pulled.
 
-The caller chooses the broker. A failed connection is made again, and its pulls are repeated.
+The caller chooses the broker. After a failure, the reader reconnects and repeats the pulls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 4
 CHUNKS_IN_FLIGHT: Final = 2
-"""Chunks pulled at once: one is worked on and one arrives.
+"""Chunks pulled at once: one is processed while the next arrives.
 
 More would be cold in the cache by their turn, and need fresh memory.
 """
@@ -59,7 +59,7 @@ More would be cold in the cache by their turn, and need fresh memory.
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 CHUNK_MESSAGES: Final = 100_000
 FIRST_MESSAGES: Final = 32
-"""Messages that a RocketMQ broker gives at once, if nobody has changed its settings."""
+"""Messages that a RocketMQ broker returns per pull with its default settings."""
 
 FULL_ANSWERS_MAX: Final = 256
 FAULTS_MAX: Final = 3
@@ -112,7 +112,7 @@ class PullRules:
     """Milliseconds to wait for each response, besides ``wait_ms``."""
 
     tries: int = FAULTS_MAX
-    """Number of faults in a row of the connection after which to give up."""
+    """Number of consecutive connection failures after which to give up."""
 
     local_files: LocalLogFinder | None = None
     """Finds the files of brokers that run on this machine, to read them; None to pull."""
@@ -125,7 +125,7 @@ class _PendingPull(NamedTuple):
     end: int
     response: Future[PullResult]
     log: ProvenLog | None
-    """The files that places in the answer are in."""
+    """The files to which the positions in the response refer."""
 
 
 class BulkPull(ForkAware):
@@ -174,10 +174,10 @@ class BulkPull(ForkAware):
         self._messages_per_pull = 0
         self._is_pull_size_known = False  # messages that the broker gives at once
         self._last_short_count = 0  # the last number that was less than asked for
-        self._growth_threshold = 1  # so many full answers before more is asked for
+        self._growth_threshold = 1  # full responses to wait for before asking for more
         self._full_count = 0
         self._fault_count = 0
-        self._local_files = self._rules.local_files  # None once something was not there
+        self._local_files = self._rules.local_files  # None after a record was missing
         self._header = PullMessageRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -195,7 +195,7 @@ class BulkPull(ForkAware):
         ForkAware.__init__(self)
 
     def _after_fork(self) -> None:
-        """Repeat the pulls that are under way: their answers come to the parent process."""
+        """Repeat the pending pulls, because their responses go to the parent process."""
         self._restart_pipeline()
 
     def __iter__(self) -> Iterator[RawChunk]:
@@ -221,10 +221,10 @@ class BulkPull(ForkAware):
             if chunk is not None:
                 yield chunk
 
-    # ---- asking
+    # ---- requests
 
     def _fill_pipeline(self) -> None:
-        """Have as many pulls under way as may be."""
+        """Start pulls up to the limit of pending ones."""
         is_chunk = self._api.supports_chunks(self._address)
         if not self._messages_per_pull:
             self._messages_per_pull = self._rules.chunk_messages if is_chunk else FIRST_MESSAGES
@@ -240,10 +240,10 @@ class BulkPull(ForkAware):
             self._requested_end = end
 
     def _prefetch(self, next_offset: int, pull: _PendingPull) -> None:
-        """Pull on while an answer is worked on; first the rest of its span, if there is one.
+        """Send the next pulls while a response is processed; first the rest of its span, if any.
 
-        An answer that leads beyond its span, as there are offsets without messages, has brought
-        some of what was asked for behind it: that must not come twice.
+        Where offsets have no messages, a response may reach past its span into the ones already
+        requested; those messages must not be yielded twice.
         """
         if next_offset > pull.end:
             self._pending_pulls.clear()
@@ -281,17 +281,17 @@ class BulkPull(ForkAware):
             ) from error
 
     def _restart_pipeline(self) -> None:
-        """Drop all pulls that are under way: they are repeated from the next offset to yield."""
+        """Drop all pending pulls and repeat them from the next offset to yield."""
         self._pending_pulls.clear()
         self._requested_end = self._next_offset
 
     # ---- answers
 
     def _process_result(self, result: PullResult) -> RawChunk | None:
-        """Return the chunk in the answer to the first span, and pull on; None if there is none."""
+        """Return the chunk in the response to the first span, and pull more; None without one."""
         span = self._pending_pulls.popleft()
-        # A broker whose log has just lost what was asked for may lead on behind it: through a
-        # filter, nothing else tells that from messages that do not match.
+        # A broker whose log has just lost the requested messages may skip past them. With a filter,
+        # nothing else distinguishes that from messages that do not match.
         if result.pull_status is PullStatus.OFFSET_ILLEGAL or result.min_offset > span.start:
             raise self._offset_moved(span.start, result)
         if result.pull_status is PullStatus.NO_NEW_MSG:
@@ -322,7 +322,7 @@ class BulkPull(ForkAware):
         return RawChunk(records, sizes, self._next_offset, decoded) if len(records) else None
 
     def _read_log_files(self, pull: _PendingPull, result: PullResult) -> RecordChunk | None:
-        """Return the records at the places in an answer; else read no more files, and pull."""
+        """Return the records at the positions in a response; if that fails, stop reading files."""
         found = None
         if pull.log is not None:
             queue_offsets, at = range(pull.start, result.next_begin_offset), result.places
@@ -337,9 +337,8 @@ class BulkPull(ForkAware):
     def _adapt_pull_size(self, received_count: int, pull: _PendingPull, result: PullResult) -> None:
         """Ask for no more at once than the broker gives.
 
-        Whether it gives more is tried again and again, as messages are of different lengths; and
-        seldom, if it is always as many as before: what is missing of a span costs a pull of its
-        own.
+        Larger pulls are tried repeatedly, because message sizes vary, but rarely if the broker
+        keeps returning the same number: the missing part of a span costs another pull.
         """
         wanted = pull.end - pull.start
         self._full_count += 1
@@ -378,7 +377,7 @@ class BulkPull(ForkAware):
         self._pending_pulls.append(held._replace(response=answered))
 
     def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:
-        """Return the records before the end, where a filter has led beyond it."""
+        """Return the records before the end, if a filter has led past it."""
         records = memoryview(result.records)
         at = count = 0
         try:

@@ -9,11 +9,11 @@
 The broker is not trusted. Without a proof it could name the directory of another broker whose files
 this process may read. So all files are opened by their names within one directory, which is held
 open, and only if they belong to the user whose broker wrote the proof. If a broker relays the nonce
-to another one, that one writes the ends of another connection. The proof is valid as long as the
-connection; it is read again after each part that was read, because the broker may have ended and
-another may have replaced it.
+to another broker, the proof names the endpoints of a different connection. The proof is valid as
+long as the connection; it is read again after each part that was read, because the broker may have
+ended and another may have replaced it.
 
-Records that are not as the broker says are not used, and the reader pulls them instead: retention
+The reader pulls records that do not match the broker's description instead of using them: retention
 may have deleted a file, or a crash may have truncated it. Files are read, not mapped: truncating a
 file ends a read, but would kill a process that has it mapped.
 """
@@ -94,7 +94,7 @@ class LogDirectory:
             os.close(descriptor)
 
     def _open_file(self, name: str) -> tuple[int, int]:
-        """Open a regular file, and neither wait for the other end of a pipe nor follow a link."""
+        """Open a regular file, without blocking on a pipe or following a link."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
         descriptor = os.open(name, flags, dir_fd=self._descriptor)
         status = os.fstat(descriptor)
@@ -124,7 +124,7 @@ class LogFiles:
     ) -> RecordChunk | None:
         """Return the records at these positions, of these sizes, back to back.
 
-        Return None if any of them is not there, or if they are more than a pull can return: then
+        Return None if any record is missing, or if there are more than a pull can return: then
         nothing that was read may be used.
         """
         lengths = sizes.astype(np.int64)
@@ -182,7 +182,7 @@ def _match_queue(records: RecordChunk, queue: MessageQueue, queue_offsets: range
     )
 
 
-# ---- is it this machine?
+# ---- detecting brokers on this machine
 
 
 class ProvenLog(NamedTuple):
@@ -197,7 +197,8 @@ class LocalLogFinder:
 
     Args:
         open_directory: Opens a directory; raises OSError or ValueError if there is none.
-        is_requested: Whether a user has asked for them, so that the log says why there are none.
+        is_requested: Whether a user has asked for reading files, so that the log explains why they
+            are not read.
     """
 
     def __init__(
@@ -228,13 +229,13 @@ class LocalLogFinder:
             return None
 
     def on_missing_records(self, address: str) -> None:
-        """Note that files do not hold the records that their broker has named."""
+        """Record that files do not hold the records that their broker has named."""
         self._log_once(
             address, "they do not hold the records that it named, which it may have deleted"
         )
 
     def _log_once(self, address: str, why: str) -> None:
-        """Log once why files are not read; as a warning where somebody has asked for that."""
+        """Log once why files are not read; as a warning if the user asked for reading them."""
         if not self._is_requested:
             _log.debug(_UNAVAILABLE_TEXT, address, why)
         elif (address, why) not in _logged:
@@ -267,7 +268,7 @@ class LocalLogFinder:
                 f"the store {place.directory} is not its own here, or not readable ({error})"
             ) from error
         if connection.endpoints != ends:
-            # Once the connection has ended, another broker may have one with the same ends.
+            # After the connection has ended, another broker may get one with the same endpoints.
             raise ConnectionClosed(connection.address, "it ended before its proof was read")
         return files
 

@@ -159,9 +159,8 @@ def _offset_at_time(instance: ClientInstance, available: ReadRange, timestamp_ms
 class TimeSearch:
     """Finds the first message of a queue that was stored at a time or later, by its store times.
 
-    A binary search that starts at a hint and is not misled by messages that are gone. The caller
-    looks at each offset to probe, and reports the message found there, or the next one if it is
-    gone.
+    A binary search that starts at a hint and tolerates deleted messages. The caller looks at each
+    offset to probe, and reports the message found there, or the next one if it is gone.
     """
 
     def __init__(self, timestamp_ms: int, start: int, end: int, hint: int) -> None:

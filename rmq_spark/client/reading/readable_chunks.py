@@ -1,10 +1,10 @@
-"""Readable chunks: gathers a bulk pull into megabytes of records, up to one that cannot be read.
+"""Readable chunks: gathers a bulk pull into megabytes of records, up to the first unreadable one.
 
     pulls ──> gathered to megabytes ──> all readable, of this queue, each offset once and in order?
           ──> records, and the offset to resume at
 
-A record whose queue or offset is not that of its place cannot be read either: it is damaged, or the
-answer is wrong. The caller decides what to do about it.
+A record that states another queue or offset than expected counts as unreadable: it is damaged, or
+the response is wrong. The caller decides what to do about it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 
 BATCH_BYTES_MIN: Final = 2 * 1024 * 1024
-"""Of records that become a record batch together, unless a broker gives more at once."""
+"""Bytes of records to gather for one record batch; a broker may return more at once."""
 
 
 class ReadableChunk(NamedTuple):
@@ -71,8 +71,8 @@ def readable_chunks(
 def _first_mismatch(
     records: RecordChunk, queue: MessageQueue, queue_offsets: range, *, is_filtered: bool
 ) -> tuple[int, RecordError] | None:
-    """Return the row of the first record that is none of these, and why; None if all are."""
-    if not len(records) or queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # these bear other places
+    """Return the row of the first record that is not as expected, and why; None if all are."""
+    if not len(records) or queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # they state other places
         return None
     found = records.head["queue_offset"].astype(np.int64)
     if len(found) == len(queue_offsets) and not is_filtered:
@@ -129,9 +129,9 @@ def _concatenate(chunks: Sequence[RawChunk]) -> RawChunk:
 
 
 def _offset_after(readable: RecordChunk, at: int, chunk: RawChunk, *, is_filtered: bool) -> int:
-    """Return the offset of a record that cannot be read, behind those that can.
+    """Return the offset of an unreadable record that follows readable ones.
 
-    Offsets are dense; where a filter leaves some out, the record itself may say where it stands.
+    Offsets are dense; if a filter skips some, the record itself may state its offset.
     """
     last = int(readable.head["queue_offset"][-1]) if len(readable) else at - 1
     stated = _read_field(chunk, readable, layout.QUEUE_OFFSET_AT, layout.PHYSICAL_OFFSET_AT)
@@ -140,7 +140,7 @@ def _offset_after(readable: RecordChunk, at: int, chunk: RawChunk, *, is_filtere
 
 
 def _read_field(chunk: RawChunk, readable: RecordChunk, start: int, end: int) -> int | None:
-    """Return the number between two places of the record behind those that can be read."""
+    """Return the number between two positions of the record that follows the readable ones."""
     place = int(readable.ends[-1]) if len(readable) else 0
     found = bytes(chunk.records[place + start : place + end])
     return int.from_bytes(found, "big", signed=True) if len(found) == end - start else None
@@ -163,7 +163,7 @@ def missing_ranges(offsets: Iterable[int], start: int, end: int) -> list[tuple[i
 
 
 _ENTRIES_MAX: Final = 256
-"""As many as a broker of ours lists in an answer."""
+"""Most entries that our broker lists in one response."""
 
 
 def without_rolled_back(
@@ -196,11 +196,11 @@ def first_not_rolled_back(
 def _query_rollbacks(
     api: BrokerApi, address: str, queue: MessageQueue, start: int, end: int
 ) -> Iterator[tuple[int, bool]]:
-    """Yield offsets, and whether they were taken back, as far as the broker tells."""
+    """Yield offsets, and whether they were rolled back, as far as the broker reports it."""
     while start < end:
         try:
             found = api.admin.queue_entries(address, queue, start, min(end - start, _ENTRIES_MAX))
-        except BrokerRefused:  # it has no entries, or does not tell: nothing speaks for these
+        except BrokerRefused:  # no entries, or not supported: assume no rollback
             return
         marks = [
             entry.physic_size == BLANK_SIZE and entry.tags_code == ROLLED_BACK

@@ -27,10 +27,10 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX, without_namespace
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of compressed bodies, once inflated, in one record batch."""
+"""Most bytes of inflated bodies in one record batch."""
 
 BROKER_NAME: Final = "brokerName"
-"""The one column that is in no record."""
+"""The only column that is not part of a record."""
 
 _BODY: Final = "body"
 _TAGS: Final = "tags"
@@ -39,10 +39,10 @@ _QUEUE_ID: Final = "queueId"
 _TIMESTAMP_MS_MIN: Final = -62_135_596_800_000
 _TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
 _SPARE_ROWS_DIVISOR: Final = 8
-"""The part of a chunk's rows by which the next may have more, at no cost."""
+"""A cached column is an eighth longer than needed, so that a slightly larger chunk can use it."""
 
 _CONSTANTS_MAX: Final = 8
-"""The most values of which a column is kept: those of two queues, and a few."""
+"""Most cached columns of one repeated value: those of two queues, and a few more."""
 
 _CRC_MISMATCH: Final = "its body is not the one that was stored: its CRC differs"
 
@@ -139,7 +139,7 @@ class RecordBatchConverter:
     def convert_unreadable(
         self, queue: MessageQueue, queue_offset: int
     ) -> Iterator[pa.RecordBatch]:
-        """Return the row of a record of which only the place is known, if the policy keeps it."""
+        """Return the row of a record with only a known position, if the policy keeps it."""
         if not self._bad_records.keeps_rows:
             return
         known = {
@@ -174,7 +174,7 @@ class RecordBatchConverter:
         kept: pa.Array | None,
         problems: dict[int, object],
     ) -> tuple[pa.Array, pa.Array | None]:
-        """Say which bodies cannot be read; return them as null, and which rows are kept."""
+        """Report unreadable bodies; return the bodies with these as null, and the rows to keep."""
         for row in sorted(problems):
             if kept is None or kept[row - first].as_py():
                 queue = origin
@@ -212,7 +212,7 @@ class _ConstantColumns:
         if array is None or len(array) < count:
             if len(self._arrays) >= _CONSTANTS_MAX:
                 self._arrays.clear()
-            # The next chunk is seldom of just as many rows.
+            # The next chunk rarely has exactly as many rows.
             array = self._arrays[value] = _repeat(value, count + count // _SPARE_ROWS_DIVISOR)
         return array.slice(0, count)
 
@@ -236,7 +236,7 @@ def _cast(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
 
 
 def _null_out_of_range(times: pa.TimestampArray) -> pa.TimestampArray:
-    """Return times in milliseconds, null where they are none that Spark can show."""
+    """Return times in milliseconds; null for times that Spark cannot show."""
     whole: npt.NDArray[Any] = np.frombuffer(times.buffers()[1], np.int64)
     ms = whole[times.offset : times.offset + len(times)]
     if not len(ms) or (ms.min() >= _TIMESTAMP_MS_MIN and ms.max() <= _TIMESTAMP_MS_MAX):

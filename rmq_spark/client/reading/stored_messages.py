@@ -45,13 +45,13 @@ def stored_messages(
                 for message in _decode_chunk(api, queue, chunk, at):
                     yield message
                     at = message.queue_offset + 1
-            except WrongQueueRecord:  # the broker is wrong: nothing else that it gives is believed
+            except WrongQueueRecord:  # the broker is wrong, so its other records are not trusted
                 raise
             except RecordError as error:
                 damaged = _undecodable_message(chunk, queue, at, error)
                 yield damaged
                 at = damaged.queue_offset + 1
-                break  # and pull again after it
+                break  # and resume after it
             at = chunk.next_offset
         else:
             return
@@ -60,7 +60,7 @@ def stored_messages(
 def _decode_chunk(
     api: BrokerApi, queue: MessageQueue, chunk: RawChunk, at: int
 ) -> Iterator[MessageExt]:
-    """Yield the messages of a chunk; one with a fault is at its place, whatever it states."""
+    """Yield the messages of a chunk; one with a fault keeps its place."""
     for message in decode_pulled(
         chunk.records, queue, max_body_bytes=api.max_body_bytes, with_faults=True
     ):

@@ -82,7 +82,7 @@ def uninitialized_buffer(size: int) -> memoryview:
 
 
 class ResponseReader:
-    """Reads the commands of one peer, and explains why no more come; one thread at a time.
+    """Reads the commands of one peer, and explains the end of the stream; one thread at a time.
 
     The body of a large response is received into its final buffer. Brokers do not always say why
     they close a connection: if one has never answered, the error asks about TLS.
@@ -144,7 +144,7 @@ class ResponseReader:
         return None
 
     def _receive(self) -> int:
-        """Read, and return the number of bytes; those of a large answer go to their place."""
+        """Read, and return the number of bytes; a large response is read into its own buffer."""
         room = self._frame_reader.get_buffer()
         if room is None:
             data = self._socket.recv(_READ_BYTES)
@@ -164,7 +164,7 @@ class ResponseReader:
         return bool(poll.poll(0))
 
     def close_reason(self, reason: str) -> str:
-        """Add a hint about TLS to a reason: brokers do not always tell clients that they refuse."""
+        """Add a hint about TLS to a reason, because brokers may refuse clients silently."""
         if (
             self.peer_version or self._frame_reader.buffered_bytes >= PREFIX_BYTES
         ):  # an alert of TLS is shorter
@@ -311,7 +311,7 @@ class RemotingConnection:
             found: _Found = self._memo[0]
         return found
 
-    # ---- asking
+    # ---- requests
 
     def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request, wait for the response, and return it, whatever its code is.
@@ -328,8 +328,8 @@ class RemotingConnection:
         except FutureTimeout:
             self._expire(answer)
         try:
-            return answer.result(TICK_SECONDS)  # it was given up, or is being answered this moment
-        except FutureTimeout as error:  # by a thread that is held up, as in a handler of the log
+            return answer.result(TICK_SECONDS)  # it was discarded, or is being answered right now
+        except FutureTimeout as error:  # the reader is blocked, as in a log handler
             raise RequestTimeout(self.address, command.code, timeout_ms) from error
 
     def request_async(
@@ -467,7 +467,7 @@ class RemotingConnection:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Close the connection and fail all requests, as it is unknown what was read."""
+        """Close the connection and fail all requests, because the read position is unknown."""
         why = f"what it sent could not be read: {type(error).__name__}: {error}"
         self._close(ConnectionClosed(self.address, why))
         _log.error("%s: reading failed", self.address, exc_info=error)
@@ -508,10 +508,10 @@ class RemotingConnection:
             with suppress(ClientError):  # the broker has gone, and needs no answer
                 self.send(answer)
 
-    # ---- ends
+    # ---- closing
 
     def _expire_overdue(self) -> None:
-        """Tell the waiters whose time is over."""
+        """Fail the requests whose deadline has passed."""
         for waiter in self._pending.overdue(self.clock()):
             self._expire(waiter)
 
@@ -524,8 +524,8 @@ class RemotingConnection:
     def _close_if_silent(self, pending: PendingRequest) -> None:
         """End the connection if the peer is not slow but silent, which would stall every request.
 
-        One request that had little time says nothing of the peer: others wait on this connection,
-        too.
+        A single request with a short timeout does not prove that the peer is silent, and other
+        requests share this connection.
         """
         received_at = self._response_reader.received_at
         if self._silent_since is None or self._silent_since < received_at:

@@ -27,10 +27,10 @@ from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension
 
 SLOW_SECONDS: Final = 0.5
-"""Dialling that fails sooner has lost no time, and does not make a broker silent."""
+"""A dial that fails sooner costs no time, and does not mark a broker as silent."""
 
 REDIAL_SECONDS: Final = 1.0
-"""Seconds between two times that a silent broker is dialled, while somebody asks for it."""
+"""Seconds between two attempts to connect to a silent broker while requests need it."""
 
 _CLOSE_WAIT_SECONDS: Final = 1.0
 _SHUT_DOWN: Final = "the client was shut down"
@@ -97,7 +97,7 @@ class ConnectionPool(ForkAware, ABC):
     def _negotiate(self, connection: RemotingConnection) -> Agreement:
         """Return the agreement with a broker."""
 
-    # ---- what is there
+    # ---- state
 
     def get(self, address: str) -> NegotiatedConnection | None:
         """Return the connection to an address, or None."""
@@ -177,7 +177,7 @@ class ConnectionPool(ForkAware, ABC):
     def _start_dial(self, address: str, *, is_broker: bool) -> Future[NegotiatedConnection]:
         """Return the future of a connection; callers meanwhile get the same result or failure.
 
-        A thread dials: callers may leave when their time is over, or when the program ends.
+        A thread dials, so that callers can stop waiting at their timeout or when the program ends.
         """
         key, dialled = (address, is_broker), ForkSafeFuture[NegotiatedConnection]()
         try:
@@ -212,7 +212,7 @@ class ConnectionPool(ForkAware, ABC):
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             entry = error
         if isinstance(entry, NegotiatedConnection):
-            # Who was interrupted when a thread had just begun to dial has left that thread alone.
+            # A caller interrupted just after a thread began to dial has left that thread running.
             with self._lock:
                 is_late = self._is_shut_down
                 other = self._get_usable(address, is_broker=False)
@@ -258,7 +258,7 @@ class ConnectionPool(ForkAware, ABC):
                 del self._pending_dials[key]
         _resolve(future, result)
 
-    # ---- ends
+    # ---- closing
 
     def _discard(self, connection: RemotingConnection) -> None:
         address = connection.address
@@ -286,13 +286,13 @@ class ConnectionPool(ForkAware, ABC):
             entry.connection.close(_SHUT_DOWN)
         deadline = time.monotonic() + wait_ms / 1000
         for dialer in self._dialers:
-            if dialer.is_alive():  # one that is about to begin comes to its end at once
+            if dialer.is_alive():  # a dialer that has not begun yet ends at once
                 dialer.join(max(deadline - time.monotonic(), 0))
         for entry in entries if wait_ms else ():
             entry.connection.join(deadline)
 
     def _after_fork(self) -> None:
-        """Let go of the parent's connections without a word on them, and start without any."""
+        """Drop the parent's connections without sending anything, and start with none."""
         entries, self._connections = self._connections, {}
         self._lock = threading.Lock()
         self._pending_dials = {}

@@ -1,13 +1,13 @@
 """FrameWriter: writes requests to a socket, at once or gathered, never past their deadlines.
 
     write     the requesting thread writes: fastest for one
-    enqueue   a thread writes what has gathered meanwhile, a slice at a time: many times as fast for
+    enqueue   a thread writes the gathered requests, a slice at a time: many times as fast for
               thousands; or the requesting thread does, at the end of its turn, without waiting
     cancel    a gathered request that is no longer needed is not written
 
-Half a request cannot be taken back. A thread whose deadline passes in the middle of one leaves the
-rest to the next writer, because others share the connection. The connection is closed if the peer
-reads nothing of what has gathered for long, or if it is unknown how much was sent.
+A partly written request cannot be withdrawn. A thread whose deadline passes in the middle of one
+leaves the rest to the next writer, because others share the connection. The connection is closed if
+the peer reads nothing for long while requests wait, or if it is unknown how much was sent.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ TICK_SECONDS: Final = 1.0
 """Most seconds of one call to the socket: the socket's own timeout."""
 
 WRITE_TIMEOUT_MS: Final = 30_000
-"""Milliseconds for gathered requests; a peer that takes nothing for so long is left."""
+"""Milliseconds for gathered requests; the connection to a peer that reads nothing for this long is
+closed."""
 
 SLICE_BYTES: Final = 1 << 18
-"""Bytes of gathered requests that are begun at once: the others can still be withdrawn."""
+"""Bytes of gathered requests written in one slice: later ones can still be withdrawn."""
 
 _LARGE_BODY_BYTES: Final = 1 << 16
 _FLUSH_BYTES: Final = 1 << 16
 
 TURN_SECONDS: Final = 0.05
-"""Seconds after which what has gathered in a turn is written by the thread: its loop is busy."""
+"""Seconds after which the thread writes a turn's requests, because the loop is busy."""
 
 CallSoon = Callable[[Callable[[], object]], object]
 """Has a function called by this thread, soon: at the end of its event loop's turn."""
@@ -83,7 +84,7 @@ class FrameWriter:
         self._queued: OrderedDict[int, tuple[Buffer, ...]] = OrderedDict()  # by opaque
         self._queued_bytes = 0
         self._in_flight: frozenset[int] = frozenset()  # opaques of the slice that is being written
-        self._is_thread_needed = False  # what has gathered, and what is left of a slice
+        self._is_thread_needed = False  # gathered requests, and the rest of a slice
         self._turn_deadline = 0.0
         self._is_thread_watching = False  # the thread, whether a turn ends in time
         self._poll: select.poll | None = None
@@ -109,7 +110,7 @@ class FrameWriter:
             self._write_lock.release()
 
     def enqueue(self, command: RemotingCommand, call_soon: CallSoon | None = None) -> None:
-        """Write a request soon, together with those that gather until then.
+        """Write a request soon, together with others that arrive until then.
 
         With ``call_soon`` this thread writes what the socket accepts at once, and the writer's own
         thread the rest, which saves a thread switch. That thread checks that the call happens in
@@ -150,7 +151,7 @@ class FrameWriter:
             self._notify_released()
 
     def _wake_thread(self) -> None:
-        if not self._is_thread_needed:  # else it was notified, and has not woken yet
+        if not self._is_thread_needed:  # otherwise it was notified, and has not woken yet
             self._is_thread_needed = True
             self._has_queued.notify()
 
@@ -186,7 +187,7 @@ class FrameWriter:
         thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             start_thread(thread)
-        except RuntimeError:  # at a limit: then it is written here, until there is room
+        except RuntimeError:  # at a limit of threads: this thread writes until one can start
             return False
         self._thread = thread
         return True
@@ -231,7 +232,7 @@ class FrameWriter:
         self._notify_released()
 
     def _run(self) -> None:
-        """Write what has gathered, again and again: the work of the thread."""
+        """Write gathered requests in a loop: the thread's main function."""
         try:
             while not self._is_closed:
                 with self._mutex:
@@ -275,7 +276,7 @@ class FrameWriter:
         return found
 
     def _notify_released(self) -> None:
-        """Call what waits until nothing of a slice is kept."""
+        """Run the callbacks that wait until a slice has been released."""
         with self._mutex:
             self._in_flight = frozenset()
             waiting, self._on_released = self._on_released, []
@@ -283,9 +284,9 @@ class FrameWriter:
             released()
 
     def _write_all(self, deadline: float, pieces: Iterable[Buffer]) -> bool:
-        """Write the rest of what another has begun, and then these; return False if time ran out.
+        """Write the rest of another writer's frame, then these; return False at the deadline.
 
-        Of a frame of which nothing was sent nothing is kept; of one that was begun, its rest.
+        An unsent frame is dropped; of a partly sent one, the rest is kept.
         """
         own = self._append_unsent(pieces)
         try:
@@ -312,13 +313,13 @@ class FrameWriter:
         try:
             sent = self._socket.send(unsent[0])
         except TimeoutError:
-            return  # a tick is over; the deadline decides
+            return  # a tick has passed; the caller checks the deadline
         except OSError as error:
             closed = ConnectionClosed(
                 self._address, self._close_reason(error.strerror or str(error))
             )
             self._close_connection(closed)
-            self._check_open()  # the reading thread may know better why
+            self._check_open()  # the reading thread may know the actual cause
             raise closed from error
         self._unsent_bytes -= sent
         if sent == len(unsent[0]):

@@ -28,7 +28,7 @@ from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 
 UNSOLICITED_MAX: Final = 64
-"""Most answers to nothing that was asked; late answers are not counted."""
+"""Most unsolicited responses before the connection is closed; late responses do not count."""
 
 _EXPIRED_MAX: Final = 10_000
 _OPAQUE_MAX: Final = 0x7FFFFFFF
@@ -214,11 +214,11 @@ class PendingRequests:
         self._expired_opaques: dict[int, None] = {}
         self._unsolicited_count = 0
         self.next_deadline = inf
-        """When the time of a waiter may be over; of none it is before."""
+        """The earliest time at which a request may expire."""
         self.close_error: ClientError | None = None
 
     def __len__(self) -> int:
-        """Return the number of answers that are waited for."""
+        """Return the number of outstanding responses."""
         return len(self._pending)
 
     def check_open(self) -> None:
@@ -297,7 +297,7 @@ class PendingRequests:
                 return False
             self._ignore_late_response(
                 pending
-            )  # first: if there is no memory for that, it waits on
+            )  # first: if memory is short, the request stays pending
             del self._pending[pending.opaque]
         try:
             pending.on_error(error)
@@ -340,7 +340,7 @@ def wrong_process_error() -> ClientShutDown:
 
 
 def fail_each(requests: Iterable[PendingRequest], error: ClientError) -> None:
-    """Fail several requests, each with an error of its own if there is memory."""
+    """Fail several requests, each with a separate error if memory allows."""
     for waiter in requests:
         try:
             waiter.on_error(type(error)(*error.args))

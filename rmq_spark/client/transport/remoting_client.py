@@ -70,7 +70,7 @@ class Credentials:
 def _check_key(name: str, found: object, example: str) -> None:
     """Raise an error if a key cannot be signed with.
 
-    What was found is not shown, as it may be secret.
+    The error does not show the key, because it may be secret.
     """
     if not isinstance(found, str):
         raise wrong_kind(name, "a text (str)", type(found).__name__, repr(example))
@@ -131,7 +131,7 @@ class RemotingClient(ConnectionPool):
         ) / 1000 + _NEGOTIATION_MARGIN_SECONDS
         super().__init__(on_ready, on_closed, wait_seconds_max=seconds_max)
 
-    # ---- asking
+    # ---- requests
 
     def request(
         self,
@@ -162,8 +162,8 @@ class RemotingClient(ConnectionPool):
         """Send a request to a broker, connecting if necessary; return a future of its response.
 
         ``interpret`` converts the response to the result, or raises an error instead. With
-        ``may_batch`` the request may wait to be written together with others. It goes over no other
-        connection than ``connection_only``, if that is given.
+        ``may_batch`` the request may wait to be written together with others. If
+        ``connection_only`` is given, the request uses no other connection.
         """
         connection, command = self._prepare(address, command)
         if connection_only is not None and connection is not connection_only:

@@ -26,7 +26,7 @@ class SocketRegistry(ForkAware):
         ForkAware.__init__(self)
 
     def connect(self, host: str, port: int, seconds: float) -> socket.socket:
-        """Return a socket that is connected to a host's first address that answers in this time.
+        """Return a socket connected to the first address of a host that answers in time.
 
         Raises:
             OSError: No address answers, or the host is unknown; the error is that of the last
@@ -65,10 +65,10 @@ class SocketRegistry(ForkAware):
         self._sockets.add(sock)
 
     def _after_fork(self) -> None:
-        """Close the copies of the parent's descriptors, without a word to anybody."""
+        """Close the copies of the parent's descriptors without sending anything."""
         for sock in list(self._sockets):
             descriptor = sock.detach()
-            if descriptor >= 0:  # of what was closed it is none; gevent's close does not take that
+            if descriptor >= 0:  # -1 if closed, which gevent's close rejects
                 with suppress(OSError):
                     os.close(descriptor)
         self._sockets = weakref.WeakSet()

@@ -69,7 +69,7 @@ def response_header(address: str, request_code: int, response: RemotingCommand) 
 
 
 def response_body(address: str, body_type: type[_Body], response: RemotingCommand) -> _Body:
-    """Return the JSON body of an answer, with all fields at their defaults if there is none."""
+    """Return the JSON body of a response, with all fields at their defaults if it has none."""
     try:
         return decode_body(body_type, response.body or b"{}")
     except WireError as error:

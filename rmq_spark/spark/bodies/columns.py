@@ -40,7 +40,7 @@ _TYPED_ADVICE: Final = (
 
 
 def source_schema(options: ReadOptions) -> str | StructType:
-    """Return the columns of a source for which the user gives no schema."""
+    """Return the columns of a source without a user-specified schema."""
     if options.body.format is BodyFormat.BINARY:
         return ddl_of(check_columns(options.columns))
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  # for those only who need it

@@ -28,7 +28,7 @@ from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_on
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- MissingFieldsWarning: a word where no body has any of the fields that its schema names.
+# ---- MissingFieldsWarning: warns if no body has any field of the schema.
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def _list_names(names: Collection[str]) -> str:
 
 _POSITION_FIELDS: Final = (pa.field("queueId", pa.int32()), pa.field("queueOffset", pa.int64()))
 _SLICE_ROWS_MAX: Final = 256
-"""The bodies of a piece: if one is bad, all of them are decoded one by one.
+"""Bodies per slice: if one is bad, those of its slice are decoded one by one.
 
 A chunk with bad bodies is tried as a whole, in pieces and one by one: no body is decoded more than
 three times, however many rows the chunk has.
@@ -95,7 +95,7 @@ class BodyDecoder(Protocol):
         """Return bodies as values of one type; raise ValueError if each must be decoded alone."""
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, null for those that cannot be decoded, and the faults of these."""
+        """Return decoded bodies, null where decoding failed, and the faults by row."""
 
 
 class TextBodies:
@@ -106,7 +106,7 @@ class TextBodies:
         return bodies.cast(pa.string())
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies as text, null for those that are not UTF-8, and the faults of these."""
+        """Return bodies as text, null where they are not UTF-8, and the faults by row."""
         return decode_one_by_one(bodies, self._decode, lambda texts: pa.array(texts, pa.string()))
 
     def _decode(self, body: bytes) -> str:
@@ -145,7 +145,7 @@ class TypedBatchConverter:
         self._columns = columns
 
     def convert(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a chunk, in order, of a queue or a broker."""
+        """Yield the rows of a queue's or a broker's chunk, in order."""
         for batch in self._batches.convert(chunk, origin):
             if isinstance(origin, str):
                 topic, broker_name = COLUMNS["topic"].build(chunk)[0].as_py(), origin
@@ -216,7 +216,7 @@ class BodyColumns:
             yield found
 
     def _decode(self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]) -> pa.Array:
-        """Return the values of bodies, null for those that cannot be decoded; record their faults.
+        """Return the values of bodies, null where decoding failed; report the faults.
 
         ``first`` is the row of the first body.
         """
@@ -249,7 +249,7 @@ class BodyColumns:
 
 
 def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
-    # Each is for those only who have such bodies.
+    # Each import is needed only for bodies of its format.
     if body.format is BodyFormat.TEXT:
         return TextBodies()
     if body.format is BodyFormat.JSON:

@@ -1,22 +1,22 @@
 """JsonBodies: decodes JSON bodies to columns, many at once by pyarrow, one by one if that refuses.
 
     bodies, back to back ──> pyarrow.json ──> `to_exact_type`
-        │ refused: pieces of some hundred, once more
+        │ refused: pieces of some hundred, tried again
         └──> each body alone, by Python's json and the same rules, with the fault and its path
 
-The second way defines the result, the first only makes it fast: whatever the first accepts, the
-second accepts with the same values. Three checks ensure that. Each body begins with { and ends with
-}, so that two cannot become one: after a } no valid JSON continues with {. The number of objects
-equals that of bodies, so that no body has two. And what pyarrow accepts and JSON does not (NUL,
-NaN, bytes that are not UTF-8, malformed floats, numbers out of their type's range) is searched for
-before and after. pyarrow alone decodes one thing: it skips values that are nested deeper than
-Python's limit; such a body is decoded alone as well.
+The second way defines the result, the first only makes it fast: every body that the first accepts,
+the second accepts with the same values. Three checks ensure that. Each body begins with { and ends
+with }, so that two cannot become one: after a } no valid JSON continues with {. The number of
+objects equals that of bodies, so that no body has two. And input that pyarrow accepts and JSON does
+not allow (NUL, NaN, bytes that are not UTF-8, malformed floats, numbers out of their type's range)
+is detected before and after. Only pyarrow can skip values that are nested deeper than Python's
+limit, so such a body is passed to pyarrow alone as well.
 
 pyarrow reads neither maps nor base64: bodies with such fields always go the second way.
 
-Producers control these bodies, so the time must stay linear in the bytes, whatever they are.
-Repeated names are counted only for objects that a column reads, and the path to a value is a linked
-chain that becomes text only in an error.
+Producers control these bodies, so the time must stay linear in the bytes for any input. Repeated
+names are counted only for objects that a column reads, and the path to a value is a linked chain
+that becomes text only in an error.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class JsonBodies:
         found, faults = decode_one_by_one(bodies, self._parse, self._build)
         too_deep = [row for row, fault in faults.items() if isinstance(fault, _NestingFault)]
         for row in too_deep if self._is_columnar else ():
-            try:  # so that neighbours make no difference: pyarrow passes over what is so deep
+            try:  # same result as in a chunk: pyarrow skips values this deep
                 one = self.decode_all(bodies.slice(row, 1))
             except (ValueError, pa.ArrowException):
                 continue
@@ -115,7 +115,7 @@ class JsonBodies:
             bodies = pc.ascii_trim(bodies.cast(pa.string()), _SPACE).cast(pa.binary())
             if not _is_all_objects(bodies):
                 raise ValueError("a body is no object")
-        ends = pa.array([b""], pa.binary())  # so that a line end is behind the last one as well
+        ends = pa.array([b""], pa.binary())  # so that a line end follows the last one
         lists = pa.ListArray.from_arrays(
             pa.array([0, len(bodies) + 1], pa.int32()), pa.concat_arrays([bodies, ends])
         )

@@ -1,9 +1,8 @@
 """QueueDiscovery: finds the queues of the topics that a query names or whose names match.
 
-A name server that knows nothing for the moment, such as one that has just started, changes nothing:
-queues found before stay known, and their brokers report whether they are gone. A queue assigned by
-its broker's name stays an unrouted queue while no name server knows that broker.
-Only name servers are asked.
+A name server without routes, such as one that has just started, changes nothing: queues found
+before stay known, and their brokers report whether they still exist. A queue assigned by its
+broker's name stays an unrouted queue while no name server knows that broker.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class QueueDiscovery:
         self._known: frozenset[MessageQueue] = frozenset()
         self._unknown_topics: set[str] = (
             set()
-        )  # topics that were known, and that no name server knew the last time
+        )  # known topics that no name server knew the last time
         self._brokers_by_topic: dict[
             str, frozenset[str]
         ] = {}  # of each topic that was routed when it was last looked for
@@ -63,7 +62,7 @@ class QueueDiscovery:
         self._logged_brokers: set[str] = set()
         self._unknown_assigned: dict[
             str, OptionError
-        ] = {}  # brokers that are assigned, and that no name server knew at first
+        ] = {}  # assigned brokers that no name server knew at first
 
     def queues(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
         """Return all readable queues, refreshed when due, or at once if ``is_forced``."""
@@ -225,8 +224,8 @@ class QueueDiscovery:
         unknown: set[str] = set()
         for topic, route in self._instance.routes.refresh_each(topics).items():
             if isinstance(route, RouteNotFound):
-                # A name server that has just started knows nothing: its broker says whether it is
-                # gone.
+                # A name server that has just started knows no routes; the queue's broker knows
+                # whether it exists.
                 before = [queue for queue in self._known if queue.topic == topic]
                 is_to_come = self._options.waits_for_topic
                 if before or selection.pattern is not None or is_to_come or self._may_host(topic):
@@ -247,7 +246,7 @@ class QueueDiscovery:
         self._check_queue_ids(selection, found)
         if selection.assigned and self._discovered_at is None:
             found += self._missing_assigned(selection, found)
-        elif selection.assigned:  # of a broker that is away no name server tells
+        elif selection.assigned:  # name servers omit brokers that are away
             self._check_arrived_brokers(found, by_name)
             found += self._known.difference(found)
         return found

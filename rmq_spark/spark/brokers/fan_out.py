@@ -118,7 +118,7 @@ class BrokerAddresses:
 
 _PAUSE_SECONDS: Final = 0.2
 _ROUTE_REFRESH_SECONDS: Final = 5.0
-"""Seconds between two questions to name servers for a broker that the query goes on without."""
+"""Seconds between two route lookups for a broker that the query does without."""
 
 _CONNECT_MARGIN_MS: Final = 1_000
 
@@ -150,7 +150,7 @@ class BrokerFanOut:
         self._route_refresh_at = 0.0
 
     def retry_timer(self) -> RetryTimer:
-        """Return the pauses between queries of brokers that are waited for."""
+        """Return the pauses between requests to brokers that the query waits for."""
         return RetryTimer(
             "queries of brokers", self._access.retry_timeout_ms, pause_seconds=_PAUSE_SECONDS
         )
@@ -166,8 +166,8 @@ class BrokerFanOut:
         """Return the answers by key; for keys that are not required, only immediate answers.
 
         ``request`` sends the request to the broker at an address; ``unknown_value`` is the answer
-        of a queue that its broker no longer knows. All keys are ``required`` by default; if nothing
-        is answered at all, all are waited for.
+        for a queue that its broker no longer has. All keys are ``required`` by default, and also if
+        no broker answers.
         """
         timer = self.retry_timer()
         found: dict[_Key, Any] = {}
@@ -230,7 +230,7 @@ class BrokerFanOut:
     def connect(self, queues: Iterable[MessageQueue]) -> tuple[dict[str, str], _Faults]:
         """Connect to the brokers of these queues, to all at the same time.
 
-        A broker that is known to be away is tried as well, but not waited for.
+        A broker known to be away is tried as well, but without waiting for it.
 
         Returns:
             The addresses of the connected brokers by name, and why the others are not connected.
@@ -257,8 +257,8 @@ class BrokerFanOut:
     ) -> Iterator[tuple[str, str]]:
         """Yield name and address of each broker, given a queue of it, once it is connected.
 
-        Brokers that are connected already come first, so that their requests are sent before the
-        others are waited for. The causes of failed connections are added to ``faults``.
+        Brokers that are already connected come first, so that their requests are sent before any
+        wait for the others. The causes of failed connections are added to ``faults``.
         """
         ways, late = self._resolve_addresses(brokers, faults)
         for name in sorted(ways, key=lambda each: (each in late, each)):
@@ -318,7 +318,7 @@ class BrokerFanOut:
             if future.done():
                 self._connecting.pop(address, None)
 
-    # ---- who is away
+    # ---- brokers that are away
 
     def _log_availability(
         self, queues: Mapping[Any, MessageQueue], faults: _Faults, awaited: Container[str]

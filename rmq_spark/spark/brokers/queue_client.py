@@ -8,7 +8,7 @@
     committed_offsets     what a group has committed; commit: commits offsets
     wait                  until a queue has a new message (`HeldPulls`)
 
-`fan_out` decides how long brokers that are away are waited for.
+`fan_out` decides how long to wait for brokers that are away.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _REPULL_SECONDS: Final = 0.1
 PullFunction = Callable[[MessageQueue, int, int], "Future[PullResult]"]
 """A function that pulls a queue at an offset, and lets the broker hold the pull for some ms.
 
-It waits for nobody: a broker that is not connected is one that is away."""
+It does not wait for connections: a broker that is not connected counts as away."""
 
 
 class _HeldPull(NamedTuple):
@@ -128,12 +128,12 @@ _SUSPEND: Final = PullSysFlag.SUSPEND.value
 _MESSAGE_BYTES: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.2
 _TIMES_MS: Final = range(1 << 42)
-"""Store times up to the year 2109; a flipped bit makes others, by which no queue can be known."""
+"""Store times up to the year 2109; others come from a flipped bit and identify no queue."""
 
 _MARK_STRUCT: Final = struct.Struct(">iq")
 
 _SEPARATE_REQUESTS_MAX: Final = 16
-"""The number of questions that are asked one by one, so that the first answer comes soonest."""
+"""The number of requests that are sent one by one, so that the first answer comes soonest."""
 
 
 class MessagePosition(NamedTuple):
@@ -160,7 +160,7 @@ class TimestampQuery(NamedTuple):
 
 
 def mark_of(body_crc: int, born_timestamp: int) -> int:
-    """Return a 32-bit number that tells a message from others of the same store time.
+    """Return a 32-bit number that distinguishes messages with the same store time.
 
     It is made from the body's CRC and the producer's clock, which stay wherever a broker keeps the
     message. Its place in the commit log does not: RocketMQ's tiered storage writes another.
@@ -234,7 +234,7 @@ class QueueClient:
         """Drop queues that are gone; they return if a route names them again."""
         self._discovery.forget(queues)
 
-    # ---- where they begin and end
+    # ---- starts and ends of queues
 
     def ends(
         self, queues: Iterable[MessageQueue], *, required: Container[MessageQueue] | None = None
@@ -296,7 +296,7 @@ class QueueClient:
     def fingerprints(
         self, positions: Iterable[MessagePosition]
     ) -> dict[MessagePosition, MessageFingerprint]:
-        """Return the messages at these positions, without those that are gone."""
+        """Return the messages at these positions that still exist."""
         found = {}
         for place, result in self._pull_each(
             place for place in positions if place.queue_offset >= 0
@@ -369,8 +369,8 @@ class QueueClient:
     ) -> dict[MessagePosition, PullResult | None]:
         """Pull one message at or after each position; None if the queue is gone.
 
-        A record that contradicts its request does not prove that the message is gone: the broker is
-        asked again for `retry_timeout_ms`, and its answer then counts.
+        A record that contradicts its request does not prove that the message is gone: the request
+        is repeated for `retry_timeout_ms`, and the last answer counts.
         """
         found: dict[MessagePosition, PullResult | None] = {}
         timer = self._fan_out.retry_timer()
@@ -423,7 +423,7 @@ class QueueClient:
                     address, group, queue, offset, one_way=True
                 )
                 told[queue] = offset
-            except ClientError as error:  # the other brokers are to hear of it
+            except ClientError as error:  # the other brokers still get their offsets
                 self._commit_outages.record_failure(queue, error)
             else:
                 self._commit_outages.record_success(queue)

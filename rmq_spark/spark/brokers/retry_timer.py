@@ -4,8 +4,8 @@
                                               └──> False: it has failed for too long
             └─> succeeds ──> `reset`
 
-Source and sink wait for brokers with it and nothing else, and log each outage twice: when it begins
-("X failed, retrying: cause") and when it ends ("X recovered after N s").
+Source and sink do all waiting for brokers with this module, and log each outage twice: when it
+begins ("X failed, retrying: cause") and when it ends ("X recovered after N s").
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RetryTimer:
             pause_seconds_max: The limit up to which pauses double; without it all are equal.
             clock: Returns seconds; by default the monotonic clock.
             sleep: Waits for some seconds.
-            failure_log: Where failures are logged; by default in a log of its own.
+            failure_log: Where failures are logged; by default a new log.
         """
         self._what = what
         self._timeout_seconds = timeout_ms / 1000

@@ -7,9 +7,9 @@
     orders            their spans ──> groups for tasks
 
 `MicroBatchPlanner`, its base, plans the places over the commits topic, as over any topic: losses,
-checkpoints, groups, waiting and AvailableNow. This planner turns places into rows, which the limits
-count. A stored manifest never changes, and a batch's offsets have the state at its beginning: so a
-batch that runs again has exactly the same rows.
+checkpoints, groups, waiting and AvailableNow. This planner turns places into rows, to which the
+limits apply. A stored manifest never changes, and a batch's offsets contain the state at its
+beginning, so a batch that runs again has exactly the same rows.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class ManifestReader:
         return queue_offset
 
     def state_at(self, queue: MessageQueue, queue_offset: int) -> CommitState:
-        """Return the commit state at an offset of the commits topic, from all that it still has.
+        """Return the commit state at an offset of the commits topic, from its remaining manifests.
 
         It shows which later manifests are repeats. Damaged manifests are ignored here.
         """
@@ -222,7 +222,7 @@ class ManifestReader:
 def plan_batch_read(
     options: ReadOptions, reader: ManifestReader, ranges: Iterable[OffsetRange]
 ) -> list[SpanGroup]:
-    """Return what the tasks of a batch read have to read, for these ranges of the commits topic."""
+    """Return the partitions of a batch read for these ranges of the commits topic."""
     ranges = list(ranges)
     check_single_queue({piece.queue for piece in ranges})
     found = []

@@ -6,9 +6,9 @@
     read       a span's rows ──> are these the rows that were committed? ──> rows for Spark
 
 The CRC is needed because offsets alone do not show that a queue lost its tail and grew again. It
-covers all rows of a span: a record that cannot be read counts with the CRC that it states. If some
-rows are gone, for example by retention, the others cannot be verified, and none of them is read.
-Tags are compared here, because rows that a broker filters out could not be checked.
+covers all rows of a span: an unreadable record contributes the CRC that it states. If some rows are
+gone, for example by retention, the others cannot be verified, and none of them is read. Tags are
+compared here, because rows that a broker filters out could not be checked.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def read_spans(
     options: ReadOptions, schema: pa.Schema, group: SpanGroup
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a group, in order, each span once all of it has been verified."""
-    # In tasks only. Bodies are decoded when it is known that they are those that were committed.
+    # Imported only in tasks. Bodies are decoded after they were verified as the committed ones.
     from rmq_spark.spark.bodies.bad_records import BadRecordHandler  # noqa: PLC0415
     from rmq_spark.spark.bodies.decoder import body_columns_for  # noqa: PLC0415
 

@@ -1,17 +1,17 @@
-"""Manifest commit: stores the one message by which the rows of a batch count, in the commits topic.
+"""Manifest commit: stores the message that makes the rows of a batch count in the commits topic.
 
     tasks    first batch: does the commits topic exist? else it is created ──> rows are sent
     driver   reports of the tasks that count ──> manifest, in parts if need be ──> stored
 
 A commits topic has one queue: its messages are ordered, and a reader's position is one number. The
-queue is on the first of the topic's brokers, by name. The others have the topic as well, without
-permission to read or write: so name servers know it while that broker is away, and nobody creates
-another.
+queue is on the first of the topic's brokers, by name. The other brokers have the topic without
+permission to read or write, so that name servers know it while that broker is away, and no client
+creates it elsewhere.
 
 A manifest is sent until a broker confirms that it is stored; stored twice, it counts once. `commit`
 returns after readers can see it, because the next commit looks up earlier ones there. Spark decides
-which tasks count, the readers which manifest. Commits that readers would silently ignore are
-refused before, and so is a query that starts over (`CommitOrder`):
+which tasks count, the readers which manifest. `CommitOrder` refuses commits that readers would
+silently ignore, and a query that starts over:
 
     a batch of a query ──> what has the query committed?
                              ├─ a later batch ──> refused: the checkpoint was set back
@@ -30,8 +30,8 @@ A query gets its id from its checkpoint: after that is deleted, the query starts
 id, and the rows that it reads again would count again. The origin is what stays the same: the
 checkpoint's location, or in foreachBatch the write's name.
 
-All questions go to the index of the commits topic's broker, which is waited for, as the manifest
-has to wait for it anyway. If the broker has no index, nothing is refused.
+All lookups use the index of the commits topic's broker. They wait for that broker, because the
+manifest has to wait for it anyway. If the broker has no index, nothing is refused.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ _ROWS_CHANGED: Final = (
     "query is another one, and what it reads again counts again"
 )
 _LATEST_MANIFESTS: Final = 8
-"""Manifests of a stream that are looked at: some may be repeats. In foreachBatch a batch has one
-for each of its writes, and as many are looked at as brokers give."""
+"""Latest manifests of a stream that are checked, because some may be repeats. In foreachBatch a
+batch has one for each write, and all that brokers return are checked."""
 _PAUSE_SECONDS: Final = 0.1
 _CHECKPOINT_PREFIX: Final = "checkpoint:"
 _DIGEST_CHARS: Final = 24
@@ -110,7 +110,7 @@ def origin_of_write(name: str) -> str:
 def effective_manifest(
     batch: ManifestId, manifests: Iterable[CommitManifest]
 ) -> CommitManifest | None:
-    """Return the manifest that counts for a batch, which is the first; None if there is none."""
+    """Return the first manifest of a batch, which is the one that counts; None without any."""
     return next(
         (each for each in manifests if each.id._replace(run_id=batch.run_id) == batch), None
     )
@@ -119,7 +119,8 @@ def effective_manifest(
 def log_changed_rows(batch: ManifestId, target: str) -> None:
     """Log that a retried batch has other rows than those that count.
 
-    A query whose checkpoint is one batch older looks like one that repeats its last batch.
+    A query whose checkpoint was set back by one batch looks like a query that repeats its last
+    batch.
     """
     _log.warning(_ROWS_CHANGED, batch, target)
 
@@ -167,7 +168,7 @@ class CommitOrder:
         )
 
     def check_batch(self, batch: ManifestId, origin: str) -> list[CommitManifest]:
-        """Refuse a query's batch that comes after a later one, and one of a query that starts over.
+        """Refuse a batch that follows a later one, or that belongs to a query that starts over.
 
         Returns the latest manifests of the query.
         """
@@ -181,7 +182,7 @@ class CommitOrder:
         return own
 
     def check_manifest(self, manifest: CommitManifest, *, is_visible: bool = False) -> None:
-        """Refuse what `check_batch` refuses, and rows of a batch for which others count already.
+        """Refuse as `check_batch` does, and if other rows of the batch count already.
 
         Rows that a broker has made visible count, even if a query starts over or had other rows.
         """
@@ -197,7 +198,7 @@ class CommitOrder:
         return [each for each in found if each.id.query_id == batch.query_id]
 
     def check_write(self, manifest: CommitManifest) -> None:
-        """Refuse a write if another one of the same call has its name, and other rows.
+        """Refuse a write if another write of the same call has its name and other rows.
 
         It would be taken for a repeat, and its rows would not count. Another call of a foreachBatch
         function runs the batch again: then `check_manifest` reports that it has other rows.
@@ -303,13 +304,13 @@ class CommitOrder:
                 continue
             try:
                 found.append(decode_manifest(bytes(message.body)))
-            except ManifestError as error:  # readers are told; the others still say what counts
+            except ManifestError as error:  # readers report it; the other manifests still count
                 _log.info("offset %d of %s: %s", message.queue_offset, topic, error)
         return [manifest for manifest in found if manifest is not None]
 
 
 def _has_same_rows(stored: CommitManifest, manifest: CommitManifest) -> bool:
-    """Return whether two manifests have the same rows, in whatever order these are stored.
+    """Return whether two manifests have the same rows, stored in any order.
 
     Of a manifest in parts only the number of rows is compared, so that the parts need not be read.
     """
@@ -330,7 +331,8 @@ _CREATE_HINT: Final = (
     "-t {0} -r 1 -w 1"
 )
 _FIRST_PAUSE_SECONDS: Final = 0.001
-"""The first pause for a manifest to be seen: RocketMQ shows what is stored some ms later."""
+"""The first pause until a manifest is visible: RocketMQ shows messages some ms after storing
+them."""
 _NO_ACCESS: Final = 0
 """The permission of a topic that may neither be read nor written."""
 
@@ -361,7 +363,7 @@ def latest_manifests(options: WriteOptions, batch: ManifestId, topic: str) -> li
 
 
 def has_commits_topic(options: WriteOptions, topic: str) -> bool:
-    """Return whether a topic's commits topic exists; True if that cannot be found out now."""
+    """Return whether a topic's commits topic exists; True if that is unknown at the moment."""
     try:
         return (
             _find_commits_queues(producer_of(options).instance, commits_topic_name(topic))
@@ -411,8 +413,8 @@ def commit(
     """Commit rows: store their manifest, and return when readers see it; no rows need none.
 
     The rows are of one topic, by default the sink's. ``origin`` identifies a query that starts
-    over; without it, that is not checked. Nor is it for rows that are visible already: the broker
-    that published them has checked it.
+    over. That is not checked without ``origin``, or for rows that are visible already, because the
+    broker checked it when it published them.
     """
     topic, commits = _topic_names(options, topic)
     manifest = CommitManifest(topic, manifest_id, tuple(spans), origin=origin)
@@ -451,11 +453,11 @@ def commit(
 def _wait_until_visible(
     options: WriteOptions, manifest: CommitManifest, queue: MessageQueue, queue_offset: int
 ) -> None:
-    """Return when readers see a stored manifest, or if it cannot be found out whether they do.
+    """Return when readers can see a stored manifest, or if that cannot be determined.
 
-    A broker that commits a staged batch, of whatever sink, hides what is stored meanwhile. Until
-    then the index does not have it either, and a query that starts over would not be noticed. An
-    acknowledged manifest counts, unless its broker then reports that it is not there.
+    While a broker commits a staged batch of any sink, it hides messages stored meanwhile. The index
+    does not have them either, and a query that starts over would not be noticed. An acknowledged
+    manifest counts, unless its broker then reports that it is not there.
     """
     instance = producer_of(options).instance
     timer = RetryTimer(

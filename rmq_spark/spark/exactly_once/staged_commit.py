@@ -10,10 +10,9 @@ A task stages its rows:
                                       ├─ this batch ──> rows are counted, and not sent
                                       └─ a later one, or one of another query ──> refused
 
-A broker knows a sink by its name, and the sink belongs to the query that committed first: so a
-query that starts over without its checkpoint is noticed. An attempt has a unique name, and deletes
-what it has staged if it fails; what it leaves when it is killed, the broker deletes with the next
-commit.
+A broker identifies a sink by its name, and the sink belongs to the query that committed first. So a
+query that starts over without its checkpoint is detected. An attempt has a unique name and deletes
+its staged rows if it fails. If it is killed, the broker deletes them with the next commit.
 
 The driver has the broker commit them, and then stores their manifests:
 
@@ -21,8 +20,8 @@ The driver has the broker commit them, and then stores their manifests:
                                           │  from here on every client has all rows
                                           └──> a manifest for each topic, of the spans in the answer
 
-The order ensures that a reader of manifests never waits for rows that may not come. If the driver
-is killed in between, it commits again, receives the same spans, and stores the manifests.
+The order ensures that a reader of manifests never waits for rows that may never be stored. If the
+driver is killed in between, it commits again, receives the same spans, and stores the manifests.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def renamed_sink_error(
     """Return the error for a stream's batch that counts already under another sink, or None.
 
     Raises:
-        ClientError: That cannot be found out now.
+        ClientError: A broker or name server does not answer.
     """
     if manifest_id.query_id is None or manifest_id.write_name:
         return None
@@ -121,7 +120,7 @@ def renamed_sink_error(
 
 
 BATCH_WRITES_OWNER: Final = "batch-writes"
-"""The owner of sinks of batch writes that are no query's part."""
+"""The owner of the sinks of batch writes outside a query."""
 
 APPLICATION_OWNER_PREFIX: Final = "application "
 """The owner of sinks whose batches their users number, in front of txnAppId."""
@@ -353,7 +352,7 @@ _RANDOM_BITS: Final = 20
 """The bits of a batch write's number below its milliseconds: no two writes have the same one."""
 
 _COPIED_BYTES_PER_MS: Final = 10_000
-"""The speed, on a slow disk, at which a broker is expected to copy what is staged."""
+"""The speed, on a slow disk, at which a broker is expected to copy staged rows."""
 
 
 def commit_staged(
@@ -427,7 +426,7 @@ def check_stageable(options: WriteOptions) -> str | None:
 def next_batch_header(options: WriteOptions) -> BatchRequestHeader:
     """Return the identity of a batch write outside a query: a number that was never used before.
 
-    Or the one that the user gives, as with Delta: the writer's name, and the number of its batch.
+    Options may give the writer's name and its batch number instead, as with Delta.
 
     Raises:
         OptionError, ClientError: As `check_stageable` does.
@@ -468,7 +467,7 @@ def _commit_batch(
         try:
             producer.publish_queues(topic)  # so that the broker's address is known
             address = routes.master_address(name)
-            if is_known:  # tasks have left rows out: what they have staged is not all
+            if is_known:  # tasks skipped rows: those staged are not all
                 last = api.staging.last_batch(address, batch.sink)
             else:
                 last = api.staging.commit_batch(address, batch, attempts, timeout_ms)
@@ -500,7 +499,7 @@ def _commit_batch(
 def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[CommittedSpan]) -> bool:
     """Return whether the rows that a broker has committed are those that tasks report.
 
-    Only the number of staged rows is known here, and nothing of a batch that was committed while
+    Only the number of staged rows is known here, and nothing about a batch that was committed while
     its tasks ran.
     """
     sums = [report.sums for report in reports if report.sums is not None]
@@ -521,8 +520,8 @@ def _reject_changed_rows(
 ) -> None:
     """Refuse rows of a batch that has others, unless they may belong to a retried batch.
 
-    They do not if this is a second write of the batch under the same sink, or if another driver
-    runs on a copy of the checkpoint. If the index does not tell, nothing is refused.
+    They differ if this is a second write of the batch under the same sink, or if another driver
+    runs on a copy of the checkpoint. If the index has no answer, nothing is refused.
     """
     own = latest_manifests(options, manifest_id, topic)
     if any(each.id == manifest_id for each in own):

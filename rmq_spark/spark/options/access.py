@@ -121,7 +121,7 @@ def _tls(options: OptionReader) -> TlsSettings | None:
     }
     try:
         settings = TlsSettings.of_files(**texts, verify=options["tlsVerify"])
-        ssl_context(settings)  # finds what a client would find
+        ssl_context(settings)  # raises the errors that a client would raise
     except TlsRejected as error:
         raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from None
     return settings

@@ -42,11 +42,11 @@ from rmq_spark.wire.names import (
     wrap_namespace,
 )
 
-# ---- Checks of the options of exactly once, on both sides: what contradicts them.
+# ---- Checks of the exactly-once options of source and sink for contradictions.
 
 _SINK_NAME: Final = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9_.-]*")
 _SINK_NAME_CHARS_MAX: Final = 190
-"""Brokers take 200; the sink of batch writes has some letters more than that of streams."""
+"""Brokers accept 200; the sink of batch writes has a longer name than that of streams."""
 
 _ONE_TOPIC: Final = (
     "the batches of one topic are read by their manifests: name the topic in option topic, and "
@@ -207,18 +207,18 @@ class ReadOptions:
     starts_at_end_without_match: bool = False
     fail_on_data_loss: bool = of_option("failOnDataLoss")
     is_committed: bool = False
-    """True if only rows count that manifests name, see `committed_planner`."""
+    """True if only rows named by manifests are read, see `committed_planner`."""
     skips_unavailable: bool = False
-    """True if a stream goes on without brokers that do not answer."""
+    """True if a stream continues without brokers that do not answer."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
     """The present names of brokers, by their former names."""
     on_bad_record: OnBadRecord = of_option("onBadRecord")
     checks_crc: bool = of_option("checkCrc")
     max_body_bytes: int = of_option("maxBodyBytes")
     reads_files: bool = True
-    """True if tasks may read the files of a broker's log, where they run on its machine."""
+    """True if tasks that run on a broker's machine may read the files of its log."""
     warns_without_files: bool = False
-    """True if the user has asked for that, and is to hear where it cannot be done."""
+    """True if the user has asked for reading files, and gets a warning where that is impossible."""
     limits: BatchLimits = BatchLimits()
     partitions_min: int | None = of_option("minPartitions")
     partitions_max: int | None = None
@@ -266,13 +266,13 @@ class WriteOptions:
     write_name: str | None = of_option("writeName")
     """The name from which the row ids of a batch write are made."""
     transaction: tuple[str, int] | None = None
-    """The txnAppId and txnVersion by which the rows of a batch write are known."""
+    """The txnAppId and txnVersion that identify the rows of a batch write."""
     row_ids: RowIds = RowIds.POSITIONS
     is_exactly_once: bool = False
     """True if a batch counts by its manifest, see `committing`."""
     sink_name: str | None = None
-    """The name by which a broker knows whose batches it makes visible to all, see `staging`; None
-    where they count by manifests alone."""
+    """The name under which a broker publishes staged batches of this sink, see `staging`; None if
+    batches are committed by manifests only."""
     body: BodyOptions = BINARY_BODIES
 
 
@@ -535,8 +535,7 @@ def _group(option: str, name: str, namespace: str | None) -> str:
         raise OptionError(option, str(error)) from None
 
 
-# ---- Options by which the commits topic of a source's topic is read, made of those of the
-# source.
+# ---- Options for reading the commits topic of a source's topic, derived from those of the source.
 
 
 def commits_options(options: ReadOptions) -> ReadOptions:

@@ -69,7 +69,7 @@ _ADVICE: Final = "drop it with .drop({0!r}), or put it into column properties, a
 
 
 class SinkColumn(NamedTuple):
-    """A column that is sent: its position in a row, and the type that it has of those allowed."""
+    """A column that is sent: its position in a row, and which of the allowed types it has."""
 
     name: str
     position: int
@@ -117,7 +117,7 @@ def check_sink_columns(
 
 
 def body_positions(schema: StructType, body: BodyOptions) -> tuple[int, ...]:
-    """Return the positions of the columns from which a format makes bodies; often none."""
+    """Return the positions of the columns that a format encodes as bodies; often none."""
     if body.format is BodyFormat.BINARY:
         return ()
     names = [field.name.lower() for field in schema.fields]

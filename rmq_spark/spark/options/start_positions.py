@@ -119,7 +119,7 @@ class Positions:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that have positions of their own."""
+        """The topics with explicit positions."""
         return frozenset(self.tree or ()) - {ANY}
 
     def named_queues(self, topic: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The option table: every option by name, and `OptionReader`, which reads what a user wrote by it.
+"""The option table: every option by name, and `OptionReader`, which parses a user's options.
 
 A row has an option's uses, its one-line meaning, how its text becomes a value, and the value if it
 is not given. Unknown options, and options that have no meaning for a use, are refused with the
@@ -51,7 +51,7 @@ Parser = Callable[[str, str], Any]
 
 
 class Kind(NamedTuple):
-    """The parser of an option's text, and the value of an option that is not given."""
+    """The parser of an option's text, and the default value."""
 
     parse: Parser
     default: Any = None
@@ -262,7 +262,7 @@ _KAFKA_OPTIONS: Final = {
     "auto.offset.reset": "startingOffsets",
     "includeheaders": "columns",
 }
-"""Right names of options that users of Kafka write, with ``kafka.`` or not."""
+"""Correct names for options that Kafka users write, with or without ``kafka.``."""
 
 
 NO_CATALOG_TABLE: Final = (
@@ -324,7 +324,7 @@ class OptionReader:
         return default if text is None else parse(self.written_name(name), text)
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value of an option by its row of the table."""
+        """Return the value of an option, parsed as its row of the table says."""
         return self.get(name, *OPTIONS[name].kind)
 
     def fields(self, kind: type[Any]) -> dict[str, Any]:
@@ -333,7 +333,7 @@ class OptionReader:
         return {name: self[option] for name, option in named if option is not None}
 
     def exclusive(self, *names: str) -> str | None:
-        """Return which one of these options was given, or None; two of them are refused."""
+        """Return which of these mutually exclusive options was given, or None."""
         given = [name for name in names if name in self._texts]
         if len(given) > 1:
             first, *others = map(self.written_name, given)

@@ -33,14 +33,14 @@ class OnBadRecord(Enum):
 
 
 class RowIds(str, Enum):
-    """The kinds of row ids, by which a reader recognizes a row that was sent twice."""
+    """The kinds of row ids, with which a reader recognizes a row that was sent twice."""
 
     NONE = "false"
     POSITIONS = "true"
-    """By partition and number in it: right where a task that is run again has the same rows in the
+    """By partition and row number: correct if a task that is run again has the same rows in the
     same order."""
     KEYS = "keys"
-    """By the row's keys: right in every plan, if a batch has no keys twice."""
+    """By the row's keys: correct in every plan, if keys are unique within a batch."""
 
 
 WRITE_NAME_MAX: Final = 255
@@ -69,7 +69,7 @@ _TIME: Final = re.compile(
     r"(?:[Tt ](\d\d(?::\d\d(?::\d\d(?:[.,]\d+)?)?)?)\s*([Zz]|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII,
 )
-"""An ISO time. Its date has hyphens: without, 20260131 is as well a number, as of an offset."""
+"""An ISO time. Its date needs hyphens, because 20260131 may also be a number such as an offset."""
 _MICROS_CHARS: Final = len("12:00:00.123456")
 _DATE_DIGITS: Final = len("20260131")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
@@ -257,7 +257,7 @@ def namespace(option: str, text: str) -> str:
 
 
 def write_name(option: str, text: str) -> str:
-    """Parse a name by which the rows of a write are known."""
+    """Parse the name of a write, which identifies its rows."""
     name = text.strip()
     if len(name) > WRITE_NAME_MAX or ":" in name or not name.isprintable():
         raise OptionError(

@@ -8,7 +8,7 @@
     queues that were withdrawn    because their topic has fewer now: a loss, if they have unread
                                   messages
 
-A loss fails the query, or with failOnDataLoss=false is logged.
+A loss fails the query, or is logged with failOnDataLoss=false.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LatestOffsets:
 
     @property
     def newest(self) -> SourceOffset | None:
-        """The ends of the queues as last seen; for brokers that are away, as seen before."""
+        """The ends of the queues as last seen; for brokers that are away, the previous ones."""
         return self._newest
 
     @property
@@ -59,8 +59,8 @@ class LatestOffsets:
         """Ignore messages that arrive from now on, or that are past the given end."""
         found = sorted(self._queues.wait_for_named_brokers(self._options.ending))
         if self._options.ending is None:
-            # Those of which only the user tells count when their broker answers, as all that no
-            # name server knows now.
+            # Queues known only from the user's options count once their broker answers, like all
+            # queues that no name server knows at the moment.
             by_name = self._queues.unrouted_queues()
             found = [queue for queue in found if queue not in by_name]
             self._target = self._queues.ends(
@@ -91,7 +91,7 @@ class LatestOffsets:
         of_those_away = {
             queue: before[queue].next_offset for queue in base.positions if queue in before
         }
-        # Of a queue whose start has no time, nobody finds out whether it has been made again.
+        # If a queue's start has no store time, a recreated queue cannot be detected.
         unproved = {
             queue
             for queue in ends
@@ -102,8 +102,8 @@ class LatestOffsets:
         )
         self._clamp_withdrawn(base, ends)
         if self._target is not None:
-            # Spark asks for the target before it asks where to begin: that may already lie behind
-            # it, or have queues of a broker that no name server knew at the time.
+            # Spark requests the target before the start. The start may already be past it, or have
+            # queues of a broker that no name server knew at the time.
             brokers = {queue.broker_name for queue in self._target}
             late = [
                 queue
@@ -112,7 +112,7 @@ class LatestOffsets:
             ]
             if late and self._options.ending is None:
                 self._target = {**self._target, **{queue: ends[queue] for queue in late}}
-            elif late:  # all are asked for, as the end may name any of them
+            elif late:  # all are resolved, as the end may name any of them
                 given = self._ending_offsets([*self._target, *late])
                 self._target = {**self._target, **{queue: given[queue] for queue in late}}
             at = {queue: position.next_offset for queue, position in base.positions.items()}
@@ -123,7 +123,7 @@ class LatestOffsets:
         return base, ends
 
     def clamp_to_target(self, queue: MessageQueue, start: int, end: int) -> int:
-        """Return the end up to which a queue is read, given its offset and its present end."""
+        """Return the end up to which a queue is read, given its offset and its current end."""
         return end if self._target is None else min(end, max(self._target.get(queue, 0), start))
 
     def _ending_offsets(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:

@@ -18,8 +18,8 @@ How the end of a batch is chosen:
     enough rows    the planner waits for a minimum of rows, if the user asks for it (`BatchPace`)
     within limits  rows and bytes are shared among the queues (`offset_ranges`)
     past gaps      no queue ends after an offset that has no message
-    once more      queues that changed between two requests gave inconsistent answers: everything
-                   is asked again
+    once more      queues that changed between two requests gave inconsistent answers:
+                   all requests are repeated
 
 All queues that an offset knows must answer before a batch ends past them, unless the user lets the
 query continue without brokers that are away. A start that this planner did not make itself comes
@@ -51,10 +51,10 @@ from rmq_spark.spark.plan.queue_identity import QueueIdentity, StoreTimeLookup, 
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- GroupProgress: how far brokers believe that a query's consumer group has come.
+# ---- GroupProgress: commits a query's offsets for its consumer group.
 
 _RETRY_SECONDS: Final = 1.0
-"""Seconds until a broker that could not be told of an offset is told of it again."""
+"""Seconds until an offset that could not be committed is sent again."""
 
 
 class GroupProgress:
@@ -85,7 +85,7 @@ class GroupProgress:
         self._retry_at = self._clock() + _RETRY_SECONDS
 
 
-# ---- Idle wait: how long a source without new messages waits before it says so.
+# ---- Idle wait: how long a source without new messages waits before it reports an empty batch.
 
 SHARED_WAIT_MS: Final = 50
 AFTER_BATCH_WAIT_MS: Final = 1
@@ -140,7 +140,8 @@ class IdleWaitPolicy:
 
 NO_LIMITS: Final = BatchLimits()
 _COMPARED_SECONDS: Final = 60.0
-"""Seconds between comparisons of queues that end where they did: others may have come to that."""
+"""Seconds between comparisons of queues whose ends have not moved: a recreated queue may have the
+same end."""
 
 _RECORD_BYTES: Final = 300.0
 """The assumed size of a message in bytes, until the first one was seen."""
@@ -187,7 +188,7 @@ class MicroBatchPlanner:
         self._clock = clock
         self._compared_at = clock()
         self._known_ends: dict[MessageQueue, int] = {}
-        """Ends of queues that lie before what was read of them, with nothing new up to there."""
+        """Ends of queues before the offset already read, checked to have nothing new."""
         self._partitions = PartitionPlanner(options, queues)
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
@@ -203,7 +204,7 @@ class MicroBatchPlanner:
         """
         if self._initial is None:
             begin = self._resolve_start()
-            if begin.is_unverifiable:  # a topic may have been made again between two questions
+            if begin.is_unverifiable:  # the topic may have been recreated meanwhile
                 begin = self._resolve_start()
             self._initial = self._last_planned = begin
         return self._initial
@@ -228,7 +229,7 @@ class MicroBatchPlanner:
         return self._store_times.sizes
 
     def fetch_ends(self, offset: SourceOffset) -> SourceOffset:
-        """Return the present ends of the queues in an offset."""
+        """Return the current ends of the queues in an offset."""
         there = [
             queue for queue in offset.positions if queue.broker_name not in offset.missing_brokers
         ]
@@ -336,7 +337,7 @@ class MicroBatchPlanner:
         if not changed and is_known:
             return None
         began = self._initial_offsets(start, ends, changed if is_known else list(ends))
-        ends = {  # what broke off goes on before the place up to which it counted
+        ends = {  # a replaced queue may resume before its limit
             queue: self._latest_offsets.clamp_to_target(queue, began[queue], end)
             if queue in began
             else end
@@ -370,8 +371,8 @@ class MicroBatchPlanner:
             return self._choose_end(start, ends, limits, is_first=is_first, is_known=is_known)
         self._pace.record_batch()
         if is_first:
-            # Where the first batch begins is in no log of Spark's: after a crash it asks for it
-            # once more.
+            # Spark does not log where the first batch starts: after a crash it asks for the start
+            # again.
             began = {**at, **began}
         return replace(
             found, initial_offsets=MappingProxyType(began), missing_brokers=start.missing_brokers
@@ -403,7 +404,7 @@ class MicroBatchPlanner:
         """Return whether queues were recreated before their store times at this end were asked for.
 
         If so, the times belong to the new queue, and the offsets to the old one. Only queues that
-        still are the old ones after that request have told the times of the old ones.
+        are unchanged after that request have reported their own times.
         """
         known = start, self.newest  # the newest was known when the start was checked
         asked = {
@@ -416,9 +417,10 @@ class MicroBatchPlanner:
         return bool(self._queue_identity.replaced_queues(asked)) or self._has_shrunk(end, start)
 
     def _has_shrunk(self, end: SourceOffset, start: SourceOffset) -> bool:
-        """Return whether queues have lost their ends since these were asked for.
+        """Return whether queues have become shorter since their ends were requested.
 
-        Their last messages then have no store time: the next batch would record that of another.
+        The store time of their last message is then unknown, and the next batch would record
+        another's.
         """
         ends = {
             queue: position.next_offset

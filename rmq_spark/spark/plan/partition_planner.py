@@ -1,8 +1,9 @@
 """PartitionPlanner: divides the range between two offsets among the tasks of a batch.
 
-A batch that was planned before a restart is first compared with the brokers: the task reads what is
-left of it, and lost messages fail the query, or with failOnDataLoss=false are logged. Each range
-has the store time of its last message, so that a task notices a topic recreated in the meantime.
+A batch that was planned before a restart is first compared with the brokers: tasks read the
+messages that remain, and lost ones fail the query, or with failOnDataLoss=false are logged. Each
+range has the store time of its last message, so that a task notices a topic recreated in the
+meantime.
 
 A batch's limit is shared among queues in proportion to each queue's backlog, and no queue starves:
 if there are more queues than messages to read, the queues whose next message has waited longest go
@@ -155,9 +156,9 @@ class PartitionPlanner:
         return self._divide(batch_ranges(start, end), end)
 
     def plan_surviving(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """Return the ranges of what is left of a batch that was planned before a restart."""
+        """Return the ranges that remain of a batch planned before a restart."""
         ranges = batch_ranges(start, end)
-        self._queues.discover()  # which brokers have the queues, before these are asked
+        self._queues.discover()  # find the queues' brokers before sending requests to them
         bounds = bounds_of(self._queues.starts(ranges), self._queues.ends(ranges), ranges)
         left, losses = self._queue_identity.surviving_ranges(start, end, ranges, bounds)
         report_losses(losses, is_failure=self._options.fail_on_data_loss)
@@ -175,8 +176,8 @@ class PartitionPlanner:
         cut, asked = align_to_messages(self._queues, cut, known)
         lasts = [last_position(piece) for piece in cut]
         wanted = [last for last in lasts if last not in known]
-        # Where the end is another message by now, or none, so may be those that were found: no
-        # task is to take messages of a new queue for those that were planned.
+        # If the end now has another message or none, the other messages found may be new as well:
+        # no task may read messages of a recreated queue as the planned ones.
         again = self._queues.fingerprints(
             MessagePosition(queue, ends[queue].next_offset - 1)
             for queue in dict.fromkeys(each.queue for each in wanted)
@@ -240,7 +241,7 @@ def last_position(offset_range: OffsetRange) -> MessagePosition:
 
 
 def batch_ranges(start: SourceOffset, end: SourceOffset) -> dict[MessageQueue, BatchRange]:
-    """Return the offsets that a batch takes of each queue that it takes any of."""
+    """Return the range of offsets of a batch in each queue that has messages in it."""
     ranges = {}
     for queue, position in end.positions.items():
         before = start.positions.get(queue)

@@ -1,4 +1,4 @@
-"""QueueIdentity: whether a queue is still the one that was read, and if not, where to continue.
+"""QueueIdentity: detects queues that are no longer the ones read, and finds where to continue.
 
 A position is an offset with the store time and the mark of the message before it. If they do not
 match what the broker has (a lost tail, an older copy, a slave that lags, a recreated topic), the
@@ -124,7 +124,7 @@ class QueueIdentity:
         ranges: Mapping[MessageQueue, BatchRange],
         bounds: Mapping[MessageQueue, OffsetBounds],
     ) -> tuple[dict[MessageQueue, BatchRange], list[str]]:
-        """Return what is left of a batch that was planned before, and what of it is lost."""
+        """Return the remaining ranges of a batch that was planned before, and its losses."""
         before = {
             queue: start.positions[queue]
             for queue in ranges
@@ -192,7 +192,7 @@ class QueueIdentity:
     ) -> tuple[dict[MessageQueue, ReplacedQueue], dict[MessagePosition, int]]:
         """Return the queues whose message before a position differs, and the positions without one.
 
-        The latter have the store time of the message that was there.
+        Each position without a message comes with the store time of the message that it had.
         """
         places = {
             MessagePosition(queue, position.next_offset - 1): position

@@ -40,7 +40,7 @@ _Value = TypeVar("_Value")
 
 VERSION: Final = 1
 SIZES: Final = "recordBytes"
-"""The mean size of a message by queue, in bytes, for those who watch a query's progress."""
+"""The mean size of a message by queue, in bytes, for monitoring a query's progress."""
 _NEWER_VERSION: Final = (
     "the checkpoint's offset has version {found}, and this release of rocketpoll reads {known}: "
     "run it with the release that has written it, or a newer one"

@@ -71,7 +71,7 @@ def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLooku
             raise OptionError(name, "it cannot be given together with key: filter the rows instead")
     now_ms = time.time_ns() // 1_000_000
     begin_ms = _time_bound_ms(options.starting, now_ms, 0)
-    # Without an end there is none: a broker's clock may be ahead of the one here.
+    # Without an end the search has none, because a broker's clock may be ahead of the local one.
     end_ms = _time_bound_ms(options.ending, now_ms, FOREVER_MS) - 1
     brokers = sorted(
         {(queue.topic, queue.broker_name) for queue in queues.discover(is_forced=True)}

@@ -45,7 +45,7 @@ _NULL_OBSERVER: Final = RecordObserver()
 
 
 def addresses_of(access: BrokerAccess) -> BrokerAddresses:
-    """Return the addresses and the client that tasks of a process share; a fork starts anew."""
+    """Return the addresses and the client that tasks of a process share; a fork gets new ones."""
     key = (os.getpid(), access)
     if key not in _addresses:
         _addresses[key] = BrokerAddresses(instance_for(access))

@@ -31,10 +31,10 @@ from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
-"""Milliseconds for a pull: megabytes wait for those before them, and for tasks beside this one."""
+"""Milliseconds for a pull: megabytes queue up after earlier ones and those of other tasks."""
 
 IDLE_CONNECTION_SECONDS: Final = 10.0
-"""Seconds of silence after which a connection is tried with a small question before a pull."""
+"""Seconds of silence after which a small request tests a connection before a pull."""
 
 
 class UnreadableRecord(Exception):
@@ -98,8 +98,8 @@ def _bulk_pull(
     address = addresses.resolve(offset_range.queue)
     api = addresses.instance.api
     if api.connections.idle_seconds(address) > IDLE_CONNECTION_SECONDS:
-        # A NAT may have forgotten the connection since the last task: that is found out within
-        # the time of a small request, rather than that of megabytes.
+        # A NAT may have dropped the connection since the last task. A small request detects that
+        # sooner than a pull of megabytes.
         api.max_offset(address, offset_range.queue)
     return BulkPull(
         api=api,

@@ -32,7 +32,7 @@ _LOGICAL_TYPES: Final[Mapping[tuple[str, str], sql.DataType]] = {
     ("long", "local-timestamp-millis"): sql.TimestampNTZType(),
     ("long", "local-timestamp-micros"): sql.TimestampNTZType(),
 }
-"""Columns of logical types, each of the type that it is for: of another it says nothing."""
+"""Columns of logical types, by the Avro type that each annotates; on other types it is ignored."""
 
 _PRIMITIVE_TYPES: Final[Mapping[str, sql.DataType]] = {
     "boolean": sql.BooleanType(),

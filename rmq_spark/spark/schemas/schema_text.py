@@ -44,7 +44,7 @@ _TYPES_BY_NAME: Final[Mapping[str, Callable[[], sql.DataType]]] = {
     "binary": sql.BinaryType,
 }
 _DEPTH_MAX: Final = 60
-"""Types within a column; pyarrow passes on 63, and `bodyColumn` takes one of them."""
+"""Most nested types in a column; pyarrow supports 63, and `bodyColumn` uses one of them."""
 
 _DECIMALS: Final = ("decimal", "dec", "numeric")
 _SIMPLE_TYPES: Final = tuple({kind for kind in _TYPES_BY_NAME.values() if isinstance(kind, type)})

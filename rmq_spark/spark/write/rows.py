@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.headers.staging import BatchRequestHeader
 
 ROW_ID: Final = "ROCKETPOLL_ROW"
-"""The property by which a reader recognizes a row that was sent twice."""
+"""The property with a row's id, so that a reader recognizes a row that was sent twice."""
 
 ROW: Final = "row"
 """The column with the number of each row in its partition, for error messages."""
@@ -89,7 +89,7 @@ class WriteTask(NamedTuple):
         return f"{self.write_id}:{self.batch_id}:{self.partition}:{row}"
 
     def ids_from_keys(self, keys: pa.Array) -> pa.Array:
-        """Return the ids of rows by their keys: the same in whatever partition they are."""
+        """Return the ids of rows by their keys, which do not depend on the partition."""
         prefix = pa.scalar(f"{self.write_id}:{self.batch_id}:{columns.KEYS}:")
         return pc.binary_join_element_wise(prefix, keys, "")
 
@@ -229,9 +229,7 @@ class RowPreparer:
         """Return the user's properties, without nulls and those that RocketMQ sets itself."""
         maps = column.cast(_TEXTS)
         if maps.null_count:
-            maps = maps.take(
-                pa.array(np.arange(len(maps)))
-            )  # leaves out what may lie behind a null
+            maps = maps.take(pa.array(np.arange(len(maps))))  # drops values hidden under nulls
         offsets = np.asarray(maps.offsets)
         names = maps.keys[offsets[0] : offsets[-1]]
         values = maps.items[offsets[0] : offsets[-1]]
@@ -280,7 +278,7 @@ class RowPreparer:
             )
             raise RowError(self._task.partition, self._first_row + row, columns.PROPERTIES, problem)
 
-    # ---- refusing
+    # ---- refusals
 
     def _reject(self, bad: pa.BooleanArray, column: str, problem: str) -> None:
         first = pc.index(bad, True).as_py()
@@ -368,7 +366,7 @@ class TaskReport(NamedTuple):
     body_bytes: int
     """The size of all bodies."""
     retries: int
-    """The number of times that something was tried again, as a broker was away or busy."""
+    """The number of retries because a broker was away or busy."""
     spans: tuple[CommittedSpan, ...] = ()
     staged: StagedReport | None = None
     """The report of rows that were staged instead of sent."""

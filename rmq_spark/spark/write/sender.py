@@ -63,8 +63,7 @@ from rmq_spark.spark.write.rows import (
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- The tries of a sink's requests: for what is waited, for how long, and what the last one
-# says.
+# ---- The retries of a sink's requests: for which errors, for how long, and the final error.
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ REMEDIES: Final[Remedies] = (
 
 
 class SendRetries:
-    """The retries of one task's requests. ``stored_rows`` is what its errors say is stored."""
+    """The retries of one task's requests. ``stored_rows`` describes the stored rows in errors."""
 
     def __init__(
         self,
@@ -114,10 +113,10 @@ class SendRetries:
         sleep: Callable[[float], None] | None = None,
         remedies: Remedies = REMEDIES,
     ) -> None:
-        """Prepare; ``where`` is what errors and log lines begin with."""
+        """Set the limits; ``where`` is the beginning of errors and log lines."""
         self.stored_rows = 0
         self.retries = 0
-        """The pauses so far, after each of which something was tried again."""
+        """The number of retries so far."""
         self._longest: tuple[int, int] | None = None
         self._producer = producer
         self._where = where
@@ -203,7 +202,7 @@ COALESCED_BYTES: Final = 8 * 1024 * 1024
 SINGLE_SENDS_MAX: Final = 1_000
 
 DEFAULT_TOPIC_QUEUES: Final = 4
-"""Most queues of a topic of rows that is made by the first of them, as other producers have it."""
+"""Most queues of a topic that the first row creates, as in other producers."""
 
 
 _producers: Final[dict[tuple[object, ...], Producer]] = {}
@@ -365,7 +364,7 @@ class _TaskSender:
                 return
 
     def send_message(self, message: Message, queue: MessageQueue) -> SendResult:
-        """Send a message; it is sent again if it is not known to be stored."""
+        """Send a message; retry until it is known to be stored."""
         timeout_ms = max(CHUNK_TIMEOUT_MS, self._options.access.request_timeout_ms)
         while True:
             try:

@@ -15,7 +15,7 @@ from rmq_spark.cli.console.markup.html import Child, Html, el, join
 
 SHOWN_BYTES_MAX: Final = 64 * 1024
 _JSON_BYTES_MAX: Final = 1024 * 1024
-"""A body up to this size is looked at for JSON; a larger one is text."""
+"""A body up to this size is checked for JSON; a larger one is shown as text."""
 
 _HEX_BYTES_MAX: Final = 4 * 1024
 _HEX_WIDTH: Final = 16

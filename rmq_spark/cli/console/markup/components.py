@@ -1,6 +1,6 @@
 """Page components: tables, facts, cards, badges, times, empty states, alerts.
 
-Each defines once how something looks.
+Each component defines the look of one thing in one place.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def command_box(line: str, note: str | None = None) -> Html:
 
 
 def alert(problem: str, *text: Child) -> Html:
-    """Return the report of a problem: what it is, and what to do."""
+    """Return the box that reports a problem and its remedy."""
     return el("div.card.trouble", el("h3", problem), (el("p", each) for each in text), role="alert")
 
 
@@ -140,7 +140,7 @@ def age(timestamp_ms: int | None) -> Html:
 
 
 def timestamp(timestamp_ms: int) -> Html:
-    """Return a time with its date; a dash for values by which brokers mean none."""
+    """Return a time with its date; a dash for values with which brokers express no time."""
     found = local_time(timestamp_ms)
     if found is None:
         return NO_VALUE

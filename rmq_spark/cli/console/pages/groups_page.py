@@ -206,7 +206,7 @@ def _page(request: _SeekRequest, content: Html) -> Page:
 
 
 _STUCK_MS: Final = 30_000
-"""Time for which the next message of a queue has waited when a group looks stuck there."""
+"""A group looks stuck in a queue whose next message has waited this long."""
 
 _LIST_COLUMNS: Final = ("Group.grow", "State", "Members.number.wide", "Behind.number",
                         "Last consumed.number.wide", "Topics.wide")  # fmt: skip

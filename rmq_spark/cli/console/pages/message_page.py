@@ -1,4 +1,4 @@
-"""Message page: one message: where it is, its content, and its trace: sent, stored, consumed."""
+"""Message page: the position and content of a message, and its trace: sent, stored, consumed."""
 
 from __future__ import annotations
 

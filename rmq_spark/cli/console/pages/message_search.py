@@ -38,7 +38,7 @@ _FIRST_PULL_MESSAGES: Final = 4
 _PULL_MESSAGES_MAX: Final = 32
 _PULL_BYTES_TARGET: Final = 256 * 1024
 _UNKNOWN_TIME_MS: Final = 1 << 62
-"""A time behind all others, for a queue of which no broker says when it was last written."""
+"""A time after all others, for a queue whose last write time is unknown."""
 
 
 def ranges_before(
@@ -93,14 +93,13 @@ class _BackwardReader:
         self._newest_ms = last_stored_ms or _UNKNOWN_TIME_MS
         self._count = _FIRST_PULL_MESSAGES
         self.messages: list[MessageExt] = []
-        """Those that are read and not handed out yet, in order."""
+        """Messages read and not returned yet, in order."""
 
     @property
     def sort_key(self) -> tuple[int, int]:
-        """Return the sort key of the queue: the newest message that is here, or that may be.
+        """Return the sort key of the queue: its newest message, or the newest that it may have.
 
-        Within a millisecond, a queue that is still to be read comes first: then its message is
-        known.
+        Within a millisecond, a queue that was not read yet comes first, so that it is read.
         """
         if not self.messages:
             return -self._newest_ms, -_UNKNOWN_TIME_MS

@@ -27,7 +27,7 @@ _BROKER_COLUMNS = ("Broker", "State", "In.number", ".wide", "Out.number", "Today
                    "Disk.wide", "Up since.wide", "Version.wide")  # fmt: skip
 _GROUP_COLUMNS = ("Group.grow", ".wide", "Behind.number")
 _GROUPS_QUERIED_MAX = 50
-"""Most groups that are asked for with each look."""
+"""Most groups queried for each page view."""
 
 _GROUPS_SHOWN_MAX = 8
 
@@ -126,7 +126,7 @@ def group_limit_hint(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Htm
 def _group_table(visit: Visit) -> Html | None:
     try:
         series = group_lag_history(visit)
-    except ClientError:  # half a cluster does not tell of groups; what is wrong stands above
+    except ClientError:  # a partial cluster gives no group lag; the page shows the fault above
         return None
     rows = [
         ui.HtmlTableRow(

@@ -57,7 +57,7 @@ def topics(visit: Visit) -> Page:
         return path("topics", **{**now, **changed})
 
     if not names:
-        visit.admin.masters()  # an error where there are none: name servers forget their topics
+        visit.admin.masters()  # raises if no master is registered: name servers forget their topics
         found: Html = _no_topics(visit, wanted)
     elif known is not None:
         found = _size_table(shown, known, names)
@@ -172,7 +172,7 @@ _TOPICS_SEARCHED: Final = 1_000
 
 
 def search(visit: Visit) -> Page | Response:
-    """Redirect to what is searched for, or return similar names."""
+    """Redirect to the page that the search finds, or return similar names."""
     wanted = visit.request.parameter("q")
     if not wanted:
         return redirect("/")

@@ -33,7 +33,7 @@ from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
-"""Several megabytes wait for those before them."""
+"""Milliseconds for a pull: several megabytes queue up after earlier ones."""
 
 BAD_RECORDS: Final = ("fail", "null", "skip")
 """The values of ``on_bad_record``, as of the Spark source's option."""
@@ -83,7 +83,7 @@ def _read_range(
     converter: RecordBatchConverter,
     batches: list[pa.RecordBatch],
 ) -> int:
-    """Read a span up to a record that cannot be read, or to its end; return where to go on."""
+    """Read a span up to its end or to an unreadable record; return where to continue."""
     is_filtered = rules.subscription != ALL
     at = read_range.start
     for records, next_offset, fault, _ in readable_chunks(

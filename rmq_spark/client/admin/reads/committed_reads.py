@@ -111,7 +111,7 @@ def read_committed_table(
 
 
 def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> list[CommitManifest]:
-    """Return the manifests between two places that count, from the first of which all is there."""
+    """Return the counted manifests between two offsets, from the first with all its rows."""
     first = min(instance.api.min_offset(read_range.address, read_range.queue), read_range.start)
     ids: list[tuple[int, ManifestId]] = []
     stored: dict[int, CommitManifest] = {}
@@ -173,7 +173,7 @@ def _messages(instance: ClientInstance, read_range: ReadRange) -> Iterator[Messa
 def _read_span(
     instance: ClientInstance, span: CommittedSpan, schema: pa.Schema, tags: frozenset[str]
 ) -> list[pa.RecordBatch]:
-    """Return the rows of a span, if they are those that were committed."""
+    """Return the rows of a span after verifying that they are the committed ones."""
     address = instance.routes.address_for_read(span.queue.broker_name)
     place = ReadRange(
         span.queue, address, span.queue_offset, span.queue_offset + span.message_count

@@ -111,7 +111,7 @@ def _format_time(timestamp_ms: int) -> str:
 def _format_body(body: bytes) -> str:
     """Return the beginning of a body.
 
-    Its text if it is one, else its bytes as Python writes them.
+    A body that is text is returned as text, any other as Python's representation of its bytes.
     """
     head = body[: 4 * CHARACTERS_MAX]
     try:
@@ -122,7 +122,7 @@ def _format_body(body: bytes) -> str:
 
 
 def _truncate(value: object) -> str:
-    """Return a value on one line, without what a terminal or a reader would stumble over."""
+    """Return a value on one line, without characters that would break the display."""
     text = str(value)[: CHARACTERS_MAX + 1]
     if not text.isprintable():
         text = repr(text)[1:-1]

@@ -36,7 +36,7 @@ from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX, dlq_topic
 from rmq_spark.wire.properties import encode_properties
 
 PLAIN_PULL_MESSAGES_MAX = 32
-"""Most messages that brokers give at once, whatever is asked for; a chunk holds more."""
+"""Most messages that a broker returns per pull, whatever the request says; a chunk holds more."""
 
 _SUSPEND_FLAGS = (PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION).value
 _COMMIT = PullSysFlag.COMMIT_OFFSET.value
@@ -76,7 +76,7 @@ class DecodedPull(NamedTuple):
     def legal_offset(self, requested: int) -> int:
         """Return the offset to resume at after OFFSET_ILLEGAL: the broker's, or else the nearest.
 
-        A slave may return the very offset that it has just refused.
+        A slave may return the same offset that it has just refused.
         """
         if (
             self.next_begin_offset != requested
@@ -97,8 +97,8 @@ class GroupBrokerClient:
     ) -> None:
         """Make a client; ``subscription_of`` returns a topic's present subscription, if any.
 
-        A response to a subscription that was replaced meanwhile is ignored, because the broker has
-        skipped messages that are selected now.
+        A response for a replaced subscription is ignored, because the broker may have skipped
+        messages that the new one selects.
         """
         self._client = client  # its id is read when needed: it changes with a fork
         self._subscription_of = subscription_of
@@ -175,7 +175,7 @@ class GroupBrokerClient:
         try:
             result = future.result()
         except BaseException as error:  # noqa: BLE001  # it is the outcome
-            # The suggested broker may be the one that is gone: ask the master again.
+            # The suggested broker may be down: return to the master.
             self._suggested_broker_ids.pop(spec.queue, None)
             return error
         is_illegal = result.pull_status is PullStatus.OFFSET_ILLEGAL
@@ -193,7 +193,7 @@ class GroupBrokerClient:
             found = restore_original_topics(
                 filter_by_tags(decoded.messages, spec.subscription), spec.queue.topic
             )
-            # Who knows of an unreadable one what its tags were: the broker has taken it for wanted.
+            # The tags of an unreadable record are unknown; the broker considered it a match.
             unreadable = restore_original_topics(decoded.unreadable, spec.queue.topic)
         except SuspectRecord as error:
             self._suspect_records[spec.queue] = error.record
@@ -305,7 +305,7 @@ class GroupBrokerClient:
             return True
 
     def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Lock queues, to consume them in order; return those that are locked now.
+        """Lock queues, to consume them in order; return the queues that are locked now.
 
         Queues of a broker that does not answer are omitted.
         """
@@ -420,7 +420,7 @@ def group_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQue
     return found
 
 
-# ---- OutageLog: logs when failures begin to keep a consumer from its queues, and when they end.
+# ---- OutageLog: logs the beginning and the end of an outage of a consumer's queues.
 
 _log = logging.getLogger(__name__)
 _BROKER_WIDE_ERRORS = (*CONNECTION_FAULTS, BrokerNotFound)
@@ -448,7 +448,7 @@ class OutageLog:
         _log.log(level, "%s %s failed, retrying: %s", self._what, queue, error)
 
     def record_success(self, queue: MessageQueue) -> None:
-        """Log that an outage is over, if there was one."""
+        """Log the recovery if the broker had failed before."""
         if not self._reported:  # the usual case
             return
         keys = queue, queue.broker_name

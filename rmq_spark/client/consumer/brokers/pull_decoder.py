@@ -12,8 +12,8 @@
 
 To pull a damaged record again, the messages before it are returned and the next pull begins with
 it. If an answer begins with a damaged record, it fails with `SuspectRecord`, unless that record was
-the `suspect` of the last answer. So one such message does not keep the others from being consumed.
-Bodies are inflated up to `PULLED_BYTES_MAX` in all; the next pull begins after them.
+the `suspect` of the last answer. So a damaged message does not block the others. Bodies are
+inflated up to `PULLED_BYTES_MAX` in all; the next pull begins after them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rmq_spark.wire.record import decode_record
 _log = logging.getLogger(__name__)
 
 PULLED_BYTES_MAX: Final = 32 << 20
-"""Bytes of inflated bodies behind which no more of a pull is taken."""
+"""Bytes of inflated bodies after which the rest of a pull is left for the next one."""
 
 
 class DecodedRecords(NamedTuple):
@@ -74,8 +74,8 @@ def decode_pull(
     """Return the messages of records that lie back to back.
 
     Raises:
-        SuspectRecord: The first one is damaged, and is not the suspect already.
-        WireError: The first one is not a record, or no codec is installed for its body.
+        SuspectRecord: The first record is damaged, and was not the suspect already.
+        WireError: The first record is not a record, or no codec is installed for its body.
     """
     found = _decode_sound(records, queue, begin, end, max_body_bytes)
     return found or _decode_damaged(bytes(records), queue, begin, end, suspect, max_body_bytes)
@@ -84,7 +84,7 @@ def decode_pull(
 def _decode_sound(
     records: Buffer, queue: MessageQueue, begin: int, end: int, max_body_bytes: int
 ) -> DecodedRecords | None:
-    """Return the messages of records that are all sound; None if one is not."""
+    """Return the messages if all records are sound; None if any is damaged."""
     messages: list[MessageExt] = []
     plain_bytes, last = 0, begin - 1
     checked = None
@@ -118,7 +118,7 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     places, failure = record_positions(data)
     offsets = [read_queue_offset(data, at) for at, _ in places]
     possible = _longest_increasing(offsets, begin, end)
-    if not possible:  # so it may be the answer that is wrong
+    if not possible:  # the response itself may be wrong
         raise failure or RecordError(
             "pulled messages", at=0, needed=f"offsets from {begin} to {end}", found=offsets[0]
         )
@@ -134,7 +134,8 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     if is_shifted and _decode_record(data, 0, queue, max_body_bytes, is_first=True) is not None:
         if first != suspect:
             raise SuspectRecord(first, queue, begin)
-        # Those after it may be shifted as well: resume where the next one says that it is.
+        # The records after it may be shifted as well: resume at the offset that the next one
+        # states.
         later = min((offset for offset in of_others if offset > begin), default=begin + 1)
         return DecodedRecords([], [_damaged_message(first, queue, begin)], later)
     messages: list[MessageExt] = []
@@ -177,9 +178,9 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
 def _check_is_no_copy(
     data: bytes, places: Sequence[tuple[int, int]], number: int, queue: MessageQueue, reached: int
 ) -> None:
-    """Raise a RecordError if another record is the same, byte for byte, with its place in the log.
+    """Raise a RecordError if another record has the same bytes, including its log position.
 
-    To take it for a damaged record would lose the message at ``reached``.
+    Treating it as a damaged record would lose the message at ``reached``.
     """
     at, size = places[number]
     record = data[at : at + size]
@@ -198,7 +199,7 @@ def _check_is_no_copy(
 def _longest_increasing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:
     """Return the positions of as many offsets as possible that grow, from ``begin`` to ``end``.
 
-    Of several records with one offset it is the one that fits those beside it.
+    Of several records with the same offset, the one that fits its neighbours counts.
     """
     fitting: dict[int, int] = {}  # the position of each offset
     around = [begin - 1, *offsets, end]
@@ -225,7 +226,7 @@ def _longest_increasing(offsets: Sequence[int], begin: int, end: int) -> frozens
 
 
 def _neighbor_count(around: Sequence[int], position: int) -> int:
-    """Return how many neighbours have the offset before, or behind, the one at a position."""
+    """Return how many neighbours of a record have the offset just before or just after its own."""
     own = around[position + 1]
     return (around[position] == own - 1) + (around[position + 2] == own + 1)
 
@@ -249,7 +250,7 @@ def _decode_record(
 
 
 def _damaged_message(record: bytes, queue: MessageQueue, offset: int) -> MessageExt:
-    """Return what there is of a damaged record, as the message at an offset of a queue."""
+    """Return the readable parts of a damaged record, as the message at an offset of a queue."""
     try:
         decode_record(record)
         fault = "its record belongs to another queue or offset"

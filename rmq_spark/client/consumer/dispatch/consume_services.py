@@ -1,8 +1,8 @@
-"""Consume services: hand pulled messages to a listener, and settle what it did with them.
+"""Consume services: pass pulled messages to a listener, and process its results.
 
 A concurrent listener is called from many threads, in no order. Messages that it failed to consume,
 or has had for too long, are sent back to the broker. If no broker accepts them, they stay in this
-process and are retried. The committed offset is that of the first message that is not finished.
+process and are retried. The committed offset is that of the first unfinished message.
 
 An orderly listener gets the messages of each queue in turn; in CLUSTERING only while the queue's
 broker has locked it for this consumer. A message that fails is retried in place, and no later
@@ -55,7 +55,7 @@ It moves the offset to be committed, and resumes pulling where that was throttle
 
 @dataclass(slots=True, eq=False)
 class ConsumeMessageConcurrentlyService:
-    """Calls a concurrent listener, and sends back to brokers what it could not consume."""
+    """Calls a concurrent listener, and sends messages that it failed to consume back to brokers."""
 
     is_orderly: ClassVar = False
 
@@ -96,7 +96,7 @@ class ConsumeMessageConcurrentlyService:
     def _retry_failed(
         self, request: PullRequest, failed: Sequence[_FailedMessage], delay_level: int
     ) -> None:
-        """Give failed messages back to a broker, or else have them tried again here."""
+        """Send failed messages back to a broker; if that fails, retry them in this process."""
         if request.process_queue.is_dropped:
             return
         kept: list[_FailedMessage] = []
@@ -142,7 +142,7 @@ class ConsumeMessageConcurrentlyService:
         cache = request.process_queue
         if cache.is_dropped or not cache.is_waiting(message):
             return
-        if self.retries is None:  # nobody would give it again, should the listener not end
+        if self.retries is None:  # nobody would redeliver it if the listener never returned
             text = "%s takes longer than %d ms, and its offset waits for it, as in BROADCASTING"
             _log.warning(text, message.message_id, timeout_ms)
         elif self.retries.send_back(message, FIRST_DELAY_LEVEL):
@@ -221,7 +221,7 @@ class ConsumeMessageOrderlyService:
                 self.on_listener_done(request)
 
     def _consume_waiting(self, request: PullRequest) -> int:
-        """Consume until nothing waits; return 0, or the milliseconds after which to go on."""
+        """Consume until no message waits; return 0, or the milliseconds until the next call."""
         since = time.monotonic()
         while _is_active(request):
             if self.is_locked is not None and not self.is_locked(request):
@@ -251,7 +251,7 @@ class ConsumeMessageOrderlyService:
                     self.acknowledge(request, gone)
                     return suspend_ms
             self.acknowledge(request, batch)
-        except BaseException:  # what is not settled waits again, before all behind it
+        except BaseException:  # unfinished messages go back to the front of the queue
             request.process_queue.put_back(restore_properties(batch, properties))
             raise
         return 0
@@ -269,7 +269,7 @@ class ConsumeMessageOrderlyService:
         )
 
     def _check_suspend_ms(self, found: object) -> int:
-        """Return the milliseconds that a listener has set; the setting, where these are no time."""
+        """Return the delay that a listener has set; the default if it is not a valid time."""
         name = "suspend_current_queue_time_ms"
         if isinstance(found, int) and found < 0:
             if found != JAVA_DEFAULT:

@@ -150,7 +150,7 @@ def call_listener(
 ) -> _Status | None:
     """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
-        said: object = listener(list(messages), context)  # which it may change as it likes
+        said: object = listener(list(messages), context)  # a list that the listener may change
         return _parse_status(said, messages, success)  # which runs code of the listener's, too
     except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
         _log.exception("the listener failed on %s", _describe(messages))

@@ -44,7 +44,7 @@ class BrokerQueueLocks:
     on_unlocked: Callable[[Sequence[PullRequest]], None]
     """Called with queues after their unlock request, whatever its outcome."""
     prefetch_offsets: Callable[[Iterable[MessageQueue]], None]
-    """Called with the queues of one broker that are locked and begin now."""
+    """Called with the queues of one broker that are locked and about to start."""
 
     def lock_all(self) -> None:
         """Lock all queues, or renew their locks."""

@@ -9,7 +9,7 @@
                  the properties that are added, is sent back to its broker, which makes a dead
                  letter of the stored record
 
-No error makes this module drop a message: one that no broker accepts stays with its consumer. A
+No error makes this module drop a message: if no broker accepts it, it stays with its consumer. A
 dropped message would hold its queue's offset back forever.
 """
 
@@ -130,7 +130,7 @@ def _try(message: MessageExt, action: Callable[[], object], failed: str) -> bool
 def _recompress(message: MessageExt) -> tuple[int, bytes]:
     """Return a body as its sender compressed it, with the bits that say how; plain, with 0.
 
-    The limit of brokers is one of bytes as they are stored, so that the shorter one is returned.
+    Brokers limit the stored size, so the shorter form is returned.
     """
     if not message.sys_flag & _COMPRESSED:
         return 0, message.body
@@ -202,7 +202,7 @@ class DeadLetterQueue:
                 self._brokers.send_dead_letter(message)
 
         if not _try(message, bury, "making %s a dead letter failed, retrying: %s"):
-            return False  # one that was forgotten would keep its queue's offset for ever
+            return False  # a dropped message would hold the queue's offset back forever
         while len(self._sent) >= SENT_MAX:
             del self._sent[next(iter(self._sent))]
         self._sent[_message_key(message)] = None
@@ -210,5 +210,5 @@ class DeadLetterQueue:
 
 
 def _message_key(message: MessageExt) -> tuple[MessageQueue, int, str]:
-    """Return the place of a message, with its id: a topic that is made again has other messages."""
+    """Return a message's queue, offset and id; the id differs if the topic was recreated."""
     return message.queue, message.queue_offset, message.offset_message_id

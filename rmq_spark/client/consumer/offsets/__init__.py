@@ -1,1 +1,1 @@
-"""Offsets of a group: where it begins, what it has consumed, and what is stored."""
+"""Offsets of a group: initial, consumed and stored ones."""

@@ -12,9 +12,9 @@ of the two is whole. If both are damaged, loading raises an error, because other
 would silently be consumed again, or nothing. If the file cannot be written, consuming continues,
 and the next write stores the same offsets or later ones.
 
-Several processes of one machine and group may share the file. Each writes a new file with a name of
-its own, so that readers see a whole file, the last one written. A writer holds a shared lock of the
-directory, which ends with its process. A consumer that starts while nobody writes removes the new
+Several processes of one machine and group may share the file. Each writes a new file under a unique
+name and renames it, so that readers always see a complete file. A writer holds a shared lock of the
+directory, which ends with its process. A consumer that starts while no process writes removes the
 files that killed writers left.
 """
 
@@ -57,7 +57,7 @@ def offset_file(lasting_id: str, group: str, directory: Path | None = None) -> P
 
 
 def former_group_name(group: str) -> str | None:
-    """Return the other name under which a group's directory may be, None if there is none.
+    """Return the former name of a group's directory; None if it has none.
 
     A group that is an enum of texts had a directory with the name of the enum's member, such as
     ``Groups.BILLING``, on Python 3.10 and 3.11.
@@ -150,7 +150,7 @@ class LocalFileOffsetStore(OffsetStore):
                 self._last_written = content
 
     def stop_overwriting(self) -> None:
-        """Do nothing, because nobody else moves these offsets."""
+        """Do nothing, because no other process moves these offsets."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
         """Do nothing, because in BROADCASTING a queue returns to the same consumer."""
@@ -160,18 +160,18 @@ class LocalFileOffsetStore(OffsetStore):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
         with _open_directory(path.parent) as directory:
-            with suppress(OSError):  # where there are no locks, nobody takes anything away
+            with suppress(OSError):  # without locks, no process removes files
                 fcntl.flock(directory, fcntl.LOCK_SH)
             try:
                 with new.open("xb") as file:
                     file.write(encode_body(content))
                     file.flush()
                     os.fsync(file.fileno())
-                with suppress(FileNotFoundError):  # there is none yet, or another has replaced it
+                with suppress(FileNotFoundError):  # no file yet, or another process replaced it
                     path.replace(self._backup)
                 new.replace(path)
             except BaseException:
-                with suppress(OSError):  # what has failed is said
+                with suppress(OSError):  # the error has been reported
                     new.unlink(missing_ok=True)
                 raise
             os.fsync(directory)

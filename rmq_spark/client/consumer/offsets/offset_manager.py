@@ -34,7 +34,7 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
-# ---- InitialOffsetRule: where a group begins a queue in which it has no offset.
+# ---- InitialOffsetRule: where a group starts in a queue without a stored offset.
 
 _FROM_FIRST_OFFSET = frozenset(
     [ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET]
@@ -42,7 +42,7 @@ _FROM_FIRST_OFFSET = frozenset(
 
 
 class InitialOffsetRule(NamedTuple):
-    """The rule of a group for queues in which it has no offset."""
+    """Determines where a group starts in queues without a stored offset."""
 
     consume_from_where: ConsumeFromWhere
     consume_timestamp_ms: int
@@ -56,7 +56,8 @@ class InitialOffsetRule(NamedTuple):
         stored = store.read_offset(queue)
         if stored is not None:
             return stored
-        is_retry = queue.topic.startswith(RETRY_PREFIX)  # none of the group's own may be skipped
+        # none of the retry topic's messages may be skipped
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
         if is_retry or self.consume_from_where in _FROM_FIRST_OFFSET:
             return brokers.min_offset(queue)
         if self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
@@ -64,20 +65,20 @@ class InitialOffsetRule(NamedTuple):
         return brokers.max_offset(queue)
 
 
-# ---- OffsetPrefetcher: first offsets of queues that begin together, asked for some at a time.
+# ---- OffsetPrefetcher: looks up the initial offsets of queues that start together, in parallel.
 
 OFFSET_THREADS_MAX: Final = 16
-"""Most first offsets that are asked for at a time."""
+"""Most first offsets looked up at a time."""
 
 PREFETCH_MS_MAX: Final = 1_000
-"""Milliseconds for which an answer counts: another member may move the group's offset meanwhile."""
+"""Milliseconds for which a prefetched offset is valid: another member may move it meanwhile."""
 
 
 class OffsetPrefetcher:
     """Looks up where a member's queues begin, several at once. All methods are thread-safe."""
 
     def __init__(self, fetch: Callable[[MessageQueue], StartPosition], clock: Clock) -> None:
-        """Take the function that asks a queue's broker, for one queue, and waits for it."""
+        """Take the function that looks up the position of one queue at its broker."""
         self._fetch = fetch
         self._clock = clock
         self._mutex = threading.Lock()
@@ -120,7 +121,7 @@ class OffsetPrefetcher:
         return outcome
 
     def _pop_prefetched(self, queue: MessageQueue) -> StartPosition | Exception | None:
-        """Take what is kept for a queue, if it is not too old."""
+        """Remove and return the prefetched offset of a queue, unless it has expired."""
         outcome, since_ms = self._prefetched.pop(queue, (None, 0))
         if outcome is None or self._clock() - since_ms > PREFETCH_MS_MAX:
             return None
@@ -134,9 +135,9 @@ class OffsetPrefetcher:
     def _fetch_together(
         self, queues: list[MessageQueue], token: object
     ) -> StartPosition | Exception:
-        """Ask for queues of one broker at once; return what came of the first, keep the others'.
+        """Look up the offsets of one broker's queues together; return the first, keep the others.
 
-        Nothing is kept for one that was given up meanwhile.
+        Results for queues that were revoked meanwhile are dropped.
         """
 
         def ask(queue: MessageQueue) -> tuple[StartPosition, int]:
@@ -169,10 +170,10 @@ class OffsetPrefetcher:
 _log = logging.getLogger(__name__)
 
 PERSIST_WAIT_MS = 500
-"""Milliseconds that brokers are waited for when offsets are persisted."""
+"""Milliseconds to wait for brokers when offsets are persisted."""
 
 LATE_NOTICE_MS = 5_000
-"""Milliseconds behind which a member has heard what operators did before it gave a queue up."""
+"""Milliseconds after which a member has received all resets made before it left a queue."""
 
 
 class _RecentQueues:
@@ -184,7 +185,7 @@ class _RecentQueues:
         """Offsets, and until when they count, earliest first."""
 
     def add(self, queue: MessageQueue, offset: int | None = None) -> None:
-        """Add a queue, with or without an offset; drop those that were added too long ago."""
+        """Add a queue, with or without an offset; drop entries that have expired."""
         now = monotonic_ms()
         with self._mutex:
             self._entries.pop(queue, None)
@@ -226,10 +227,10 @@ class OffsetManager:
         self._fingerprints = fingerprints
         self._message_at = message_at
         self._releasing: set[MessageQueue] = set()  # whose last offset is still to be stored
-        self._unsaved_brokers: set[str] = set()  # brokers to which the last offsets did not get
+        self._unsaved_brokers: set[str] = set()  # brokers that did not get the last offsets
         self._recently_released = _RecentQueues()
         self._recently_reset = _RecentQueues()  # where operators have moved queues of others
-        self._reset_offsets: dict[MessageQueue, int] = {}  # these count, not what was consumed
+        self._reset_offsets: dict[MessageQueue, int] = {}  # these override consumed offsets
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store offsets in the brokers' executors, and wait for them for a moment."""
@@ -291,26 +292,26 @@ class OffsetManager:
         self._executor.for_broker(queue.broker_name).schedule(forget)
 
     def _is_recently_released(self, queue: MessageQueue) -> bool:
-        """Return whether a queue was given up just now: its last offset may undo an operator's."""
+        """Return whether a queue was just released: its last offset may overwrite an operator's."""
         return queue in self._releasing or queue in self._recently_released
 
     def store_reset(self, queue: MessageQueue, offset: int) -> None:
-        """Store an operator's offset of a queue, or how far it was consumed from there on."""
+        """Store the offset that an operator set for a queue, or the progress made since."""
         reached = self._store.known_offset(queue)
         self._store.store_offset(queue, offset if reached is None else reached)
 
     def store_released_reset(self, queue: MessageQueue, offset: int) -> None:
         """Store an operator's offset of a queue that was revoked just now, in its executor.
 
-        Any other queue may be assigned to this member before its previous owner has stored the
-        offset: then it begins at the operator's.
+        If another queue is assigned to this member before its previous owner has stored the offset,
+        it starts at the operator's.
         """
         if not self._is_recently_released(queue):
             self._recently_reset.add(queue, offset)
             return
         self._reset_offsets[queue] = offset
 
-        def store() -> None:  # behind `forget`, and before the queue may begin anew
+        def store() -> None:  # after `forget`, and before the queue may restart
             self._reset_offsets.pop(queue, None)
             try:
                 self._store.persist(queue, offset)
@@ -324,8 +325,8 @@ class OffsetManager:
     def store_reset_while_leaving(self, queue: MessageQueue, offset: int) -> bool:
         """Store an operator's offset of a queue while this member leaves the group.
 
-        Messages that listeners still finish no longer move it. Return False if the queue neither is
-        nor was just now this member's.
+        Messages that listeners finish later no longer move it. Return False if the queue is not
+        assigned to this member and was not until recently.
         """
         if queue not in self._fingerprints() and not self._is_recently_released(queue):
             return False
@@ -347,7 +348,7 @@ class OffsetManager:
             last_known.record_start(queue, offset, self._message_at)
 
     def schedule_prefetch(self, queues: Iterable[MessageQueue]) -> None:
-        """Look up where these queues begin, in parallel, as soon as one of them begins.
+        """Look up the initial offsets of these queues in parallel when the first of them starts.
 
         Offsets of queues that were revoked before are stored first.
         """
@@ -423,14 +424,14 @@ class AutoCommit:
             self._store.update_offset(assigned.queue, consumed, increase_only=False)
 
 
-# ---- Commits: a member's offsets are stored at once, for queues that are still the ones that were
-# read. If a topic was recreated, an offset of the old queue would skip as many new messages.
+# ---- Commits: a member's offsets are stored at once, if their queues were not recreated since they
+# were read. In a recreated topic, an old offset would skip as many new messages.
 
 COMMIT_THREADS_MAX: Final = 16
 """Most brokers, and most queues of a broker, whose offsets are stored at a time."""
 
 _QUEUES_PER_THREAD: Final = 4
-"""So few are stored one after the other, sooner than another thread is started."""
+"""Up to this many are stored one by one, which is faster than starting a thread."""
 
 
 class CommitRequest(NamedTuple):
@@ -450,7 +451,7 @@ class CommitRequest(NamedTuple):
         return cls(offsets, moves)
 
     def current_offsets(self, all_assigned: Iterable[AssignedQueue]) -> dict[MessageQueue, int]:
-        """Return the offsets, without those of queues that an operator has moved since."""
+        """Return the offsets, except for queues that an operator has moved since."""
         moved = {
             each.queue
             for each in all_assigned

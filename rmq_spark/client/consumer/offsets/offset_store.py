@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class OffsetStore(ABC):
-    """Offsets by queue, in memory and where they last. Methods may be called from any thread.
+    """Offsets by queue, in memory and in persistent storage. Methods may be called from any thread.
 
     Errors are raised: an error is never an offset.
     """
@@ -67,7 +67,7 @@ class OffsetStore(ABC):
         with self._mutex:
             self._offsets.pop(queue, None)
 
-    # ---- where they last
+    # ---- persistent storage
 
     @abstractmethod
     def load(self) -> None:
@@ -101,14 +101,14 @@ class OffsetStore(ABC):
 
     @abstractmethod
     def store_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Persist this offset, and wait until it is stored, whatever is in memory by now.
+        """Persist this offset and wait until it is stored; the offset in memory does not matter.
 
         An operator's move, or the queue's begin, may have set another offset meanwhile.
         """
 
     @abstractmethod
     def stop_overwriting(self) -> None:
-        """Stop storing offsets where somebody else has stored another one meanwhile."""
+        """Stop storing offsets of queues whose stored offset another process has changed."""
 
 
 def _check(queue: MessageQueue, offset: int) -> None:

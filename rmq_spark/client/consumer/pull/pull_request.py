@@ -1,7 +1,8 @@
 """PullRequest: the state of one queue of a push consumer, and which member of a process owns it.
 
-The request goes round from pull to answer, as its task (`PushPullTask`), until its process queue is
-retired or dropped. After NO_MATCHED_MSG and NO_NEW_MSG it goes on at once with a corrected offset.
+The request is pulled repeatedly by its task (`PushPullTask`) until its process queue is retired or
+dropped. After NO_MATCHED_MSG and NO_NEW_MSG, the next pull follows at once, at the corrected
+offset.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class OwnershipRegistry(ForkAware):
             return self._ownerships.setdefault(key, QueueOwnership())
 
     def _after_fork(self) -> None:
-        """Begin anew: in this process no listener is at anything."""
+        """Reset: no listener is running in the child process."""
         self._lock = threading.Lock()
         self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
             weakref.WeakValueDictionary()
@@ -85,7 +86,7 @@ class OwnershipRegistry(ForkAware):
 
 
 OWNERSHIPS = OwnershipRegistry()
-"""Holdings that the members of this process share."""
+"""The queue ownerships that the members of this process share."""
 
 
 # ---- PullRequest
@@ -98,7 +99,7 @@ class PullRequest:
     queue: MessageQueue
     process_queue: ProcessQueue
     next_offset: int | None = None
-    """Offset of the next pull; None if the first is yet to be found out."""
+    """Offset of the next pull; None until the initial offset is known."""
 
     is_suspended: bool = False
     """True while an orderly listener wants the queue only after a while."""
@@ -113,7 +114,7 @@ class PullRequest:
     """State that is shared with other requests of the queue, earlier ones and other members'."""
 
     epoch: int = 0
-    """Number of restarts by another subscription; answers to earlier pulls do not count."""
+    """Number of restarts by another subscription; responses to earlier pulls are ignored."""
 
     task: PullTask | None = None
     """The task that pulls the queue, once it does."""

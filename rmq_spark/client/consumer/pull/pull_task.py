@@ -142,11 +142,11 @@ class PullTask(ABC):
         self.is_throttled = False
         """True while the task waits for room in the cache."""
 
-    # ---- what the kinds differ in
+    # ---- methods that differ between push and lite pull consumers
 
     @abstractmethod
     def _wait_ms(self) -> int | None:
-        """Return the milliseconds to wait before a pull; None if the queue was given up."""
+        """Return the milliseconds to wait before a pull; None if the queue was released."""
 
     @abstractmethod
     def _restart_at(self, epoch: int, offset: int) -> int | None:
@@ -219,7 +219,8 @@ class PullTask(ABC):
             self._schedule(delay_ms)
             return
         with self._mutex:
-            # Read under the lock, as an answer moves the offset: else messages could come twice.
+            # Read under the lock, because a response moves the offset: otherwise messages could be
+            # delivered twice.
             epoch, offset = self._queue.pull_position()
             if self._is_cancelled or self._pulling_epoch == epoch or self._queue.is_stale(epoch):
                 return
@@ -246,9 +247,10 @@ class PullTask(ABC):
         return offset
 
     def _relocate(self, epoch: int, offset: int) -> bool:
-        """Begin a queue again that is another one now, at the time of the last message of it.
+        """Restart a queue that was recreated, at the store time of its last message.
 
-        Its topic was recreated, or the broker has lost its end. What came before is consumed first.
+        Its topic was recreated, or the broker has lost its end. Messages pulled before are consumed
+        first.
         """
         queue, last_known = self._queue.queue, self._queue.fingerprint
         try:
@@ -268,7 +270,8 @@ class PullTask(ABC):
         return True
 
     def _pull(self, epoch: int, offset: int) -> None:
-        asking = [threading.get_ident()]  # an answer in this thread must not pull again here
+        # a response handled in this thread must not start the next pull
+        asking = [threading.get_ident()]
 
         def take_over(outcome: DecodedPull | BaseException, *, goes_on: bool) -> None:
             try:
@@ -280,7 +283,7 @@ class PullTask(ABC):
         def then(outcome: DecodedPull | BaseException) -> None:
             last_known = self._queue.fingerprint
             if last_known.needs_verification(outcome):
-                # It asks brokers, which the thread that reads their answers must not wait for.
+                # This waits for brokers, which the thread that reads responses must not do.
                 ask = self._consumer.message_at
                 look = partial(last_known.verify_outcome, self._queue.queue, ask, outcome)
                 self._scheduler.schedule(lambda: take_over(look(), goes_on=False))

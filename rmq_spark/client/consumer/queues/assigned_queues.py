@@ -1,4 +1,4 @@
-"""Assigned queues: the queues of a lite pull consumer, and how far each was consumed.
+"""Assigned queues: the queues of a lite pull consumer and its progress in each.
 
     pull offset        where the next pull begins
     delivered offset   past what `poll` has acquired in order to return it
@@ -43,7 +43,7 @@ class AssignedQueue:
         self._handout: Handout | None = None
         self.is_paused = False
         self.fingerprint = QueueFingerprint()
-        """Knowledge of the queue since it was begun or sought in."""
+        """The queue's fingerprint since its start or the last seek."""
         self._mutex = threading.RLock()
         self._epoch = 0
         self.reset_count = 0
@@ -52,7 +52,7 @@ class AssignedQueue:
         self._delivered_offset: int | None = None
         self._consume_offset: int | None = None
         self.returned_offset: int | None = None
-        """Offset behind the messages that its caller has: `poll` sets it, last of all it does."""
+        """Offset past the messages that the caller has; `poll` sets it as its last step."""
 
     @property
     def process_queue(self) -> ProcessQueue:
@@ -212,7 +212,7 @@ class AssignedQueue:
             self._handout = None
 
     def _sync_handout(self) -> None:
-        """Take the messages that were handed out since this was last looked at."""
+        """Acknowledge the messages that were handed out since the last call."""
         handout = self._handout
         if handout is None or (handed := handout.handed) == handout.acknowledged:
             return
@@ -251,7 +251,7 @@ class AssignedQueue:
     def publish_consumed(self, publish: Callable[[MessageQueue, int], object]) -> None:
         """Call a function with the queue and its consume offset, if that is known and counts.
 
-        No seek comes in between: what a seek publishes comes after this.
+        A concurrent seek publishes its offset after this call.
         """
         with self._mutex:
             self._sync_handout()
@@ -306,7 +306,7 @@ class Handout:
         if at == self.count or self.is_over or self.assigned.is_paused:
             return None
         message = self.messages[at]
-        self.handed = at + 1  # last of all: no exception of a signal's comes in behind this
+        self.handed = at + 1  # last step: no signal's exception can follow
         return message
 
 
@@ -408,7 +408,7 @@ class AssignedQueues:
         self._clock = clock
         self._mutex = threading.Lock()
         self._queues: dict[MessageQueue, AssignedQueue] = {}
-        self._by_topic: dict[str, set[MessageQueue]] = {}  # a round looks at each topic by itself
+        self._by_topic: dict[str, set[MessageQueue]] = {}  # a round handles each topic separately
 
     def copy_after_fork(self) -> AssignedQueues:
         """Return the same queues for a forked process, of a consumer that was not started yet."""

@@ -4,10 +4,10 @@
                        ▲                │                              concurrent ones acknowledge
                        └───put back─────┘                              what waits
 
-The smallest offset that is still here may be committed: everything before it is finished. Once the
+The smallest cached offset may be committed, because everything before it is finished. Once the
 queue is dropped (another member has it, or it restarts elsewhere), messages that are still being
-consumed move no offset. A queue that is retired first begins nothing more, but finishes what has
-begun. All methods may be called from any thread.
+consumed move no offset. A retired queue starts no more messages, but finishes those that listeners
+have. All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ProcessQueue:
         self._taken: dict[int, MessageExt] = {}
         self._started_ms: dict[int, int] = {}
         self._bytes = 0
-        self._end_offset: int | None = None  # offset behind the last message that ever came
+        self._end_offset: int | None = None  # offset past the last message ever pulled
         self._is_dropped = False
         self._is_retired = False
         self._locked_at_ms: int | None = None
@@ -61,7 +61,7 @@ class ProcessQueue:
         self.consuming = threading.Lock()
         """Held by the thread that serves this cache to an orderly listener."""
 
-    # ---- what is here
+    # ---- contents
 
     @property
     def message_count(self) -> int:
@@ -96,7 +96,7 @@ class ProcessQueue:
             firsts = [*self._waiting_offsets[:1], *self._taken]
             return min(firsts) if firsts else self._end_offset
 
-    # ---- coming and going
+    # ---- adding and removing messages
 
     def set_initial_offset(self, offset: int) -> None:
         """Set the offset that may be committed before any message was pulled."""
@@ -129,7 +129,7 @@ class ProcessQueue:
             return True
 
     def _append(self, messages: Sequence[MessageExt]) -> bool:
-        """Add these at once if they come in order, behind all that are here, as nearly always."""
+        """Append messages in one step if they follow all others in order, the usual case."""
         offsets, waiting = [message.queue_offset for message in messages], self._waiting_offsets
         if self._taken or (offsets and waiting and offsets[0] <= waiting[-1]):
             return False
@@ -166,7 +166,8 @@ class ProcessQueue:
             return True
 
     def _remove(self, messages: Sequence[MessageExt]) -> None:
-        if messages:  # an answer without any acknowledges none, and says nothing of the listener
+        # an empty result acknowledges nothing and does not mean that the listener works
+        if messages:
             self._consumed_at_ms = self._clock()
         if self._remove_prefix(messages):
             return
@@ -180,7 +181,7 @@ class ProcessQueue:
             self._bytes -= len(message.body)
 
     def _remove_prefix(self, messages: Sequence[MessageExt]) -> bool:
-        """Remove these at once if they are the first that wait, as after each pull of a reader."""
+        """Remove messages in one step if they are the first waiting ones, the usual case."""
         offsets = [message.queue_offset for message in messages]
         if offsets != self._waiting_offsets[: len(offsets)]:
             return False
@@ -246,7 +247,7 @@ class ProcessQueue:
                 del self._started_ms[at]
             return [self._waiting[at] for at in sorted(late) if at in self._waiting]
 
-    # ---- whose it is
+    # ---- ownership
 
     @property
     def is_dropped(self) -> bool:
@@ -259,7 +260,7 @@ class ProcessQueue:
         return self._is_retired
 
     def retire(self) -> None:
-        """Begin nothing from now on; what has begun finishes, and moves the offset."""
+        """Start no more messages; those already started finish and move the offset."""
         self._is_retired = True
 
     def drop(self) -> None:
@@ -304,7 +305,7 @@ class ProcessQueue:
         return self._is_dropped or self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
 
     def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
-        """Return the report that operators are shown; ``wall_ms`` is ms since the epoch."""
+        """Return the report for operators; ``wall_ms`` is ms since the epoch."""
         from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # rarely needed
 
         def time_of_day(at_ms: int | None) -> int:

@@ -1,4 +1,4 @@
-"""QueueFingerprint: tells by its last message whether a queue is still the one that was read.
+"""QueueFingerprint: recognizes a queue by its last message, and detects that it was recreated.
 
 A topic may be deleted and recreated under its name; offsets of the old queue mean nothing in the
 new one. "Lost" below means that the consumer has to find its place again.
@@ -22,9 +22,9 @@ content. If one differs, transport may have damaged the answer, and nothing move
 stored, because a member that begins there would skip earlier messages of the new queue.
 
 A lost consumer resumes at the first message stored at the time of its last one or later, and never
-past its old offset, because that time may be damaged, too. Without a last message, it resumes at
-the first message if the topic was gone, or if the queue that ends early may be new; otherwise where
-the broker says. When a user or an operator chooses an offset, a new `QueueFingerprint` begins.
+past its old offset, because that time may be damaged. Without a last message, it resumes at the
+first message if the topic was gone or the queue may be new; otherwise at the offset that the broker
+suggests. When a user or an operator chooses an offset, a new `QueueFingerprint` begins.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- LastMessage: the marks by which the last message that came of a queue is known again.
+# ---- LastMessage: the marks that identify the last message pulled from a queue.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastMessage:
-    """A message of a queue, and three marks of it, of which one flipped bit changes one."""
+    """A message of a queue and three marks of it; a flipped bit changes only one of them."""
 
     queue_offset: int
     store_timestamp: int
@@ -60,7 +60,8 @@ class LastMessage:
     @classmethod
     def from_message(cls, message: MessageExt) -> LastMessage:
         """Return the marks of a message."""
-        is_unique = message.message_id != message.offset_message_id  # else it is the place again
+        # otherwise it repeats the offset
+        is_unique = message.message_id != message.offset_message_id
         return cls(
             queue_offset=message.queue_offset,
             store_timestamp=message.store_timestamp,
@@ -85,7 +86,7 @@ _log = logging.getLogger(__name__)
 
 
 UNVERIFIED_MS_MAX: Final = 500
-"""Milliseconds without a pull after which the queue may be another one: nobody has told of it."""
+"""Milliseconds without a pull after which the queue counts as unverified."""
 
 
 MessageAt = Callable[[MessageQueue, int], MessageExt | None]
@@ -121,13 +122,13 @@ class QueueFingerprint:
         return self._offset is not None and is_late
 
     def record_start(self, queue: MessageQueue, offset: int, message_at: MessageAt) -> None:
-        """Note the message at the start position, as long as no message was pulled.
+        """Record the message at the start position, unless a message was pulled already.
 
         It is the message before the offset, or, if that is gone, the one at the offset. If the
         broker does not answer, the queue has no fingerprint until messages arrive.
         """
         if not offset:
-            return  # whatever queue it is, it begins at its first message
+            return  # recreated or not, the queue starts at its first message
         try:
             found = message_at(queue, offset - 1) or message_at(queue, offset)
         except RocketPollError as error:
@@ -142,14 +143,14 @@ class QueueFingerprint:
         self._is_missing = False
 
     def observe(self, messages: Sequence[MessageExt]) -> None:
-        """Note a pull's answer, with or without messages: the queue is unchanged."""
+        """Record a pull's response, with or without messages: the queue is unchanged."""
         self.must_relocate = self._is_suspect = self._is_missing = False
         self._verified_at_ms = self._clock()
         if messages:
             self._remember(messages[-1])
 
     def record_pause(self) -> None:
-        """Note that no pull is made: a recreated topic would go unnoticed."""
+        """Note a pause in pulling, during which a recreated topic would go unnoticed."""
         self._is_suspect = True
 
     def record_failure(self, error: BaseException) -> None:
@@ -171,7 +172,7 @@ class QueueFingerprint:
     ) -> DecodedPull | BaseException:
         """Check that the queue is unchanged; return the outcome, or the error of the check.
 
-        If it is another one, it `must_relocate`, and the answer does not count.
+        If the queue was recreated, it `must_relocate`, and the response does not count.
         """
         try:
             self.verify(queue, message_at)
@@ -182,8 +183,8 @@ class QueueFingerprint:
     def verify(self, queue: MessageQueue, message_at: MessageAt) -> None:
         """Check that the queue is unchanged, if that is in doubt.
 
-        If the last message is not there, nothing is known until the next answer to a pull:
-        retention may have deleted it.
+        If the last message is missing, the doubt remains until the next response to a pull, because
+        retention may have deleted the message.
         """
         if self._offset is None or self.last_message is None or not self.is_unverified:
             return
@@ -225,7 +226,8 @@ class QueueFingerprint:
         self, queue: MessageQueue, requested: int, offset_since: Callable[[MessageQueue, int], int]
     ) -> int:
         """Return where to resume, ``requested`` at most; ``offset_since`` finds it by time."""
-        # One earlier: releases of RocketMQ differ in which of several messages of a time they find.
+        # Search one millisecond earlier: of several messages with the same time, RocketMQ's
+        # releases find different ones.
         stored_ms = self.last_message.store_timestamp if self.last_message else 0
         since_ms = max(1, stored_ms) - 1
         found = min(requested, offset_since(queue, since_ms))
@@ -254,14 +256,14 @@ class StartPosition(NamedTuple):
         message_at: MessageAt,
         last_message: LastMessage | None = None,
     ) -> StartPosition:
-        """Return a start position at an offset, with the fingerprint that its broker supplies.
+        """Return a start position at an offset, with the fingerprint read from its broker.
 
         ``last_message`` is the last one pulled before the queue was left.
         """
         known = QueueFingerprint(last_message=last_message)
         if last_message is None:
             known.record_start(queue, offset, message_at)
-        else:  # if it is not there, the queue may be another that has grown past that offset
+        else:  # if missing, the queue may be a new one that has grown past that offset
             known.record_pause()
             known.must_relocate = not known.is_same_queue(queue, message_at)
         return cls(offset, known)

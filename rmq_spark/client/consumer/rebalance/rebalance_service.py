@@ -6,8 +6,8 @@
                      └────────────────────┴──────────────────┴── failed: its queues stay as they are
 
 Neither a topic that fails nor a user's strategy that raises keeps other topics from being
-rebalanced. A failure is logged once, as a warning, for all topics that it concerns, until it is
-over. The caller schedules the rounds; a round only says when the next must come early.
+rebalanced. A failure is logged once as a warning for all topics concerned, and its recovery once.
+The caller schedules the rounds; a round only returns when the next one must run early.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TopicAssignment(NamedTuple):
 
 
 class Rebalance(NamedTuple):
-    """The rule by which one member finds its share."""
+    """Computes the share of one member."""
 
     message_model: MessageModel
     strategy: AllocateMessageQueueStrategy
@@ -99,7 +99,7 @@ class Rebalance(NamedTuple):
         if not members:
             return None
         is_known = view.client_id in members
-        # Lists of its own: a strategy may be a user's, and take from them what it has shared out.
+        # Pass copies: a user's strategy may modify the lists.
         mine = tuple(self.strategy.allocate(view.client_id, list(queues), members))
         known = frozenset(queues)
         for queue in mine:
@@ -118,14 +118,14 @@ class Rebalance(NamedTuple):
 _log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS: Final = 10_000
-"""Least milliseconds between two looks."""
+"""Least milliseconds between two checks."""
 
 SUSPICION_MS: Final = 600_000
-"""Milliseconds within which the same is seen twice: among a hundred members that all want something
-else, it takes a dozen looks."""
+"""Milliseconds within which the same conflict must be seen twice: among a hundred members with
+different subscriptions, that takes a dozen checks."""
 
 MEMBERS_MAX: Final = 100
-"""Most members of a group that looks: what a broker answers has them all in it."""
+"""Largest group that is checked, because a broker's answer contains all members."""
 
 
 class SubscriptionCheck:
@@ -182,7 +182,7 @@ def _without_retry_topics(topics: frozenset[str]) -> frozenset[str]:
 
 
 RETRY_MS: Final = 1_000
-"""Milliseconds until the next try, where a share could not be found out or taken over."""
+"""Milliseconds until the next try if a share could not be computed or applied."""
 
 
 class RebalancedConsumer(Protocol):
@@ -220,7 +220,7 @@ class RebalanceService:
         self._brokers = brokers
         self._instance = instance
         self._subscription_check = SubscriptionCheck(member.group, brokers.topics_of_group)
-        self._failures: dict[str, object] = {}  # the kind of each topic's, since it was shared out
+        self._failures: dict[str, object] = {}  # type of the last failure of each topic
 
     def do_rebalance(self) -> int | None:
         """Apply the member's share of each topic.
@@ -232,7 +232,7 @@ class RebalanceService:
             del self._failures[topic]
         unknown = sorted(subscribed - routes.topics)
         if len(unknown) > 1:
-            routes.refresh_each(unknown)  # at once; of one that fails it is said below
+            routes.refresh_each(unknown)  # in parallel; failures are reported below
         group = RebalanceRound(self._brokers)
         topics = sorted({*subscribed, *self._member.assigned_topics()})
         balanced = [self._rebalance_by_topic(topic, group) for topic in topics]
@@ -266,7 +266,7 @@ class RebalanceService:
         return member.apply_assignment(topic, share) and share.is_registered
 
     def _compare_topics(self, subscribed: frozenset[str], group: RebalanceRound) -> None:
-        """Look whether others in the group want the same, by a broker that has just answered."""
+        """Check the group's subscriptions at a broker that has just answered."""
         if self._rule.message_model is MessageModel.BROADCASTING:
             return  # each has all queues
         for topic in sorted(subscribed - self._failures.keys()):

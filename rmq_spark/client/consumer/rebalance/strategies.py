@@ -115,7 +115,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
         return share
 
     def _is_near(self, queue: MessageQueue) -> bool:
-        # Java's split drops what is empty at the end: "room@" has no second part.
+        # Java's split drops trailing empty parts: "room@" has no second part.
         parts = queue.broker_name.rstrip(_ROOM_SEPARATOR).split(_ROOM_SEPARATOR)
         return len(parts) == 2 and parts[0] in self.rooms
 

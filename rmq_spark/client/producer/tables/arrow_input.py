@@ -4,8 +4,8 @@
     polars, DuckDB and others (__arrow_c_stream__) ─┼──> record batches ──> columns in their types
     pandas DataFrame, without its index ─┘
 
-Neither pandas nor polars is imported. A column whose type cannot be meant is refused by name,
-before anything of its batch is sent.
+Neither pandas nor polars is imported. A column of an unsuitable type is refused by name before any
+row of its batch is sent.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _is_time(kind: pa.DataType) -> bool:
 def _is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    )  # pandas has floats beside nulls
+    )  # pandas uses floats in columns with nulls
 
 
 def _is_text_or_texts(kind: pa.DataType) -> bool:
@@ -119,7 +119,7 @@ def _is_map(kind: pa.DataType) -> bool:
 
 
 class _ColumnType(NamedTuple):
-    """The type of a column, and the types that are converted to it."""
+    """A column's type, and the types that are converted to it."""
 
     type: pa.DataType
     accepts: Any

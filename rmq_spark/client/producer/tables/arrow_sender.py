@@ -62,7 +62,7 @@ CHUNK_ROWS: Final = 32_768
 CHUNK_TIMEOUT_MS: Final = 30_000
 """Milliseconds to wait for a response: several megabytes wait for those before them."""
 _ROUTE_SECONDS: Final = 1.0
-"""The wait for a topic's new route: without it, what is known is tried again."""
+"""Seconds to wait for a topic's new route; without one, the known queues are tried again."""
 
 
 class SentSpan(NamedTuple):
@@ -142,7 +142,7 @@ def send_batches(
         while pending:
             bulk.await_response(pending.popleft())
     finally:
-        for request in pending:  # wait for the answers that are under way
+        for request in pending:  # wait for the outstanding responses
             with suppress(ClientError):
                 request.response.result()
     return BulkResult(bulk.sent_count, tuple(bulk.spans))
@@ -219,7 +219,7 @@ class _TableSend:
             self.send(request)
 
     def _record_outcome(self, request: _TableRequest) -> ClientError | None:
-        """Note the rows that are stored; return why the rest, left in the request, is not."""
+        """Record the stored rows; return why those left in the request are not stored."""
         try:
             found = request.response.result()
         except ClientError as error:
@@ -254,8 +254,8 @@ class _TableSend:
         with translate_record_errors():
             body = encode_batch_columns(message_columns(rows), ids)
         if rows.num_rows == 1 and len(body) > sender.rules.max_message_bytes:
-            # No batch for a broker, which counts its properties as well. As it is: by the CRC of
-            # the body that is stored, committed rows are known.
+            # Not as a batch, because brokers count its properties as well. Uncompressed, because
+            # committed rows are verified by the CRC of the stored body.
             rules = replace(sender.rules, compress_body_bytes=INT32_MAX)
             prepared = prepare_message(to_message(rows, request.topic), rules, sender.ids, now_ms())
         else:

@@ -172,7 +172,7 @@ class StagedSender:
             chunk.response.set_exception(error)
 
     def _await_response(self, chunk: _StagedChunk) -> None:
-        """Wait until a chunk is staged; send it again, as it is, where that failed."""
+        """Wait until a chunk is staged; if that failed, send the same bytes again."""
         while True:
             try:
                 self.is_committed = chunk.response.result() or self.is_committed

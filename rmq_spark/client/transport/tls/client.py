@@ -104,7 +104,7 @@ def explain_handshake_error(error: OSError) -> str:
 def explain_tls_error(error: OSError) -> str:
     """Return the explanation of an error after the handshake.
 
-    A server may still refuse a client there.
+    A server may still refuse a client after the handshake.
     """
     reason = getattr(error, "reason", None) or ""
     if any(part in reason for part in _BAD_RECORD_REASONS):
@@ -130,7 +130,7 @@ def _explain_verification_error(error: ssl.SSLCertVerificationError) -> str:
 # ---- TlsSocket: a socket under TLS for one thread that reads and others that write.
 
 _RECORD_BYTES: Final = 16_384
-"""Most bytes of one record: after so many there may be more, after fewer hardly."""
+"""Most bytes of one TLS record: after a full one, more are likely to follow."""
 
 _Done = TypeVar("_Done")
 
@@ -215,7 +215,7 @@ class TlsSocket:
         return name
 
     def _call(self, operation: Callable[[], _Done], at_end: _Done) -> _Done:
-        """Retry an operation until it is done; raise its errors as those of a plain socket."""
+        """Retry an operation until it completes; raise its errors as those of a plain socket."""
         try:
             return self._retry_until_ready(operation, at_end)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
@@ -252,8 +252,8 @@ _log = logging.getLogger(__name__)
 _KEY_MISMATCH_REASONS: Final = frozenset(
     {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
 )
-"""OpenSSL's reasons for another key; the last two where that is of another kind,
-as EC is to RSA."""
+"""OpenSSL's reasons if the key does not match the certificate; the last two if it is of another
+type, such as EC instead of RSA."""
 
 _BAD_PEM_HINT: Final = (
     "needed PEM that OpenSSL reads, as openssl x509 writes it. Copy the file again"

@@ -36,7 +36,7 @@ class Pem:
 
     @classmethod
     def read(cls, setting: str, path: str | os.PathLike[str]) -> Pem:
-        """Read the PEM blocks of a file, and omit all else.
+        """Read the PEM blocks of a file; ignore everything else.
 
         Args:
             setting: Name of the setting that errors blame.
@@ -177,7 +177,7 @@ class TlsSettings:
 
 
 def _check_password(found: object) -> None:
-    """Raise an error if a password is no text; what was found is not shown."""
+    """Raise an error if a password is not a string; the error does not show the value."""
     if found is None:
         return
     if not isinstance(found, str):
