@@ -272,7 +272,7 @@ def test_invalid_queue_id_is_refused(producer, queue_id):
         producer.send_table(TABLE, "T", queue=queue)
 
 
-def test_a_time_below_zero_sends_nothing(producer, api, broker):
+def test_negative_send_timeout_is_refused_before_sending(producer, api, broker):
     for ask in (producer.send, producer.send_async):
         with pytest.raises(
             ValueError, match="timeout_ms: needed milliseconds, 0 to 2147483647, found -5"
@@ -376,7 +376,7 @@ def test_poll_refuses_negative_timeout(consumer):
         consumer.poll(-1)
 
 
-def test_an_offset_below_zero_commits_none_of_those_beside_it(consumer):
+def test_negative_offset_makes_commit_store_none_of_its_offsets(consumer):
     with pytest.raises(ValueError, match=LIMIT):
         consumer.commit({QUEUE: -5})
 

@@ -150,7 +150,7 @@ def test_unknown_avro_schema_id_is_a_bad_body(registry, said):
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 
 
-def test_a_registry_that_cannot_be_asked_is_no_bad_body():
+def test_unreachable_schema_registry_error_is_not_a_body_error():
     def away(_):
         raise ConnectionError("it is away")
 
@@ -159,7 +159,7 @@ def test_a_registry_that_cannot_be_asked_is_no_bad_body():
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 
 
-def test_a_registry_is_asked_once_for_each_header():
+def test_schema_registry_is_asked_once_per_header():
     old = {**ORDER, "fields": ORDER["fields"][:1]}
     asked = []
 

@@ -150,7 +150,7 @@ def test_client_instance_in_a_with_block_is_usable_in_the_child(run):
     assert found["child"] == {"sent": ["SEND_OK", "SEND_OK"], "is over": False}
 
 
-def test_a_child_that_a_callback_has_forked_runs_no_other_callback_and_ends(run):
+def test_child_forked_by_a_callback_runs_no_other_callbacks_and_exits(run):
     found = run("callback_that_forks")
     assert found["ended"]
     assert set(found["calls"]) == {str(found["pid"])}

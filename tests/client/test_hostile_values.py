@@ -457,7 +457,7 @@ def test_each_public_call_has_a_valid_example_for_all_that_it_takes(world):
 
 
 @pytest.mark.parametrize("name", sorted(public_calls()))
-def test_a_call_with_hostile_values_succeeds_or_says_what_was_needed(world, name):
+def test_client_call_with_hostile_values_succeeds_or_explains_what_it_needs(world, name):
     faults = faults_of(calls_of(world)[name])
     world.still_works()
     assert not faults, "\n".join(

@@ -104,7 +104,7 @@ def busy_hours(broker, instance):
             member.shutdown()
 
 
-def test_a_logging_handler_may_send_by_the_client_that_logs():
+def test_logging_handler_can_send_through_the_client_that_logs():
     with EmbeddedBroker() as broker:
         for topic in ("T", "logs"):
             broker.create_topic(topic, queues=2)

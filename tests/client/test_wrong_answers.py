@@ -114,7 +114,7 @@ def test_no_message_of_another_topic_or_queue_is_delivered(rocketpoll_broker, fi
 
 @pytest.mark.parametrize("way", ["polls", "a listener", "an orderly listener"])
 @pytest.mark.parametrize("lie", ANSWER_LIES)
-def test_a_consumer_neither_hangs_nor_takes_what_is_anothers(
+def test_consumer_of_a_lying_broker_ends_and_delivers_no_foreign_messages(
     rocketpoll_broker, filled, lie, way, monkeypatch
 ):
     ended = []

@@ -52,7 +52,7 @@ async def test_concurrent_calls_are_limited_to_a_number_of_threads():
 
 
 @told_in_a_loop
-async def test_an_end_waits_for_no_calls():
+async def test_stop_in_thread_does_not_wait_for_running_calls():
     go_on, bridge, turns = threading.Event(), here(), CallQueue(is_stop=True)
     calls = [call_in_thread(bridge, lambda: go_on.wait(60)) for _ in range(2 * CALLS_MAX)]
     assert await stop_in_thread(bridge, lambda: "ended") == "ended"

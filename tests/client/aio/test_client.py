@@ -198,7 +198,7 @@ def beats_for(broker):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "client"])
-def test_a_loop_that_is_closed_leaves_no_threads_and_no_connections(broker, topic, group, kind):
+def test_closed_event_loop_leaves_no_threads_and_no_connections(broker, topic, group, kind):
     """Whatever was under way in it, and was cancelled with all its tasks."""
     broker.send(topic, "one")
     wait_until("the broker's own client has threads of its own", lambda: beats_for(broker))

@@ -56,7 +56,7 @@ def test_each_offset_comes_once_and_in_order(cluster, api, topic, start, end):
         assert chunk.sizes is None or sum(chunk.sizes) == len(chunk.records)
 
 
-def test_the_broker_filters_and_nothing_beyond_the_end_comes(cluster, api, topic):
+def test_bulk_pull_by_tags_filters_at_the_broker_and_ends_at_its_bound(cluster, api, topic):
     rules = PullRules(subscription="t3 || t7")
     pull = BulkPull(api, cluster.address, "G", cluster.queue(topic), 5, 505, rules)
     assert [each.queue_offset for each in found(cluster, pull)] == [
@@ -64,7 +64,7 @@ def test_the_broker_filters_and_nothing_beyond_the_end_comes(cluster, api, topic
     ]
 
 
-def test_a_condition_filters_as_well(cluster, api, topic):
+def test_bulk_pull_by_sql_filters_at_the_broker(cluster, api, topic):
     condition = by_sql("n > 996 OR n = 3")
     rules = PullRules(subscription=condition.expression, expression_type=condition.expression_type)
     pull = BulkPull(api, cluster.address, "G", cluster.queue(topic), 0, COUNT, rules)

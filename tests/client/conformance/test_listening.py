@@ -118,7 +118,7 @@ def test_push_message_goes_to_dead_letters_after_max_reconsume_times(cluster, cl
     assert dead.properties["ORIGIN_MESSAGE_ID"] == bad.offset_message_id
 
 
-def test_a_listener_that_gives_a_message_up_sends_it_to_the_dead_letters_at_once(cluster, clients):
+def test_negative_delay_level_of_a_listener_sends_its_message_to_dead_letters(cluster, clients):
     topic, group, called = cluster.topic(queues=1), cluster.group(), []
 
     def give_up(found, context):

@@ -58,7 +58,7 @@ def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(clus
     assert consumer.assignment() == {cluster.queue(topic, number) for number in range(4)}
 
 
-def test_a_subscriber_that_waits_gets_what_comes(cluster, clients, send):
+def test_waiting_lite_consumer_gets_each_new_message(cluster, clients, send):
     topic = cluster.topic(queues=2)
     consumer = clients.lite(topic=topic)
     wait_until("queues", lambda: len(consumer.assignment()) == 2)

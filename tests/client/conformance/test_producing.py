@@ -116,7 +116,7 @@ def test_oneway_messages_arrive(cluster, clients):
     assert sorted(bodies_of(clients.read(topic, 20))) == numbers(20)
 
 
-def test_a_batch_stands_in_one_queue_in_a_row(cluster, clients):
+def test_batch_messages_stay_together_in_one_queue_with_their_properties(cluster, clients):
     topic = cluster.topic()
     sent = [
         Message(topic, body.encode(), tags=f"t{body}", keys=body, properties={"n": body})
@@ -160,7 +160,7 @@ def test_a_batch_that_is_too_long_is_split_and_stays_in_order(cluster, clients):
     assert in_order == bodies
 
 
-def test_a_batch_of_more_messages_than_an_answer_has_room_for_arrives_whole(cluster, clients):
+def test_batch_of_more_messages_than_one_response_can_list_is_split_and_arrives(cluster, clients):
     topic = cluster.topic()
     batch = messages(topic, map(str, range(5_000)))
     results = clients.producer().send_batch(batch, timeout_ms=60_000)
@@ -239,7 +239,7 @@ def test_an_arrow_table_is_a_message_a_row(cluster, clients, is_ours):
     assert all(("UNIQ_KEY" in each.properties) is not is_ours for each in found)
 
 
-def test_the_rows_of_batches_that_are_given_a_queue_stay_in_order(cluster, clients):
+def test_record_batches_sent_to_one_queue_keep_their_row_order(cluster, clients):
     pa = pytest.importorskip("pyarrow")
     topic = cluster.topic()
     table = pa.table({"body": numbers(300)})

@@ -84,7 +84,7 @@ def test_connection_closed_while_idle_is_reopened_without_a_failed_request(
         connections.shutdown()
 
 
-def test_a_rocketmq_broker_is_asked_once_and_then_spoken_to_in_its_binary_header(connections):
+def test_rocketmq_broker_is_asked_for_extensions_once_then_gets_binary_headers(connections):
     heard = Heard()
     with FakeServer(answering(heard)) as server:
         connections.request(server.address, ASK)
@@ -153,7 +153,7 @@ def test_slow_connect_marks_the_address_as_silent(monkeypatch):
     connections.shutdown()
 
 
-def test_a_connection_that_fell_silent_is_known_at_once(connections):
+def test_address_of_a_connection_that_fell_silent_is_listed_as_silent(connections):
     def story(peer):
         peer.send(heard(peer.receive()))
         silent(peer)
@@ -193,7 +193,7 @@ def test_no_thread_for_a_connection_is_a_connection_that_fails(connections, monk
         assert connections.request(server.address, ASK).remark == "yes"
 
 
-def test_a_name_server_is_asked_nothing_but_the_question(connections):
+def test_name_server_is_not_asked_for_extensions(connections):
     heard = Heard()
     with FakeServer(answering(heard)) as server:
         connections.request(server.address, ASK, is_broker=False)
@@ -213,7 +213,7 @@ def test_our_broker_agrees_on_everything_and_says_which_hosts_records_must_have(
     )
 
 
-def test_a_client_that_wants_no_extensions_asks_for_none(running_broker):
+def test_client_without_extensions_agrees_on_none_with_our_broker(running_broker):
     connections = RemotingClient(extensions=frozenset())
     agreement = connections.agreement(running_broker.address)
     assert (agreement.serialize_type, agreement.extensions) == (SerializeType.ROCKETMQ, frozenset())
@@ -268,7 +268,7 @@ def test_a_key_that_cannot_be_signed_with_is_refused_and_not_shown(field, found)
     assert "87654321" not in str(refused.value)
 
 
-def test_a_broker_that_does_not_answer_the_first_question_is_a_broker_that_does_not_answer(
+def test_broker_that_closes_on_the_extension_question_raises_connection_closed(
     connections,
 ):
     def story(peer):

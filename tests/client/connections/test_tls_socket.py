@@ -241,7 +241,7 @@ def test_self_reading_tls_connection_notices_closed_server(
             connection.request(ASK, 60 * SECOND)
 
 
-def test_a_gathering_writer_writes_records_whole():
+def test_batched_tls_requests_are_written_as_whole_records():
     with serving(answering(echo)) as server:
         connection = RemotingConnection.connect(server.address, tls=TlsClient(TRUSTING))
         bodies = [bytes([number % 251]) * (number * 7 % 3_000) for number in range(2_000)]

@@ -42,9 +42,7 @@ def buried(tasks, brokers, *, is_clustering=True, is_wanted=lambda: True):
     return done
 
 
-def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logged_once(
-    tasks, caplog
-):
+def test_unreadable_message_becomes_a_dead_letter_and_is_logged_once(tasks, caplog):
     brokers = Brokers()
     done = buried(tasks, brokers)
     assert done == []  # not by the thread that reads
@@ -105,9 +103,7 @@ def test_groups_of_tools_pass_over_what_cannot_be_read_and_write_nothing(tasks, 
     assert "it is skipped" in caplog.text
 
 
-def test_a_member_makes_one_dead_letter_of_a_message_however_often_it_comes_back_to_it(
-    tasks, caplog
-):
+def test_unreadable_message_met_repeatedly_becomes_one_dead_letter(tasks, caplog):
     brokers, done = Brokers(), []
     letters = DeadLetterQueue("G", brokers, tasks, is_clustering=True)
     of_a_topic_made_again = replace(received(7), offset_message_id="another")

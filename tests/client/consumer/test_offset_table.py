@@ -12,7 +12,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 QUEUES = [MessageQueue(topic, "broker-a", number) for topic in ("T", "U") for number in range(2)]
 
 
-def test_an_older_offset_is_passed_over_unless_going_back_is_meant():
+def test_update_offset_with_increase_only_ignores_an_older_offset():
     table = RemoteBrokerOffsetStore(None)
     table.update_offset(QUEUES[0], 7, increase_only=True)
     table.update_offset(QUEUES[0], 5, increase_only=True)
@@ -37,7 +37,7 @@ def test_topics_are_kept_apart():
 
 
 @given(st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 99), st.booleans())))
-def test_a_table_is_where_its_updates_have_brought_it(updates):
+def test_offset_table_holds_the_result_of_any_sequence_of_updates(updates):
     table, model = RemoteBrokerOffsetStore(None), {}
     for queue, offset, increase_only in updates:
         table.update_offset(queue, offset, increase_only=increase_only)

@@ -96,7 +96,7 @@ def test_keys_are_texts_or_lists_of_texts(kind):
     assert [row["keys"] for row in rows_of(rows)] == ["order-42 customer-7", None, None]
 
 
-def test_a_column_without_any_value_is_one_of_nulls():
+def test_all_null_arrow_column_is_sent_as_nulls():
     assert rows_of(pa.table({"body": ["x"], "tags": pa.nulls(1)})) == [{"body": b"x", "tags": None}]
 
 
@@ -203,7 +203,7 @@ def sent(admin):
 EXPECTED = [(b"one", "a", "1"), (b"two", None, None)]
 
 
-def test_a_stream_is_sent(sent):
+def test_arrow_c_stream_is_sent(sent):
     maps = pa.array([[("n", "1")], []], MAPS)
     bodies = pa.array(["one", "two"], TEXTS[-1])
     table = pa.table({"body": bodies, "tags": ["a", None], "properties": maps})
@@ -260,7 +260,7 @@ def test_a_null_in_an_optional_column_means_the_default(sent, admin, name, kind)
 
 
 @pytest.mark.parametrize("ms", [FIRST_MS, LAST_MS])
-def test_the_first_and_the_last_time_that_can_be_shown_come_back(sent, admin, ms):
+def test_extreme_displayable_timestamps_are_read_back(sent, admin, ms):
     sent(pa.table({"body": ["one"], "bornTimestamp": pa.array([ms], pa.int64())}))
     [found] = (
         admin.read_table("T", columns=["bornTimestamp"]).column(0).cast(pa.int64()).to_pylist()

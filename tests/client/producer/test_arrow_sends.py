@@ -217,7 +217,7 @@ def test_failed_arrow_request_is_retried_at_another_broker():
         assert producer.send_table(TABLE, "T", chunk_bytes=4_000).message_count == 100
 
 
-def test_a_topic_that_has_fewer_queues_by_now_is_asked_for_again(running_broker, api, producer):
+def test_send_table_to_a_topic_with_fewer_queues_refreshes_its_route(running_broker, api, producer):
     producer.send_table(TABLE, "T", chunk_bytes=2_000)
     fewer = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
     api.admin.create_topic(running_broker.address, fewer)

@@ -60,7 +60,7 @@ def test_producer_lifecycle_starts_and_stops_repeatedly(instance, sends):
         assert sends.starts == sends.stops == lives
 
 
-def test_a_start_that_fails_leaves_the_instance_as_it_was(sends):
+def test_failed_producer_start_leaves_the_instance_unchanged(sends):
     instance = ClientInstance("127.0.0.1:1")
     first = producer(instance, Sends())
     first.start()

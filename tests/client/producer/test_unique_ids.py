@@ -29,7 +29,7 @@ def test_a_month_begins_at_midnight_of_its_first_day_here():
     assert began == datetime(2026, 3, 1)  # noqa: DTZ001
 
 
-def test_a_new_month_is_noticed():
+def test_unique_id_generator_notices_a_new_month():
     times = [SOME_DAY_MS, int(datetime(2026, 4, 2).timestamp() * 1000)]  # noqa: DTZ001
     ids = UniqueIdGenerator("10.0.0.1", lambda: times.pop(0))
     ids.next()

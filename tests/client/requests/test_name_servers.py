@@ -106,7 +106,7 @@ def test_missing_name_server_address_error_gives_advice():
         NameServers(None, Cluster(), 1_000).admin.topics()
 
 
-def test_a_name_server_that_refuses_is_believed():
+def test_name_server_refusal_is_raised_without_asking_another():
     cluster = Cluster(a=RemotingCommand(16, remark="no"), b=topics("T"))
     with pytest.raises(NoPermission):
         cluster.name_servers().admin.topics()

@@ -142,7 +142,7 @@ def test_shares_differ_by_one_at_most(strategy, of, ids):
 
 
 @given(of=queues, ids=client_ids, data=st.data())
-def test_with_consistent_hash_only_the_queues_of_the_one_that_leaves_move(of, ids, data):
+def test_consistent_hash_moves_only_the_queues_of_the_leaving_member(of, ids, data):
     leaves = data.draw(st.sampled_from(ids))
     for each in set(ids) - {leaves}:
         before = set(CONSISTENT_HASH.allocate(each, of, ids))
