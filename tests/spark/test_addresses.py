@@ -50,7 +50,7 @@ def test_name_servers_are_asked_once_until_there_is_doubt(rocketpoll_topic, addr
     assert len(asked) == 2
 
 
-def test_a_broker_is_asked_where_its_master_is_though_it_has_slaves(
+def test_master_address_is_found_in_cluster_info_despite_slaves(
     rocketpoll_topic, addresses, monkeypatch
 ):
     known = BrokerData(broker_name="a", broker_addrs={2: "10.0.0.2:1", 0: "10.0.0.9:1", 1: "z:1"})

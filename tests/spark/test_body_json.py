@@ -57,7 +57,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("kind", "text", "expected"), TAKEN)
-def test_a_value_is_taken_alone_and_beside_others(kind, text, expected):
+def test_json_value_decodes_the_same_alone_and_beside_bad_bodies(kind, text, expected):
     body = f'{{"v": {text}}}'.encode()
     one, missing, null = values([body, b"{}", b'{"v": null}'], kind)
     assert missing is null is None
@@ -191,7 +191,7 @@ def test_many_bodies_of_which_some_are_bad_keep_their_order():
     assert values(bodies, "INT", onBadRecord="skip") == [v for v in expected if v is not None]
 
 
-def test_a_chunk_without_bad_bodies_is_decoded_at_once(monkeypatch):
+def test_json_chunk_without_bad_bodies_is_decoded_in_one_pass(monkeypatch):
     monkeypatch.setattr(JsonBodies, "decode_each", None)
     assert values([b'{"v": %d}' % at for at in range(1_000)], "INT") == list(range(1_000))
 

@@ -78,7 +78,7 @@ def test_contradicting_body_options_are_refused_in_one_line(kind, schema, more, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_sink_takes_its_schema_from_its_columns():
+def test_body_schema_option_is_refused_for_the_sink():
     given = {"namesrvAddr": "localhost:9876", "bodyFormat": "json", "bodySchema": "id INT"}
     with pytest.raises(OptionError, match="bodySchema: it has no meaning for the sink"):
         write_options(given)

@@ -31,7 +31,7 @@ def test_ddl_is_read_as_spark_reads_it(spark, text):
 
 
 @given(structs())
-def test_the_json_and_the_text_of_a_schema_lead_back_to_it(kind_and_values):
+def test_body_schema_survives_its_json_and_simple_string_forms(kind_and_values):
     kind, _ = kind_and_values
     assert parse_schema(kind.json()) == kind
     assert parse_schema(kind.simpleString()) == kind

@@ -86,7 +86,7 @@ def test_checkpoint_copy_on_another_machine_is_noticed_by_its_driver(made, commi
     assert len(commits()) == 2
 
 
-def test_a_copy_is_noticed_however_many_writes_a_batch_has(
+def test_copied_checkpoint_is_detected_despite_many_writes_per_batch(
     monkeypatch, rocketpoll_broker, rocketpoll_topic
 ):
     names = [f"to-{number}" for number in range(12)]
@@ -177,7 +177,7 @@ def test_each_row_counts_once_when_a_write_is_tried_again_as_its_error_says(
     assert counting_bodies() == ["1-x"]
 
 
-def test_a_copy_is_noticed_whatever_job_groups_its_program_sets(
+def test_copied_checkpoint_is_detected_whatever_the_job_groups(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies
 ):
     """The driver that is left goes on when its program starts again, as the error says."""
@@ -191,7 +191,7 @@ def test_a_copy_is_noticed_whatever_job_groups_its_program_sets(
     assert counting_bodies() == ["0", "1-of-2", "2"]
 
 
-def test_a_batch_that_an_earlier_release_has_committed_counts_once(
+def test_batch_committed_by_an_earlier_release_counts_once(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies, caplog
 ):
     """It has the job group as its run, be it that of the query or the program's."""
@@ -240,7 +240,7 @@ def anew(monkeypatch, sink, rocketpoll_broker, rocketpoll_topic):
     return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query="anew", **told)
 
 
-def test_a_query_whose_checkpoint_was_deleted_is_refused_before_it_sends_a_row(
+def test_query_with_a_deleted_checkpoint_is_refused_before_sending(
     sink, anew, commits, rocketpoll_broker, rocketpoll_topic
 ):
     for batch in range(3):
@@ -252,9 +252,7 @@ def test_a_query_whose_checkpoint_was_deleted_is_refused_before_it_sends_a_row(
     assert len(rocketpoll_broker.messages(rocketpoll_topic)) == len(commits()) == 3
 
 
-def test_a_query_that_begins_again_without_rows_in_batch_0_is_refused_when_it_commits(
-    sink, anew, commits
-):
+def test_restarted_query_with_an_empty_batch_0_is_refused_at_its_first_commit(sink, anew, commits):
     sink.write(0, sink.rows(1))
     sent = anew.send(1, anew.rows(2))
     with pytest.raises(WriteError, match="batch 1 of query anew does not count: query query with"):
@@ -307,7 +305,7 @@ def test_commit_waits_for_the_broker_that_knows_the_last_commit(
     assert len(commits()) == 1
 
 
-def test_a_manifest_that_cannot_be_read_hides_no_other_one(sink, anew, commits, rocketpoll_broker):
+def test_unreadable_manifest_does_not_hide_other_manifests(sink, anew, commits, rocketpoll_broker):
     sink.write(0, sink.rows(1))
     with Producer("damage", rocketpoll_broker.address) as producer:
         (manifest,) = commits()
@@ -317,7 +315,7 @@ def test_a_manifest_that_cannot_be_read_hides_no_other_one(sink, anew, commits, 
         anew.send(0, anew.rows(1))
 
 
-def test_a_write_within_foreach_batch_of_a_query_that_begins_again_is_refused(
+def test_foreach_batch_write_of_a_restarted_query_is_refused(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
     """It has no checkpoint's location: the name of the write is what stays. No row is sent."""
@@ -375,7 +373,7 @@ def test_a_batch_is_committed_when_its_manifest_is_seen(monkeypatch, sink, rocke
     assert made == [commits_topic_name(rocketpoll_topic)] * 3
 
 
-def test_a_batch_whose_manifest_is_not_seen_for_long_is_not_called_committed(
+def test_batch_with_a_manifest_not_seen_in_time_fails_and_counts_once_when_repeated(
     monkeypatch, sink, commits
 ):
     """Its broker may have lost it. Run again, the batch counts once, whichever manifest is seen."""

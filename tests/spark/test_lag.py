@@ -35,7 +35,7 @@ def half_read(rocketpoll_broker, rocketpoll_topic):
     return progress, end, stored
 
 
-def test_the_lag_of_a_batch_is_in_its_progress(rocketpoll_topic, half_read):
+def test_batch_progress_contains_the_lag_per_queue(rocketpoll_topic, half_read):
     progress, _, stored = half_read
     lag = lag_of(progress)
     first = lag.queues[0]

@@ -109,7 +109,7 @@ def test_invalid_timestamp_option_is_refused_by_every_python(text):
         values.timestamp("o", text)
 
 
-def test_a_number_is_no_time_though_some_pythons_read_a_day_in_it():
+def test_plain_digits_are_not_parsed_as_a_compact_iso_date():
     assert values.time_in_ms("20231114") is None
     assert values.time_in_ms("2023111412000") is None
 
@@ -120,7 +120,7 @@ def test_date_without_hyphens_is_refused_with_advice():
 
 
 @pytest.mark.parametrize("text", ["2026", "202601", "20231314", "99999999"])
-def test_a_number_within_two_days_of_1970_is_not_taken_for_milliseconds(text):
+def test_timestamp_within_two_days_of_1970_is_refused(text):
     with pytest.raises(OptionError, match=r"found \d+, which is in its first two days: write a"):
         values.timestamp("o", text)
     for small in (0, 1, 1_000):

@@ -203,7 +203,7 @@ def test_limits_and_times():
 
 
 @pytest.mark.parametrize(("text", "at_end"), [("error", False), ("latest", True)])
-def test_the_strategy_for_times_without_a_message(text, at_end):
+def test_starting_offsets_by_timestamp_strategy_is_error_or_latest(text, at_end):
     assert read(startingOffsetsByTimestampStrategy=text).starts_at_end_without_match is at_end
     assert "needed error or latest" in refused(
         {**NEEDED, "startingOffsetsByTimestampStrategy": "earliest"}
@@ -264,14 +264,14 @@ def test_rows_that_everybody_sees_once_have_no_ids_unless_they_are_asked_for():
 
 
 @pytest.mark.parametrize("name", ["a:b", "a\n", "a\x01b", "x" * 256])
-def test_the_name_of_a_write_is_a_part_of_ids(name):
+def test_write_name_is_trimmed_and_restricted_to_id_characters(name):
     assert write_options({**NEEDED, "writeName": " totals-17 "}).write_name == "totals-17"
     assert "option writeName: needed a name of at most 255" in refused(
         {**NEEDED, "writeName": f"x{name}x"}, write_options
     )
 
 
-def test_a_sink_refuses_topics_that_only_brokers_write_to():
+def test_sink_topic_reserved_for_brokers_is_refused():
     problem = refused({**NEEDED, "topic": "SCHEDULE_TOPIC_XXXX"}, write_options)
     assert "option topic: topic: needed one that is not the broker's own" in problem
 

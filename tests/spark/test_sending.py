@@ -134,9 +134,7 @@ def test_ids_can_be_left_out(rocketpoll_broker, rocketpoll_topic):
     assert ROW_ID not in message.properties
 
 
-def test_a_bad_row_stops_its_record_batch_before_anything_of_it_is_sent(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_null_body_row_fails_before_its_record_batch_is_sent(rocketpoll_broker, rocketpoll_topic):
     with pytest.raises(RowError, match="row 1 of partition 2, column body: it is null"):
         write(options_of(rocketpoll_broker.address, rocketpoll_topic), {"body": ["a", None]})
     assert rocketpoll_broker.messages(rocketpoll_topic) == []
@@ -154,7 +152,7 @@ def test_producer_is_shared_by_tasks_of_a_process_but_not_by_forks(rocketpoll_br
     assert producer_of(options) is producer
 
 
-def test_a_message_of_the_sinks_own_makes_its_topic_with_one_queue(rocketpoll_broker):
+def test_commits_topic_is_created_with_one_queue_by_its_manifest(rocketpoll_broker):
     """A commits topic may be deleted between the look for its queue and the manifest's send."""
     options = options_of(rocketpoll_broker.address, "orders")
     queues = {}
@@ -171,7 +169,7 @@ def test_a_message_of_the_sinks_own_makes_its_topic_with_one_queue(rocketpoll_br
     assert queues == {"orders": 4, "orders_COMMITS": 1}
 
 
-def test_a_broker_that_restarts_is_waited_for_and_no_row_is_lost():
+def test_sink_task_waits_for_a_restarting_broker_and_loses_no_row():
     with EmbeddedBroker(own_process=True) as broker:
         broker.create_topic("T")
         options = options_of(broker.address, requestTimeoutMs="30000")
@@ -191,7 +189,7 @@ def test_a_broker_that_restarts_is_waited_for_and_no_row_is_lost():
         assert {message.body for message in broker.messages("T")} >= {b"%d" % n for n in range(100)}
 
 
-def test_a_busy_broker_is_asked_again_after_a_while_and_longer_each_time():
+def test_busy_broker_is_retried_with_growing_pauses():
     clock, waits = Clock(), []
     started = clock.now
     with FakeCluster(a=lambda number: 2 if number < 6 else 0) as cluster:
@@ -304,7 +302,7 @@ def test_bodies_over_four_megabytes_go_where_the_broker_takes_them():
         assert len(message.body) == len(body)
 
 
-def test_a_message_that_the_broker_finds_too_large_is_refused_with_what_to_set():
+def test_message_over_the_brokers_limit_is_refused_with_advice():
     with EmbeddedBroker(maxMessageSize=1_000) as broker:
         broker.create_topic("T")
         problem = refused(options_of(broker.address), {"body": ["x" * 2_000]})
@@ -323,7 +321,7 @@ def test_rows_go_to_the_queue_that_they_name(rocketpoll_broker, rocketpoll_topic
 
 
 @pytest.mark.parametrize("column", ["keys", "tags", "shardingKey", "brokerName"])
-def test_an_empty_text_in_an_optional_column_means_none_as_a_null_does(
+def test_empty_text_in_an_optional_sink_column_equals_null(
     rocketpoll_broker, rocketpoll_topic, column
 ):
     """Rows without a sharding key take turns; queueId alone says where rows with a number go."""

@@ -130,7 +130,7 @@ class TestProjection:
         )
         assert set(found.columns) == {"queueId", "body"}
 
-    def test_a_session_in_which_timestamps_have_no_zone_has_the_same_columns(self, source, topic):
+    def test_source_columns_are_the_same_with_timestamp_ntz_as_session_default(self, source, topic):
         usual = source.load(topic=topic)
         schema, rows = usual.schema, usual.collect()
         source.spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")

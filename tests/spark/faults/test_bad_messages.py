@@ -130,7 +130,7 @@ def test_tag_filter_separates_tags_with_equal_hash_codes(broker):
     assert rows_of(broker, "tags string", 4, tags="BB||C") == [{"tags": "BB"}, {"tags": "C"}]
 
 
-def test_a_time_that_is_none_is_null_and_ends_no_query(broker):
+def test_born_timestamp_beyond_all_dates_is_null_and_the_query_continues(broker):
     """Producers set it; this one thought in nanoseconds."""
     times = (1_767_225_600_000_000_000, 1_767_225_600_000, -(1 << 60))
     for born_ms in times:

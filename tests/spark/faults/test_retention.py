@@ -105,7 +105,7 @@ def test_retention_that_overtakes_a_query_costs_it_just_what_is_gone(
     assert "has lost offsets 2 to" in caplog.text
 
 
-def test_a_planned_batch_that_retention_has_overtaken_ends_the_query(expiring_broker, topic):
+def test_planned_batch_with_expired_messages_ends_the_query(expiring_broker, topic):
     query, _ = slow_query(expiring_broker, topic)
     query.crash_at = "partitions"
     with pytest.raises(Crashed):
@@ -116,7 +116,9 @@ def test_a_planned_batch_that_retention_has_overtaken_ends_the_query(expiring_br
         query.trigger()
 
 
-def test_a_planned_batch_gives_what_retention_has_left_of_it(expiring_broker, topic, caplog):
+def test_planned_batch_without_fail_on_data_loss_reads_what_retention_left(
+    expiring_broker, topic, caplog
+):
     query = Engine(expiring_broker.address, subscribe=topic, failOnDataLoss="false")
     bodies = send(expiring_broker, topic, 100)
     query.start()
