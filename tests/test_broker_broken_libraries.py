@@ -38,7 +38,7 @@ def test_few_messages_go_on_and_many_are_refused_with_the_reason(tmp_path, text)
         assert not [line for line in broker.said() if "Traceback" in line]
 
 
-def test_a_start_that_needs_it_ends_with_the_reason(tmp_path):
+def test_start_that_needs_a_broken_library_ends_with_the_reason(tmp_path):
     async def fill(port):
         async with BrokerClients(port) as clients:
             client = await clients.connect()

@@ -92,7 +92,7 @@ def test_no_request_about_others_is_refused(tmp_path, damaged):
     tell(story, tmp_path, metricsPort=0)
 
 
-def test_a_gap_that_damage_has_left_hides_nothing_before_it(tmp_path):
+def test_gap_left_by_a_damaged_record_hides_no_message_before_it(tmp_path):
     """Who is told that a queue begins behind a gap takes all before it for lost."""
 
     async def fill(broker):

@@ -30,7 +30,7 @@ async def settled(broker):
         await client.ask(0)
 
 
-def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_waits(tmp_path):
+def test_delayed_message_is_delivered_in_time_and_wakes_a_held_pull(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         consumer, producer = await broker.connect(), await broker.connect()
@@ -46,7 +46,7 @@ def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_wai
     tell(story, tmp_path)
 
 
-def test_a_message_that_was_taken_is_delivered_whatever_length_is_allowed_since(tmp_path):
+def test_delayed_message_is_delivered_despite_a_lowered_max_message_size(tmp_path):
     async def first(broker):
         broker.make_topic("T")
         await (await broker.connect()).put("x" * 3_000, properties={"DELAY": "2"})

@@ -135,7 +135,7 @@ def test_auto_created_topic_survives_a_restart(tmp_path):
     tell(second, tmp_path, autoCreateTopicEnable=False)
 
 
-def test_a_negative_queue_is_any_queue(tmp_path):
+def test_negative_queue_id_chooses_any_queue(tmp_path):
     async def story(broker):
         client = await broker.connect()
         chosen = {(await client.put("a", queue_id=-1)).ext_fields["queueId"] for _ in range(100)}
@@ -408,7 +408,7 @@ def test_failed_disk_refuses_sends_and_serves_stored_messages(tmp_path):
     tell(story, tmp_path, disk)
 
 
-def test_a_full_disk_takes_nothing_until_there_is_room_again(tmp_path):
+def test_full_disk_refuses_messages_until_there_is_room(tmp_path):
     disk = FaultyDisk(LocalDisk())
 
     async def story(broker):

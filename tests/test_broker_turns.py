@@ -256,7 +256,7 @@ def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
     tell(story, tmp_path)
 
 
-def test_a_long_append_has_a_turn_of_its_own(tmp_path, monkeypatch):
+def test_long_append_has_a_loop_turn_of_its_own(tmp_path, monkeypatch):
     async def story(broker):
         client, *others = [await broker.connect() for _ in range(5)]
         await client.put("a", topic="Full")
@@ -539,7 +539,7 @@ def _members(broker, group):
     return len(found.clients) if found is not None else 0
 
 
-def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
+def test_reput_of_a_backlog_yields_between_loop_turns(tmp_path, monkeypatch):
     async def story(broker):
         client = await broker.connect()
         reput, store, controller = broker.store._reput, broker.store, broker.controller

@@ -80,7 +80,7 @@ def test_journal_reports_when_it_is_full(path):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 23, 24, 25, 28])
-def test_an_entry_that_a_crash_has_cut_off_is_none(path, kept):
+def test_journal_entry_cut_off_by_a_crash_is_ignored(path, kept):
     journal_at(path, b"whole", b"torn").close()
     data = bytearray(path.read_bytes())
     data[PAGE + kept : 2 * PAGE] = bytes(PAGE - kept)

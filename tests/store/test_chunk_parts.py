@@ -74,7 +74,7 @@ def test_a_chunk_with_damage_in_any_part_is_refused_whole(store, record):
     assert store.state().written_offset == 0
 
 
-def test_the_parts_must_be_of_one_queue(store):
+def test_chunk_with_records_of_two_queues_is_refused(store):
     result = store.put_chunk(*chunk_of([f"{number}" for number in range(50)], [0] * 49 + [1]))
     assert "one queue" in result.remark
     assert store.state().written_offset == 0

@@ -41,7 +41,7 @@ print(loaded, "pyarrow" in sys.modules)
 @pytest.mark.parametrize(
     "ending", ["store.shutdown()", "from support.stores.small_store import crash; crash(store)"]
 )
-def test_a_store_with_a_few_messages_is_opened_filled_and_read_without_pyarrow(tmp_path, ending):
+def test_store_with_few_messages_never_imports_pyarrow(tmp_path, ending):
     script = STORY.format(root=str(tmp_path / "store"), ending=ending)
     run = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
@@ -130,7 +130,7 @@ def test_bulk_tools_are_loaded_again_after_a_shortage(lacking):
     assert done.stdout.split() == ["lack", "True"]
 
 
-def test_a_process_does_not_end_in_the_midst_of_loading_which_its_libraries_would_not_outlive():
+def test_process_exit_waits_for_a_library_import_in_progress():
     script = """
 import atexit
 attempts = []

@@ -42,7 +42,7 @@ def record_of(body):
     return encoded(message(body))
 
 
-def test_a_record_gets_its_place_its_offset_and_its_time(tmp_path, clock):
+def test_appended_record_gets_its_place_offset_and_store_time(tmp_path, clock):
     log = log_on(tmp_path, clock)
     first = append(log, "one", 7)
     clock.now_ms = 1005
@@ -331,7 +331,7 @@ def test_two_flushes_at_once_both_wait_for_the_disk(tmp_path, clock):
     assert log.flushed_offset == log.written_offset
 
 
-def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_path, clock):
+def test_commit_log_without_unflushed_data_periodically_checks_its_file(tmp_path, clock):
     log = CommitLog(
         FilePool(LocalDisk()), tmp_path / "log", LOG_FILE_BYTES, clock, file_check_interval_ms=10
     )
@@ -351,7 +351,7 @@ def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_pa
     assert append(log, "back").physical_offset == end
 
 
-def test_a_try_whether_a_disk_takes_messages_wipes_what_it_took_of_the_last_ones(tmp_path, clock):
+def test_probe_writable_wipes_what_a_torn_write_left(tmp_path, clock):
     """Nobody may send any more, and be killed."""
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)

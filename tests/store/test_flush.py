@@ -170,7 +170,7 @@ def test_unexpected_flush_error_closes_the_store_for_messages(tmp_path, monkeypa
     store.shutdown()
 
 
-def test_a_stop_flushes_for_those_who_wait_and_refuses_the_next(log, failures):
+def test_flush_service_stop_flushes_for_waiters_and_refuses_new_ones(log, failures):
     service = FlushService(log.flush, lambda: None, failures.append, None)
     service.start()
     log.written_name = 3

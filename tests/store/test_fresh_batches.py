@@ -52,7 +52,7 @@ def test_index_step_is_limited_to_about_a_thousand_messages():
     assert len(kept.next_contiguous(0, 40_000)) == 11
 
 
-def test_a_stretch_ends_before_what_is_not_carried_yet():
+def test_contiguous_unindexed_runs_end_at_the_first_gap():
     kept = UnindexedRuns()
     kept.add([rows_at(0, 200), rows_at(2_000, 200)])
     assert kept.next_contiguous(0, 3_999) == [rows_at(0, 200)]

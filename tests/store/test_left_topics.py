@@ -50,7 +50,7 @@ def test_files_of_deleted_topics_are_removed_in_steps(tmp_path, few):
 
 
 @pytest.mark.parametrize("end", [crash, lambda store: store.shutdown()], ids=["kill", "stop"])
-def test_the_next_life_goes_on_and_its_start_waits_for_none(tmp_path, few, end):
+def test_deleted_topic_files_are_removed_further_after_a_restart(tmp_path, few, end):
     store = open_store(tmp_path)
     with_deleted(store, "T", "U")
     store.deleted_topic_files.delete_some()
@@ -83,7 +83,7 @@ def test_undeletable_file_of_a_deleted_topic_does_not_block_others(tmp_path, few
     store.shutdown()
 
 
-def test_a_topic_that_goes_while_files_do_is_not_forgotten(tmp_path):
+def test_topic_deleted_while_files_are_being_removed_is_removed_too(tmp_path):
     """The name of the first in the directory is free again as soon as its files are gone."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)

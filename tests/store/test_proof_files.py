@@ -55,7 +55,7 @@ def test_proof_files_are_not_written_after_a_shutdown(tmp_path):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE])
 @pytest.mark.parametrize("operation", ["create", "delete"])
-def test_a_disk_that_takes_no_proof_only_turns_the_files_off(tmp_path, caplog, code, operation):
+def test_disk_error_at_a_proof_file_only_disables_proof_files(tmp_path, caplog, code, operation):
     class Refusing(LocalDisk):
         refuses = False
 

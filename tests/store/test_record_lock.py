@@ -45,7 +45,7 @@ def test_two_files_of_one_directory_have_two_locks(tmp_path):
         lock.release()
 
 
-def test_a_file_that_may_not_be_opened_is_no_file_that_somebody_has_locked(tmp_path):
+def test_lock_file_that_cannot_be_opened_is_not_reported_as_locked(tmp_path):
     (tmp_path / "lock").mkdir()
     with pytest.raises(IsADirectoryError, match="lock"):
         FileLock(tmp_path / "lock")

@@ -21,7 +21,7 @@ def opened(tmp_path):
     os.close(descriptor)
 
 
-def test_a_path_leads_to_what_it_led_to_by_whatever_name(opened, tmp_path):
+def test_same_file_is_recognised_through_any_path(opened, tmp_path):
     path, descriptor = opened
     assert is_same_file(path, descriptor)
     (tmp_path / "link").symlink_to(path)

@@ -112,7 +112,7 @@ def test_on_a_usual_disk_all_lie_where_rocketmq_looks_for_them(tmp_path):
     assert sorted(os.listdir(tmp_path / "consumequeue")) == sorted(TOPICS)  # noqa: PTH208
 
 
-def test_a_store_that_moves_to_a_disk_of_the_other_kind_has_all(tmp_path):
+def test_store_moved_between_case_sensitive_and_insensitive_disks_keeps_topics(tmp_path):
     store = open_store(tmp_path, DiskWithoutCapitals(tmp_path))
     put_in_turn(store, "a")
     store.shutdown()

@@ -56,7 +56,7 @@ def test_records_of_the_queue_are_its_own(own):
     ],
 )
 @pytest.mark.parametrize("row", [0, 1, 4])
-def test_a_record_of_another_queue_is_found(row, other):
+def test_record_of_another_queue_is_found_singly_and_in_bulk(row, other):
     own = [record(size=size) for size in range(4)]
     assert both([*own[:row], other, *own[row:]]) == (row, row)
 
