@@ -26,7 +26,7 @@ def test_pictures_are_those_of_the_results(drawn):
         assert words(ROOT / "docs" / "assets" / path.name) == words(path), "run: make pictures"
 
 
-def test_the_page_shows_each(drawn):
+def test_speed_page_shows_each_picture(drawn):
     page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
     shown = re.findall(r"\]\(assets/(\S+)\)", page)
     assert shown == [path.name for path in drawn]

@@ -146,7 +146,7 @@ def test_no_broker(failed, verb):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_port_of_another_program(failed, verb):
+def test_command_on_a_port_of_another_program_asks_for_a_name_server(failed, verb):
     def speak_http(peer):
         peer.socket.recv(1 << 16)
         peer.send("HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -169,7 +169,7 @@ def name_server_of(bodies, others):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_name_server_without_brokers(called, failed, verb):
+def test_command_on_a_name_server_without_brokers_says_what_to_do(called, failed, verb):
     bodies = {
         RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(),
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(),
@@ -189,7 +189,7 @@ def test_a_name_server_without_brokers(called, failed, verb):
 
 
 @pytest.mark.parametrize("verb", NEED_A_TOPIC)
-def test_a_topic_that_is_not_there(cluster, failed, verb):
+def test_command_on_a_missing_topic_suggests_the_nearest_name(cluster, failed, verb):
     cluster.topic(name="order")
     cluster.store_offset("billing", "order", 0)
     assert failed(verb) == (
@@ -277,7 +277,7 @@ def test_half_a_cluster_away_and_messages_go_to_the_other_half(run, two_brokers)
         (("--nmesrv", "x"), "--namesrv"),
     ],
 )
-def test_a_wrong_option_of_the_connection(run, monkeypatch, arguments, why):
+def test_wrong_connection_option_is_refused_in_one_line(run, monkeypatch, arguments, why):
     monkeypatch.setenv("ROCKETPOLL_PROFILES", "/nowhere.ini")
     ran = run("topic", "list", *arguments)
     assert ran.code in (1, 2)

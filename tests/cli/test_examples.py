@@ -132,7 +132,7 @@ def stage(run, cluster, kind):
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("name", "line"), EXAMPLES)
-def test_an_example_runs_as_it_is_written(cluster, stage, shell, name, line):
+def test_help_example_runs_as_written(cluster, stage, shell, name, line):
     if name in NEED_SPARK and java_fault() is not None:
         pytest.skip("this machine has no Java for Spark")
     if name not in WITHOUT_A_CLUSTER:

@@ -31,7 +31,7 @@ def offsets(cluster, group, topic):
     return [cluster.stored_offset(group, topic, each) for each in range(2)]
 
 
-def test_a_group_is_listed_with_its_lag(run, billing):
+def test_group_list_shows_a_group_with_its_lag(run, billing):
     group, topic = billing
     [row] = [each for each in run("group", "list", "-o", "json").json if each["group"] == group]
     assert (row["members"], row["topics"], row["behind"]) == (0, [topic], 5)
@@ -39,7 +39,7 @@ def test_a_group_is_listed_with_its_lag(run, billing):
     assert "TOOLS_CONSUMER" in run("group", "list", "--all").out
 
 
-def test_a_group_is_described_queue_by_queue(run, billing):
+def test_group_describe_shows_each_queue(run, billing):
     group, topic = billing
     found = run("group", "describe", group, "-o", "json").json
     assert (found["members"], found["behind"], found["dead_letters"]) == (0, 5, 0)
@@ -52,7 +52,7 @@ def test_a_group_is_described_queue_by_queue(run, billing):
     assert run("group", "describe", group).lines[0].split() == ["group", group]
 
 
-def test_the_members_and_their_queues_are_shown(run, cluster, clients):
+def test_group_describe_shows_members_and_their_queues(run, cluster, clients):
     topic, group = cluster.topic(queues=2), cluster.group()
     consumer = clients.lite(group, topic)
     wait_until("both queues", lambda: len(consumer.assignment()) == 2)
@@ -122,7 +122,9 @@ def test_a_command_that_replaces_offsets_needs_yes_without_a_terminal(
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_a_seek_shows_its_moves_on_a_terminal_and_asks(run, cluster, billing, monkeypatch, answer):
+def test_group_seek_on_a_terminal_shows_its_moves_and_asks(
+    run, cluster, billing, monkeypatch, answer
+):
     group, topic = billing
     asked = []
 
@@ -214,7 +216,7 @@ def test_retry_or_dlq_topic_name_suggests_its_group(run, cluster, name):
     assert f"there is no group {name}. Did you mean g? " in run("group", "describe", name).err
 
 
-def test_a_queue_belongs_to_a_topic(run, cluster):
+def test_group_seek_with_a_queue_needs_its_topic(run, cluster):
     group = cluster.group()
     for _ in range(2):
         cluster.store_offset(group, cluster.topic(), 0)

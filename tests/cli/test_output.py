@@ -82,7 +82,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_a_table_that_names_cannot_mark_up(monkeypatch):
+def test_terminal_table_escapes_markup_and_control_characters(monkeypatch):
     look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     show_rows([{"name": "[red]x[/red]\x1b[2J"}], ["name"], "table", empty_text="")
@@ -93,7 +93,7 @@ WIDE = {f"column_{number}": f"value-{number}-of-a-row" for number in range(6)}
 
 
 @pytest.mark.parametrize("width", [1, 20, 80])
-def test_a_terminal_without_room_for_a_table_gets_a_line_for_each_value(monkeypatch, width):
+def test_narrow_terminal_gets_a_line_per_value_instead_of_a_table(monkeypatch, width):
     look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(width))

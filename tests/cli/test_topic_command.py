@@ -38,7 +38,7 @@ def test_topic_alter_keeps_settings_that_are_not_given(run, cluster):
     assert "nothing to change. Give" in nothing.err
 
 
-def test_the_topic_that_fills_the_disk_comes_first(run, cluster):
+def test_topic_list_puts_the_largest_topic_first(run, cluster):
     small, big = cluster.topic(), cluster.topic()
     cluster.send(small, *"abcdef")
     cluster.send(big, "x" * 5_000, "y" * 5_000)

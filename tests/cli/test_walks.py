@@ -53,7 +53,7 @@ def put_right(line, words):
     return line
 
 
-def test_a_consumer_is_stuck_and_one_message_is_skipped(run, cluster, kind, walk):
+def test_stuck_consumer_is_diagnosed_and_one_message_skipped_by_commands(run, cluster, kind, walk):
     cluster.topic(queues=1, name="orders")
     run("produce", "orders", stdin=b"good\nfine\npoison\nbehind\n")
     taken = Listener()

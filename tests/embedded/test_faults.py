@@ -120,7 +120,7 @@ def _holds(line):
     return bool(line._delayed)
 
 
-def test_a_connection_is_cut_in_the_middle_of_an_answer(broker, topic, api):
+def test_cut_after_closes_a_connection_within_a_response(broker, topic, api):
     with broker.cut_after(50):
         with pytest.raises(ConnectionClosed, match="in the middle of a response, 50 bytes into it"):
             api.admin.broker_config(broker.address)
@@ -172,7 +172,7 @@ def test_sends_are_refused_with_rocketmqs_code_while_the_disk_is_full(settings):
 
 
 @pytest.mark.parametrize("again", [EmbeddedBroker.restart, EmbeddedBroker.lose_power])
-def test_a_broker_that_starts_again_on_a_full_disk_refuses_sends_as_before(again):
+def test_embedded_broker_restarted_on_a_full_disk_still_refuses_sends(again):
     with EmbeddedBroker() as broker:
         broker.send("orders", "one")
         with broker.full_disk():
@@ -258,7 +258,7 @@ def test_blocks_of_threads_may_overlap(broker, topic):
     assert not is_refused(broker)
 
 
-def test_a_block_may_be_used_again_and_within_itself(broker, topic):
+def test_fault_block_can_be_reused_and_nested(broker, topic):
     away = broker.away()
     for _ in range(2):
         with away:
@@ -306,7 +306,7 @@ def test_faults_left_by_a_fixture_are_ended_and_reported(broker, topic):
     assert not is_refused(broker)
 
 
-def test_a_broker_may_be_paused_or_stopped_in_a_block():
+def test_embedded_broker_can_be_paused_or_stopped_within_fault_blocks():
     with EmbeddedBroker() as broker:
         with broker.away():
             broker.pause()

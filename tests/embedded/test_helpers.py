@@ -75,7 +75,7 @@ def test_many_and_large_messages_are_all_seen(broker, topic):
     assert bodies(broker, topic) == [b"%d" % number for number in range(5_000)] + [b"x" * 1_000_000]
 
 
-def test_a_topic_is_a_table_as_well(broker, topic):
+def test_embedded_broker_reads_a_topic_as_a_table(broker, topic):
     broker.send(topic, "one", "two", tags="a")
     broker.send(topic, "three", tags="b")
     table = broker.read_table(topic, columns=["body", "tags"])
@@ -175,7 +175,7 @@ WRONG_CALLS = {
 
 
 @pytest.mark.parametrize(("call", "why"), WRONG_CALLS.values(), ids=WRONG_CALLS)
-def test_a_wrong_call_names_the_class_that_its_user_holds(broker, request, call, why):
+def test_wrong_call_of_an_embedded_broker_names_its_class(broker, request, call, why):
     name = request.node.callspec.id
     with pytest.raises(TypeError, match=rf"^EmbeddedBroker\.{name}\(\) .*{why}"):
         call(broker)
@@ -196,7 +196,7 @@ def test_waiting_ends_with_the_message_and_is_done_by_the_broker(broker, topic):
     broker.wait_until_arrived(topic, 3, timeout=0)
 
 
-def test_a_message_in_any_queue_is_waited_for(broker):
+def test_wait_until_arrived_covers_all_queues(broker):
     broker.create_topic("many", queues=4)
     with waiting(broker, "many", 4):
         broker.send("many", *"1234")

@@ -36,7 +36,7 @@ def test_every_time_of_the_machine_comes_back(moves, machine):
     assert abs(ahead.to_machine(ahead.from_machine(machine)) - machine) < 1e-3
 
 
-def test_a_time_within_a_jump_is_the_moment_of_the_jump():
+def test_time_within_a_clock_jump_maps_to_the_moment_of_the_jump():
     ahead = ClockOffset()
     begun = time.time()
     ahead.advance(3_600)

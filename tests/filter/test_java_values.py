@@ -90,7 +90,7 @@ def test_doubles_are_ordered_totally():
             assert (order > 0, order < 0) == (place > other, place < other), (left, right)
 
 
-def test_a_text_becomes_what_it_is_compared_with():
+def test_text_values_are_converted_for_comparison_as_in_java():
     assert compare("10", 9) > 0
     assert compare(9, "10") < 0
     assert compare("1e1", 10.0) == 0

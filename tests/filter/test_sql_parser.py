@@ -128,7 +128,7 @@ def test_too_many_nodes_are_refused():
         compile_sql(eighty_five + " OR a")
 
 
-def test_a_list_is_one_node_however_long_it_is():
+def test_sql_in_list_is_one_node_of_any_length():
     texts = ", ".join(f"'{number}'" for number in range(500))
     assert count(compile_sql(f"a IN ({texts})").condition) == 2
 

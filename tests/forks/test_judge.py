@@ -51,7 +51,7 @@ def orderly(pid, offset, began, at):
     }
 
 
-def test_a_story_in_which_all_is_well_has_no_objection():
+def test_fork_story_without_faults_has_no_objections():
     born = {"pid": CHILD, "at": 3, "what": "born", "sockets": [], "threads": 1}
     assert objections(born, step()) == []
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 POLLS_IN_VAIN = 5  # after which nothing is taken to come; what was there has come before
 
 
-def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(scenario):
+def test_java_lite_consumer_gets_all_messages_once_in_queue_order(scenario):
     topic = scenario.topic(queues=4)
     sent = [*numbered(100)]
     scenario.producer().send(topic, *sent)
@@ -30,7 +30,7 @@ def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(scen
         assert offsets == list(range(25))
 
 
-def test_a_subscriber_that_waits_gets_what_comes(scenario):
+def test_java_lite_consumer_that_waits_gets_each_new_message(scenario):
     topic = scenario.topic(queues=2)
     consumer = scenario.lite(topic=topic)
     consumer.wait_for_assigned(0, 1)
@@ -246,7 +246,7 @@ def test_a_queue_is_read_in_order_across_many_pulls(scenario):
     assert [each["queueOffset"] for each in found] == list(range(2000))
 
 
-def test_a_reset_by_our_admin_counts_for_a_subscriber_or_is_refused(scenario, java_broker):
+def test_offset_reset_moves_a_java_lite_consumer_or_is_refused(scenario, java_broker):
     """It ignores what brokers tell members; those of RocketMQ 5 answer its next pull with it."""
     topic = scenario.topic()
     sent = [*numbered(10)]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interop
 SUBSCRIPTION_PARSE_FAILED = 23
 
 
-def test_a_consumer_gets_all_messages_once_and_goes_on_there_after_a_restart(scenario):
+def test_java_push_consumer_gets_all_messages_once_and_continues_after_a_restart(scenario):
     topic = scenario.topic(queues=4)
     producer = scenario.producer()
     producer.send(topic, *numbered(40))
@@ -150,7 +150,7 @@ def test_a_message_that_fails_comes_again_until_it_succeeds(scenario):
     wait_until("offsets", lambda: scenario.consumed(scenario.group, retry) == {0: 2})
 
 
-def test_a_message_that_fails_for_good_ends_as_a_dead_letter(scenario):
+def test_message_failing_for_good_in_java_becomes_a_dead_letter(scenario):
     topic = scenario.topic()
     with_retries(scenario, topic)
     consumer = scenario.push(topic=topic, failTimes=100, failBody="message 1", maxReconsumeTimes=2)
@@ -262,7 +262,7 @@ def test_java_broadcasting_push_consumers_each_get_all(scenario):
         assert len(each.received) == 20
 
 
-def test_the_broker_asks_a_consumer_what_it_is_doing(scenario):
+def test_broker_relays_running_info_requests_to_a_java_consumer(scenario):
     topic = scenario.topic(queues=2)
     scenario.producer().send(topic, *numbered(4))
     consumer = scenario.push(topic=topic, tags="*")

@@ -106,7 +106,7 @@ def test_oneway_messages_of_a_java_producer_arrive(scenario):
     assert sorted(bodies_of(scenario.read(topic, 20, queues=2))) == sorted(bodies_of(numbered(20)))
 
 
-def test_a_batch_stands_in_one_queue_in_a_row(scenario):
+def test_java_batch_stays_together_in_one_queue(scenario):
     topic = scenario.topic(queues=4)
     producer = scenario.producer()
     batches = [

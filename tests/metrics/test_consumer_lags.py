@@ -62,7 +62,7 @@ def test_consumer_lag_of_an_offset_past_the_end_is_zero(looking):
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
 
 
-def test_a_topic_that_the_online_members_have_left_is_left_out(looking):
+def test_topic_left_by_the_online_members_has_no_lag(looking):
     looking.room.offsets.commit("G", "T", 0, 0)
     member = join(looking.room.consumers, "G", "c1", "U")
     assert looking.look() == []
@@ -75,7 +75,7 @@ def test_consumer_lag_omits_deleted_topics(looking):
     assert looking.look() == []
 
 
-def test_the_log_is_read_once_for_a_group_that_stands_still(looking, monkeypatch):
+def test_lag_of_an_idle_group_reads_the_log_once(looking, monkeypatch):
     looking.room.offsets.commit("G", "T", 0, 1)
     looking.look()
     monkeypatch.setattr(looking.room.store, "get_message", None)

@@ -111,7 +111,7 @@ def test_metrics_are_shown_of_a_broker_whose_directory_is_gone(tmp_path):
     tell(story, tmp_path / "own", metricsPort=0)
 
 
-def test_a_slave_is_ready_as_it_shall_never_take_messages(tmp_path):
+def test_slave_broker_is_ready_without_taking_messages(tmp_path):
     async def story(broker):
         assert await got(broker.controller.metrics_port, "/readyz") == (200, "ready\n")
 
@@ -131,7 +131,7 @@ def test_metrics_port_in_use_stops_the_start_and_releases_the_directory(tmp_path
     run(whole())
 
 
-def test_a_start_that_fails_later_lets_go_of_the_port_for_metrics(tmp_path):
+def test_failed_broker_start_releases_the_metrics_port(tmp_path):
     async def whole():
         with socket.create_server(("127.0.0.1", 0)) as other:
             broken = BrokerController(
@@ -145,7 +145,7 @@ def test_a_start_that_fails_later_lets_go_of_the_port_for_metrics(tmp_path):
     run(whole())
 
 
-def test_a_broker_of_very_many_queues_answers_others_while_it_is_scraped(tmp_path):
+def test_broker_with_many_queues_serves_others_during_a_scrape(tmp_path):
     """Each turn of the loop takes little, however many steps a scrape has."""
 
     async def story(broker):

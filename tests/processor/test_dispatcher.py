@@ -273,7 +273,7 @@ def test_refusals_are_counted_by_request_and_answer_however_they_come_about():
     ) == {(10, ResponseCode.SYSTEM_BUSY): 3, (10, ResponseCode.SERVICE_NOT_AVAILABLE): 1}
 
 
-def test_a_send_that_finds_no_room_to_wait_for_its_topic_is_counted():
+def test_send_refused_without_room_to_wait_for_its_topic_is_counted():
     def full(_, request, __):
         return request.respond(ResponseCode.SYSTEM_BUSY, "too many wait")
 

@@ -29,7 +29,7 @@ def test_no_request_is_answered_in_two_places():
     assert [code for code, times in Counter(handled_codes()).items() if times > 1] == []
 
 
-def test_the_sources_say_what_the_processors_do(room):
+def test_each_handler_code_is_found_in_the_sources_and_handled_once(room):
     assert set(room.handlers) <= set(handled_codes())
     assert len(room.handlers) == sum(len(processor.handlers()) for processor in room.processors)
 

@@ -59,7 +59,7 @@ def test_deeply_nested_json_body_is_shown():
     assert render_body(b"[" * 100_000 + b"]" * 100_000).kind in ("JSON", "text")
 
 
-def test_a_preview_is_one_line_and_short():
+def test_body_preview_is_one_short_line():
     assert preview_body(b"a\n  b") == "a b"
     assert preview_body(b"\xff\x00") == "ff 00"
     assert len(preview_body(b"x" * 10_000)) < 200

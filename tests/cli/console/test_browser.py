@@ -155,7 +155,7 @@ def test_keys_walk_through_the_console(page, cluster):
     page.wait_for_url(f"**/topics/{topic}")
 
 
-def test_a_first_key_right_after_the_page_is_only_the_first_of_two(page):
+def test_key_right_after_loading_waits_for_its_second_key(page):
     page.goto("/")
     page.evaluate("""() => {
         for (const [at, name] of ["g", "t"].entries()) {
@@ -216,7 +216,7 @@ class Walker:
         check_told(self.steps, "console.md", self._title)
 
 
-def test_a_stuck_message_is_found_and_skipped(page, cluster):
+def test_stuck_message_is_found_and_skipped_in_the_console(page, cluster):
     stage = staged(cluster)
     sign_in(page)
     walker = Walker(page, "A consumer is stuck: find out why and skip one message")
@@ -422,7 +422,7 @@ def test_chart_shows_the_figure_under_the_pointer(page, console, cluster):
 
 
 @pytest.mark.parametrize("is_secure", [True, False])
-def test_a_command_is_copied_by_its_button(open_page, cluster, is_secure):
+def test_copy_button_copies_the_group_seek_command(open_page, cluster, is_secure):
     stage = staged(cluster)
     page = open_page()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -34,7 +34,7 @@ def test_a_chart_says_what_it_shows_and_escapes_it():
     assert "collecting data" in waiting
 
 
-def test_a_part_is_drawn_on_a_scale_that_ends_at_the_whole():
+def test_chart_with_a_scale_maximum_is_drawn_against_it():
     points = [Point(0, 0.2), Point(5, 0.2)]
     heights = {
         full: float(

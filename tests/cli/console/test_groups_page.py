@@ -59,7 +59,7 @@ def test_a_groups_members_are_shown(console, cluster):
         ("hangs", "the listener hangs"),
     ],
 )
-def test_a_group_says_whether_its_listener_fails_or_hangs(
+def test_group_page_diagnoses_a_failing_or_hanging_listener(
     console, cluster, monkeypatch, kind_of_listener, said
 ):
     topic, group = cluster.topic(queues=1), cluster.group()
@@ -131,7 +131,7 @@ def test_a_group_is_rewound(console, cluster, stage):
         ("to=end&topic=not-there", "There is no topic not-there"),
     ],
 )
-def test_a_seek_that_means_nothing_is_said_to(console, stage, query, said):
+def test_invalid_seek_form_is_refused_with_the_reason(console, stage, query, said):
     answer = console.get(f"/groups/{stage.group}/seek?{query.format(topic=stage.topic)}")
     assert answer.status in (400, 404)
     assert said in answer.text
@@ -153,7 +153,7 @@ def test_group_seek_page_needs_session_csrf_token_and_post(console, cluster, sta
     assert offsets(cluster, stage) == before
 
 
-def test_a_console_that_only_reads_changes_nothing(addresses, cluster, stage):
+def test_read_only_console_refuses_a_seek(addresses, cluster, stage):
     with served(addresses[0], writes=False) as browser:
         browser.sign_in()
         seek = f"/groups/{stage.group}/seek"

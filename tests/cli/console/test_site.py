@@ -55,7 +55,7 @@ def test_static_files_of_pages_exist_and_are_cacheable(console):
     assert console.get("/static/%2e%2e/command.py").status == 404
 
 
-def test_the_overview_shows_brokers_and_that_all_is_well(console, cluster):
+def test_overview_page_shows_brokers_and_a_healthy_state(console, cluster):
     staged(cluster)
     page = console.read("/")
     assert "Brokers: ok Every broker answers." in page.text
@@ -141,7 +141,7 @@ def test_port_of_another_program_is_one_panel():
         assert "Give the port of a name server" in answer.text
 
 
-def test_a_name_server_without_brokers_teaches_how_to_start_one():
+def test_pages_without_brokers_advise_to_start_one():
     bodies = {
         RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(),
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(),
@@ -162,7 +162,7 @@ def test_a_name_server_without_brokers_teaches_how_to_start_one():
             )
 
 
-def test_a_broker_that_dies_and_comes_back_needs_no_new_console(tmp_path):
+def test_console_recovers_when_its_broker_restarts(tmp_path):
     with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
         broker.send("orders", "one")
         with served(broker.address) as browser:
@@ -232,7 +232,7 @@ def test_unknown_topic_page_suggests_the_nearest(console, cluster, path):
     assert "Did you mean orderz?" in answer.text
 
 
-def test_the_look_names_each_colour_once_for_light_and_for_dark():
+def test_stylesheet_defines_each_colour_once():
     look = (resources.files("rmq_spark.cli.console") / "static" / "console.css").read_text()
     names = re.findall(r"^ +(--[\w-]+):", look, re.MULTILINE)
     assert len(names) > 15

@@ -237,7 +237,7 @@ def test_queues_that_are_only_read_or_only_written_are_reset_as_well(processor, 
         assert reset(processor, 0, force=True) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_a_topic_without_groups_needs_no_correction(processor):
+def test_correction_offset_query_of_a_topic_without_groups_is_empty(processor):
     header = headers.QueryCorrectionOffsetRequestHeader("U", "g")
     answer = finished(
         processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))

@@ -42,7 +42,7 @@ def cut(shape, header):
     return shape.match(header) if header_prefix(header, shape.marks) == known else None
 
 
-def test_a_header_is_cut_at_both_offsets_and_the_opaque():
+def test_pull_header_shape_is_cut_at_both_offsets_and_the_opaque():
     assert cut(SHAPE, header_of(USUAL)) == (17, 5, 7)
     others = pull_request(0, suspend_ms=15_000, commit_offset=123_456, opaque=0)
     assert shape_of_request(others) == SHAPE

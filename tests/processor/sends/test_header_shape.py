@@ -35,7 +35,7 @@ def cut(header):
     return SHAPE.match(header.partition(BORN_MARK)[2])
 
 
-def test_a_header_is_cut_at_birth_properties_and_opaque():
+def test_send_header_shape_is_cut_at_birth_time_properties_and_opaque():
     assert cut(header_of(USUAL)) == (1_600_000_000_000, rb"KEYS\u0001k\u0002", 7)
     assert header_prefix(header_of(USUAL)) == SHAPE.prefix
     assert shape_of_request(send_request(properties="", opaque=123_456)) == SHAPE
