@@ -33,7 +33,7 @@ def test_imports_keep_to_the_contracts_in_setup_cfg():
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def test_the_contract_that_keeps_the_chunk_codec_apart_names_all_the_rest_of_the_wire():
+def test_import_contract_of_the_chunk_codec_names_all_other_wire_modules():
     contracts = configparser.ConfigParser()
     contracts.read(ROOT / "setup.cfg", encoding="utf-8")
     wire = ROOT / "rmq_spark" / "wire"
@@ -83,7 +83,7 @@ def test_each_module_says_what_it_is_for(trees):
         ),
     ],
 )
-def test_an_import_brings_nothing_heavy_along(module, heavy):
+def test_module_import_loads_no_heavy_library(module, heavy):
     script = f"import sys, {module}; print(*sorted(set({heavy!r}) & set(sys.modules)))"
     loaded = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT

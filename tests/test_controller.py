@@ -20,7 +20,7 @@ from rocketpoll.broker.store.errors import DamagedTable, StoreInUse
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
 
-def test_a_directory_that_is_in_use_is_left_alone(tmp_path):
+def test_start_on_a_store_directory_in_use_is_refused(tmp_path):
     async def story(broker):
         await (await broker.connect()).put("a")
         with pytest.raises(StoreInUse):
@@ -30,7 +30,7 @@ def test_a_directory_that_is_in_use_is_left_alone(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_start_that_fails_lets_go_of_the_directory(tmp_path):
+def test_failed_controller_start_releases_the_store_directory(tmp_path):
     async def whole():
         async with started(small_broker(tmp_path / "one")) as broker:
             other = small_broker(tmp_path / "two", listenPort=broker.port)

@@ -304,7 +304,7 @@ def test_every_docstring_stands_alone(package):
         'of = 0\n"""{}"""',
     ],
 )
-def test_a_docstring_that_leans_on_its_surroundings_is_refused(source, text):
+def test_docstring_depending_on_its_surroundings_is_refused(source, text):
     [fault] = faults_of(source.format(text))
     assert fault.split()[1].lower() == "of:"
     assert text in fault
@@ -320,5 +320,5 @@ def test_a_docstring_that_leans_on_its_surroundings_is_refused(source, text):
         "Itemize the offsets.",
     ],
 )
-def test_a_docstring_that_stands_alone_is_accepted(text):
+def test_self_contained_docstring_is_accepted(text):
     assert faults_of(f'def of():\n    """{text}"""') == []

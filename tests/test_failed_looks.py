@@ -40,7 +40,7 @@ class Failing:
         return self.value
 
 
-def test_a_subscription_check_that_fails_is_due_at_the_next_rebalance():
+def test_failed_subscription_check_is_repeated_at_the_next_rebalance():
     clock, topics_at_brokers = Clock(), Failing(frozenset({"o"}), FAULT)
     check = SubscriptionCheck("G", topics_at_brokers, clock)
     for calls in (1, 2, 2):

@@ -116,5 +116,5 @@ def test_process_title_is_rocketpoll(tmp_path):
         assert broker.title() == "rocketpoll"
 
 
-def test_an_address_of_version_6_stands_in_brackets():
+def test_ipv6_host_is_formatted_in_brackets():
     assert (format_host("::1"), format_host("127.0.0.1")) == ("[::1]", "127.0.0.1")

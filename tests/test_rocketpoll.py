@@ -40,7 +40,7 @@ def test_importing_it_brings_nothing_along(tmp_path):
     assert done.stdout == "set()\n", done.stderr
 
 
-def test_a_producer_loads_neither_other_parts_nor_large_libraries(tmp_path):
+def test_producer_import_loads_no_other_parts_or_large_libraries(tmp_path):
     """What importing costs, `benchmarks.gaps` measures."""
     others = [f"rmq_spark.{name}" for name in ("cli", "client.aio", "client.consumer", "spark")]
     large = ["asyncio", "http", "multiprocessing", "numpy", "pyarrow", "pyspark", "ssl"]

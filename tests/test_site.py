@@ -71,7 +71,7 @@ def test_every_link_of_the_site_leads_to_a_place_in_it(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_a_reader_whose_link_is_old_is_shown_ways_on(site):
+def test_page_404_offers_working_links(site):
     links = Links((site / "404.html").read_text(encoding="utf-8").partition("<h1>")[2])
     ways = [target for target in links.targets if target.startswith("/")]
     assert len(ways) >= 4
@@ -80,7 +80,7 @@ def test_a_reader_whose_link_is_old_is_shown_ways_on(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_the_list_for_machines_has_each_page_once_with_a_sentence(site):
+def test_llms_txt_lists_each_page_once_with_a_sentence(site):
     listed = re.findall(
         r"^- \[(.+)\]\((\S+)\): (\S.*)$",
         (site / "llms.txt").read_text(encoding="utf-8"),

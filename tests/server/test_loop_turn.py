@@ -111,7 +111,7 @@ async def test_new_work_runs_at_once_beside_queued_work(turn):
 
 
 @story
-async def test_a_turn_in_which_very_many_come_is_over_nevertheless(turn):
+async def test_loop_turn_with_many_queued_works_yields_in_time(turn):
     diary = []
     works = [Work(number, 1, 0.006, diary) for number in range(40)]
     for work in works:

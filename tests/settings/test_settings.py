@@ -178,13 +178,13 @@ def test_arguments_go_before_the_file_and_the_last_of_each_counts(tmp_path):
     assert load_config(path).listen_port == 2
 
 
-def test_a_mark_that_an_editor_left_at_the_beginning_of_a_file_is_no_part_of_a_key(tmp_path):
+def test_settings_file_with_a_byte_order_mark_is_read(tmp_path):
     path = tmp_path / "broker.conf"
     path.write_text("brokerName=b\n", encoding="utf-8-sig")
     assert load_config(path).broker_name == "b"
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_unreadable_settings_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"missing\.conf cannot be read"):
         load_config(tmp_path / "missing.conf")
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe")
@@ -269,7 +269,7 @@ def text_of_the_file():
     return "\n".join(lines) + "\n"
 
 
-def test_the_file_that_comes_along_has_every_key_at_its_default_in_order():
+def test_shipped_broker_conf_has_every_key_at_its_default():
     assert CONF.read_text(encoding="utf-8") == text_of_the_file()
     assert load_config(CONF) == config_of({})
 

@@ -43,7 +43,7 @@ def test_producer_group_contains_registered_clients(producers, one, two):
     assert producers.groups == {}
 
 
-def test_a_closed_connection_leaves_all_its_groups(producers, one, two):
+def test_closed_connection_leaves_all_its_producer_groups(producers, one, two):
     for group in "pq":
         producers.register(group, channel(one))
     producers.register("p", channel(two))
@@ -121,7 +121,7 @@ def test_groups_cannot_be_written_to(producers):
         producers.groups["p"] = {}
 
 
-def test_a_client_counts_in_each_of_its_groups_once(one, two):
+def test_producer_client_counts_once_per_group(one, two):
     producers = ProducerManager(room(members_max=3))
     for group in ("p", "q", "p"):
         producers.register(group, channel(one))

@@ -23,7 +23,7 @@ def delete(groups, group):
     groups.delete(group)
 
 
-def test_a_new_broker_has_the_groups_of_rocketmqs_tools(groups):
+def test_new_broker_has_rocketmqs_tool_groups(groups):
     assert set(groups.groups) == {
         "TOOLS_CONSUMER",
         "FILTERSRV_CONSUMER",
@@ -146,7 +146,7 @@ def test_invalid_group_config_is_refused_with_the_reason(groups, bad, why):
     assert groups.wrapper() == before
 
 
-def test_a_view_cannot_be_written_to(groups):
+def test_subscription_group_view_is_read_only(groups):
     with pytest.raises(TypeError):
         groups.groups["g"] = SubscriptionGroupConfig(group_name="g")
 

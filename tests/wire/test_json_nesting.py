@@ -38,7 +38,7 @@ def is_refused(text):
 
 
 @given(values, st.lists(st.sampled_from("[{"), max_size=40), st.booleans())
-def test_a_text_is_refused_if_it_has_more_levels_than_any_body(value, around, is_ascii):
+def test_json_nested_deeper_than_any_body_is_refused(value, around, is_ascii):
     for kind in around:
         value = [value, "]]}}"] if kind == "[" else {'a"[': value, "}": "\\"}
     text = json.dumps([value, " " * 1_100], ensure_ascii=is_ascii).encode()

@@ -62,7 +62,7 @@ def test_undisturbed_spans_are_read_completely(scene, offsets):
     "spans_of_pieces",
     [[[(0, 1), (0, 3), (3, 2)]], [[(0, 1)], [(0, 3), (3, 2)]], [[(0, 2), (0, 3)], [(3, 2)]]],
 )
-def test_a_span_that_is_lost_has_its_places_in_common_with_a_later_one(scene, spans_of_pieces):
+def test_lost_committed_span_may_share_its_offsets_with_a_later_one(scene, spans_of_pieces):
     """A queue that has lost its tail grows again, and what is committed next lies there."""
     scene.ledger.takes_away(broker="broker-a")
     assert scene.see(spans_of_pieces, [0, 1, 2, 3, 4])

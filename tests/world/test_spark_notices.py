@@ -143,7 +143,7 @@ def test_faults_are_those_of_their_own_rows(monkeypatch):
     assert "came without what its body holds" in said_of(has_option("bodyFormat", kind="stream"))
 
 
-def test_the_bodies_that_a_sink_writes_are_those_of_their_own_rows(monkeypatch):
+def test_sink_body_stored_for_the_wrong_row_is_detected(monkeypatch):
     bodies_of = BodyEncoder._encode_batch
 
     def shifted(encoder, *of_a_batch):

@@ -235,11 +235,11 @@ def test_topic_list_that_hits_the_limit_midway_keeps_the_first_and_says_so(
     assert "A" in room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
 
 
-def test_a_list_of_topics_without_a_body_is_refused(room):
+def test_topic_list_request_without_a_body_is_refused(room):
     assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)[0] == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_change_that_could_not_be_saved_has_not_happened(room):
+def test_unsaved_topic_change_is_rolled_back(room):
     before = room.create_topic("T", queue_nums=8)
     room.disk.refuse("topics.json")
     for changes in ({"topic": "T"}, {"topic": "New"}):
@@ -328,7 +328,7 @@ def test_topic_consumers_are_online_groups_and_those_with_offsets(room):
 # ---- deleting
 
 
-def test_a_deleted_topic_is_gone_with_its_messages_offsets_and_counters_and_stays_so(room):
+def test_deleted_topic_loses_its_messages_offsets_and_counters_for_good(room):
     room.create_topic("T")
     room.create_topic("U")
     for topic in ("T", "U"):
@@ -368,7 +368,7 @@ def test_cleaning_unused_topics_touches_no_message_whose_topic_was_lost(room):
     assert room.store.queue_offsets("lost", 0) == (0, 1)
 
 
-def test_a_topic_that_could_not_be_deleted_is_still_there(room, monkeypatch):
+def test_topic_whose_deletion_failed_still_exists(room, monkeypatch):
     room.create_topic("T")
     room.put("body")
     room.offsets.commit("G", "T", 0, 1)

@@ -14,7 +14,7 @@ def test_attributes_are_set_changed_and_dropped():
 
 
 @pytest.mark.parametrize("changes", ["", " ", ",", "-message.type"])
-def test_a_topic_without_attributes_stays_without(changes):
+def test_topic_without_attributes_keeps_none_after_a_removal(changes):
     assert changed_attributes(None, changes) is None
 
 

@@ -127,7 +127,7 @@ def test_bulk_crc_check_equals_single_checks(lengths, times, draw):
     ]
 
 
-def test_a_stored_crc_that_changes_is_found():
+def test_changed_stored_body_crc_is_found():
     data = chunk_of([100] * 500)
     chunk = RecordChunk(bytes(data))
     data[int(chunk.starts[300]) + 8] ^= 4  # bodyCRC

@@ -278,7 +278,7 @@ def test_properties_that_would_be_read_differently_are_refused(entries, message)
         )
 
 
-def test_an_unknown_compression_is_refused():
+def test_unknown_compression_flag_is_refused_when_encoding():
     with pytest.raises(
         RecordError, match=r"chunk at sysFlag 1: .*compression at type: needed COMPRESSION_ZLIB"
     ):
