@@ -51,7 +51,7 @@ def trees():
     return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 
 
-def test_each_module_says_what_it_is_for(trees):
+def test_each_module_has_a_docstring(trees):
     said = {name: ast.get_docstring(tree) or "" for name, tree in trees.items()}
     assert [name for name, docstring in said.items() if len(docstring) <= 40] == []
 

@@ -239,7 +239,7 @@ def test_read_table_refuses_unknown_on_bad_record_value(bad):
 
 
 @pytest.mark.parametrize("how", ["null", "skip"])
-def test_a_spark_task_reads_all_others(bad, how, caplog):
+def test_spark_task_reads_all_readable_messages(bad, how, caplog):
     schema = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
     options = options_for(bad.broker, bad.topic, onBadRecord=how)
     end = len(bad.sound) + len(bad.bad)

@@ -320,7 +320,7 @@ HOLES = {
 @pytest.mark.wide
 @AFTER_BOTH_ENDS
 @pytest.mark.parametrize(("name", "break_it"), HOLES.values(), ids=HOLES)
-def test_damage_in_the_log_is_said_with_its_file_and_messages_return_with_a_good_copy(
+def test_damaged_log_file_is_named_and_its_messages_return_with_a_good_copy(
     store, good, name, break_it
 ):
     break_it(store / name)

@@ -142,7 +142,7 @@ def test_delays_of_several_levels_in_one_write_are_logged_without_errors(tmp_pat
     assert lines_of(caplog) == []
 
 
-def test_pulls_whose_deadlines_are_nearly_now_are_each_answered_once(tmp_path, caplog):
+def test_held_pulls_with_very_short_deadlines_are_answered_once(tmp_path, caplog):
     async def story(broker):
         broker.make_topic("T", queues=8)
         client = await broker.connect()
@@ -346,7 +346,7 @@ def test_missing_delay_offsets_at_start_are_logged_as_possible_repeats(tmp_path,
     assert len(said) == lost
 
 
-def test_a_start_of_a_store_without_delayed_messages_misses_nothing(tmp_path, caplog):
+def test_start_without_delayed_messages_logs_no_missing_delay_file(tmp_path, caplog):
     async def story(broker):
         await (await broker.connect()).put("at once")
 

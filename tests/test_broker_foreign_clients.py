@@ -51,9 +51,7 @@ def json_frame(body=b"", **header):
 
 
 @pytest.mark.parametrize("spelling", HEARTBEATS)
-def test_a_push_consumer_of_another_language_becomes_a_member_and_receives_messages(
-    tmp_path, spelling
-):
+def test_foreign_push_consumer_joins_a_group_and_receives_messages(tmp_path, spelling):
     async def story(broker):
         broker.make_topic("T")
         client, producer = await broker.connect(), await broker.connect()
@@ -178,9 +176,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_a_refused_request_is_logged_with_its_client_and_cause_and_counted(
-    tmp_path, caplog, refusal
-):
+def test_refused_request_is_logged_and_counted(tmp_path, caplog, refusal):
     request, (level, name, client_id, code), cause = REFUSALS[refusal]
 
     async def story(broker):

@@ -277,7 +277,7 @@ def test_oneway_sends_are_never_answered(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_compressed_body_is_stored_and_served_untouched(tmp_path):
+def test_compressed_body_is_stored_and_served_unchanged(tmp_path):
     async def story(broker):
         client = await broker.connect()
         bomb = zlib.compress(bytes(100 << 20), 9)  # 100 MB in 100 kB
@@ -295,7 +295,7 @@ def test_a_compressed_body_is_stored_and_served_untouched(tmp_path):
 # ---- batches
 
 
-def test_a_batch_becomes_messages_with_successive_offsets_and_the_properties_of_all(tmp_path):
+def test_batch_is_stored_as_messages_with_the_shared_properties(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("before")
@@ -369,7 +369,7 @@ def test_batch_that_does_not_fit_goes_to_the_next_log_file(tmp_path):
 # ---- busy, and disks
 
 
-def test_while_whole_requests_wait_that_use_the_memory_up_a_broker_says_busy(tmp_path):
+def test_broker_with_too_many_bytes_in_flight_answers_busy(tmp_path):
     async def story(broker):
         many, client = await broker.connect(), await broker.connect()
         await client.put("before")

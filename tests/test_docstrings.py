@@ -206,7 +206,7 @@ def public_classes() -> Iterator[tuple[str, type]]:
     yield from ((name, kind) for kind, name in exported.items())
 
 
-def test_every_public_record_says_what_each_of_its_fields_is():
+def test_every_public_record_documents_its_fields():
     checked = [(name, kind) for name, kind in public_classes() if fields_of(kind)]
     faults = [
         f"{name}: its Attributes leave out {', '.join(missing)}"
@@ -217,7 +217,7 @@ def test_every_public_record_says_what_each_of_its_fields_is():
     assert not faults, "\n".join(faults)
 
 
-def test_every_public_error_names_what_it_carries():
+def test_every_public_error_documents_its_attributes():
     checked = [
         (name, kind)
         for name, kind in public_classes()

@@ -122,7 +122,7 @@ def test_discovery_that_fails_is_due_at_the_next_look(
         assert len(discovery.queues()) == 6
 
 
-def test_a_comparison_with_the_last_messages_that_fails_is_due_at_the_next_batch(
+def test_failed_last_message_comparison_is_repeated_at_the_next_batch(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     clock, more = Clock(), {"startingOffsets": "earliest", "failOnDataLoss": "false"}

@@ -412,7 +412,7 @@ def test_housekeeping_job_after_stop_neither_runs_nor_fails(tmp_path):
     assert told == []
 
 
-def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once(
+def test_offsets_unsaved_on_a_slow_disk_are_saved_later_and_logged_once(
     tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(controller, "_DRAIN_SECONDS", 0.05)

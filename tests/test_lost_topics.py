@@ -172,7 +172,7 @@ def test_topic_missing_in_its_table_returns_with_its_messages(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("becomes_of_it", [Path.unlink, lambda path: path.write_bytes(b"{{{")])
-def test_messages_in_queues_that_an_older_table_does_not_know_are_read_all_the_same(
+def test_messages_in_queues_missing_in_an_older_topic_table_are_read(
     tmp_path, caplog, becomes_of_it
 ):
     table = tmp_path / "config" / "topics.json"

@@ -54,7 +54,7 @@ def test_flushed_file_can_be_lost_until_its_directory_is_flushed():
     assert found(model) == {frozenset({("small", b"data")})}
 
 
-def test_programs_see_what_was_done_whether_it_is_flushed_or_not():
+def test_power_loss_model_shows_unflushed_changes_to_programs():
     model = model_of(old=b"old", gone=b"gone")
     model.write(model.find(path("old")), b"new!", 0)
     model.delete(path("gone"))

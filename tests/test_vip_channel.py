@@ -102,7 +102,7 @@ def test_broker_on_any_free_port_has_no_vip_port(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("port", [1, 2])
-def test_below_the_first_port_there_is_none(tmp_path, port, monkeypatch):
+def test_lowest_ports_have_no_vip_port(tmp_path, port, monkeypatch):
     """The ports themselves only an administrator may have: what is listened on is noted instead."""
     asked = []
 

@@ -32,7 +32,7 @@ def test_speed_page_shows_each_picture(drawn):
     assert shown == [path.name for path in drawn]
 
 
-def test_a_picture_follows_its_results(drawn, tmp_path):
+def test_benchmark_picture_follows_its_results(drawn, tmp_path):
     for name in ("broker", "spark", "flatness"):
         text = (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
         (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")

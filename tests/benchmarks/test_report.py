@@ -84,7 +84,7 @@ def test_describe_machine_lists_cpu_kernel_python_and_library_versions():
     assert all(machine.values())
 
 
-def test_a_run_prints_the_table_and_writes_the_json(tmp_path, capsys):
+def test_benchmark_run_prints_the_table_and_writes_the_json(tmp_path, capsys):
     path = tmp_path / "new" / "some.json"
     arguments = ["--rounds", "2", "--seconds", "0", "--only", "fast", "--json", str(path)]
     run_benchmark("some", [PEER, FAST, LATE], ["numpy"], arguments)

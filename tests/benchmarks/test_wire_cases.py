@@ -19,5 +19,5 @@ def test_all_peers_are_there_and_names_are_unique():
     check_peers(CASES)
 
 
-def test_the_pull_request_is_as_long_as_javas():
+def test_benchmark_pull_request_has_as_many_fields_as_javas():
     assert len(pull_request(SerializeType.JSON).ext_fields) == 11

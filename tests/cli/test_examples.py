@@ -97,7 +97,7 @@ def test_each_verb_has_an_example_and_its_help_shows_it(run, name):
         assert f"\n  {line}\n" in said.out
 
 
-def test_the_help_of_the_broker_shows_its_example(shell):
+def test_broker_help_shows_its_example(shell):
     with shell("rocketpoll broker --help") as asked:
         said, _ = asked.communicate(timeout=60)
     assert f"\nexample: {EVERY['broker'].example}\n" in said

@@ -77,7 +77,7 @@ def test_print_error_prints_one_line(capsys):
     assert Failure("").exit_code == 1
 
 
-def test_warnings_are_shown_while_somebody_waits(capsys):
+def test_client_warnings_are_shown_within_show_client_warnings(capsys):
     log = logging.getLogger("rmq_spark.client")
     with show_client_warnings():
         log.warning("%s is away", "b:1")

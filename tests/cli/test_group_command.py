@@ -88,7 +88,7 @@ def test_group_seek_skips_one_message(run, cluster, billing):
         ("@-0s", [5, 3]),
     ],
 )
-def test_a_group_that_is_offline_goes_on_elsewhere(run, cluster, billing, place, expected):
+def test_group_seek_moves_an_offline_group(run, cluster, billing, place, expected):
     group, topic = billing
     dry = run("group", "seek", group, "--to", place, "--dry-run", "-o", "json")
     assert [row["to"] for row in dry.json] == expected
@@ -106,7 +106,7 @@ REPLACING = {
 
 
 @pytest.mark.parametrize("command", REPLACING)
-def test_a_command_that_replaces_offsets_needs_yes_without_a_terminal(
+def test_group_commands_replacing_offsets_need_yes_without_a_terminal(
     run, cluster, billing, command
 ):
     group, topic = billing
@@ -170,7 +170,7 @@ def test_relative_seek_without_committed_offset_is_refused(run, cluster, kind):
     assert "has committed no offset in" in ran.err
 
 
-def test_a_group_is_cloned_and_deleted(run, cluster, billing):
+def test_group_clone_and_group_delete(run, cluster, billing):
     group, topic = billing
     rows = run("group", "clone", group, f"{group}-copy", "-o", "json").json
     assert [(row["topic"], row["committed"]) for row in rows] == [(topic, 2), (topic, 1)]
@@ -180,7 +180,7 @@ def test_a_group_is_cloned_and_deleted(run, cluster, billing):
     assert f"{group}-copy" not in run("group", "list").out
 
 
-def test_a_group_that_is_online_is_neither_deleted_nor_overwritten(run, cluster, clients, billing):
+def test_group_delete_and_clone_refuse_an_online_group(run, cluster, clients, billing):
     online = cluster.group()
     clients.lite(online, billing[1])
     for command in (("delete", online, "--yes"), ("clone", billing[0], online)):

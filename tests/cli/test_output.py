@@ -33,7 +33,7 @@ def shown(capsys, output):
     return capsys.readouterr().out
 
 
-def test_a_table_is_aligned_text_where_no_terminal_is(capsys):
+def test_table_without_a_terminal_is_aligned_text(capsys):
     assert shown(capsys, "table") == (
         "name    count     size  at                       tags\n"
         "a           5  2.0 KiB  2026-11-23 09:00:00.123  x, y\n"
@@ -121,7 +121,7 @@ def test_wide_terminal_shows_folded_columns(monkeypatch, width, shown):
         (tuple(range(1_011)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 1,001 more"),
     ],
 )  # fmt: skip
-def test_a_cell_is_one_line(value, text):
+def test_table_cell_is_one_line(value, text):
     assert format_cell(value) == text
 
 

@@ -79,6 +79,6 @@ def test_time_text_is_parsed_in_the_local_or_its_own_zone(text, moment):
         ("tomorrow", "is not a time"),
     ],
 )
-def test_a_time_that_cannot_be_is_refused(text, why):
+def test_invalid_time_text_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
         parse_time_ms(text, NOW)

@@ -93,7 +93,7 @@ def test_sink_list_shows_a_staging_sink_with_its_broker(run, cluster, staged):
     assert "nothing was committed to" in "".join(run("sink", "list", cluster.topic(queues=1))[1:])
 
 
-def test_a_sink_is_forgotten_when_somebody_says_so(run, cluster, staged):
+def test_sink_forget_needs_confirmation(run, cluster, staged):
     topic, name = staged
     asked = run("sink", "forget", name)
     assert asked.code == 2

@@ -50,7 +50,7 @@ def test_top_command_prints_each_sample(run, cluster):
     assert {"topics", "groups"} <= set(lines)
 
 
-def test_members_and_what_was_consumed_between_two_looks_are_counted(run, cluster):
+def test_top_counts_members_and_consumed_messages(run, cluster):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *range(6), queues=2)
     consumer = Clients(cluster).lite(group, topic, auto_commit=False)

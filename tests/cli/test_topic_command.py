@@ -62,7 +62,7 @@ def test_topic_list_all_includes_system_topics(run, cluster):
     assert "%RETRY%somebody" in run("topic", "list", "--all").out
 
 
-def test_a_topic_is_described_with_its_queues_and_groups(run, cluster):
+def test_topic_describe_shows_queues_and_groups(run, cluster):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, 1, 2, 3, queues=2)
     cluster.store_offset(group, topic, 1)

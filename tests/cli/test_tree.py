@@ -55,12 +55,12 @@ def test_help_lists_connection_options_after_the_commands_own():
     assert places == sorted(places)
 
 
-def test_a_verb_returns_what_its_function_does():
+def test_command_returns_what_its_function_returns():
     assert run(CommandGroup("noun", commands={"leaf": leaf}), "leaf") == 7
 
 
 @pytest.mark.parametrize(("name", "hint"), [("laef", ". Did you mean leaf?"), ("xyz", "")])
-def test_a_misspelt_command_is_refused_with_the_nearest(name, hint):
+def test_misspelt_command_is_refused_with_the_nearest(name, hint):
     with pytest.raises(click.UsageError) as raised:
         run(CommandGroup("noun", commands={"leaf": leaf}), name)
     assert raised.value.message == f"there is no command {name}{hint}"

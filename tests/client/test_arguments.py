@@ -359,7 +359,7 @@ def test_running_consumer_refuses_arguments_of_wrong_type_and_keeps_polling(
 
 
 @pytest.mark.parametrize("timestamp_ms", [1_750_000_000, -1, 2**63])
-def test_a_time_in_seconds_is_refused_before_anything_moves(consumer, timestamp_ms):
+def test_timestamp_in_seconds_is_refused_by_seek_to_time(consumer, timestamp_ms):
     for ask in (consumer.seek_to_time, consumer.offset_for_timestamp):
         with pytest.raises(ValueError, match="timestamp_ms: needed milliseconds since 1970"):
             ask(QUEUE, timestamp_ms)
@@ -444,7 +444,7 @@ def test_timestamp_may_be_an_int_enum():
         check_timestamp_ms("start", Since.SECONDS)
 
 
-def test_an_error_does_not_repeat_megabytes():
+def test_argument_error_does_not_repeat_megabytes():
     with pytest.raises(TypeError) as raised:
         check_queues("queues", "x" * 1_000_000)
     assert len(str(raised.value)) < 300

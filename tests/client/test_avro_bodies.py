@@ -107,7 +107,7 @@ def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
         (7, "TypeError: .*int"),
     ],
 )
-def test_a_value_that_does_not_fit_the_schema_is_refused_with_fastavros_reason(value, reason):
+def test_value_not_fitting_the_avro_schema_is_refused_with_fastavros_reason(value, reason):
     kind = type(value).__name__
     why = rf"^body: serializer Avro cannot encode {kind} .*: it does not fit the schema \({reason}"
     with pytest.raises(TypeError, match=why) as raised:
@@ -126,7 +126,7 @@ def test_a_value_that_does_not_fit_the_schema_is_refused_with_fastavros_reason(v
         ({}, "KeyError: 'type'"),
     ],
 )
-def test_a_schema_that_fastavro_cannot_read_is_refused_with_its_reason(schema, reason):
+def test_invalid_avro_schema_is_refused_with_fastavros_reason(schema, reason):
     why = rf"^schema: needed an Avro schema that fastavro can read \({reason}.*\), found "
     with pytest.raises(MessageRejected, match=why):
         avro(schema)

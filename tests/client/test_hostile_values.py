@@ -514,7 +514,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_a_column_that_cannot_be_sent_is_refused_by_its_name(world, name):
+def test_unsendable_column_is_refused_by_its_name(world, name):
     for kind, column in CELLS[name].items():
         rows = {"body": pa.array([b"x"]), name: column}
         with pytest.raises((TypeError, MessageRejected), match=name) as refused:

@@ -98,7 +98,7 @@ def test_interrupted_start_of_an_instance_can_be_repeated(address, monkeypatch):
         producer.send(Message("T", b"x"))
 
 
-def test_interrupted_shutdown_goes_on(address, monkeypatch):
+def test_interrupted_producer_shutdown_continues_in_the_background(address, monkeypatch):
     producer, may_end = Producer("P", address), threading.Event()
     producer.start()
     unregister = producer.instance.unregister_producer

@@ -171,7 +171,7 @@ def test_malformed_commit_state_is_refused():
             CommitState.from_json(document)
 
 
-def test_the_commits_topic_is_named_after_the_topic():
+def test_commits_topic_name_is_the_topic_with_a_suffix():
     assert commits_topic_name("eu%orders") == "eu%orders_COMMITS"
 
 

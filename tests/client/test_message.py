@@ -70,7 +70,7 @@ def test_too_many_bytes_of_properties_are_refused():
         Message("T", b"x", properties={"a": "é" * 16_140}).properties_text("ID")
 
 
-def test_properties_carry_all_that_a_message_says():
+def test_message_properties_contain_all_message_fields():
     message = Message(
         "T",
         b"x",

@@ -227,7 +227,7 @@ ALIASED = {
     [*map(resolve_serializer, ("json", "msgpack")), avro(ALIASED)],
     ids=["json", "msgpack", "avro"],
 )
-def test_a_model_with_aliases_comes_back_as_the_same_model(by):
+def test_pydantic_model_with_aliases_survives_encoding_and_decoding(by):
     order = Aliased(orderId=7, lines=[AliasedLine(unitPrice=3)])
     assert Aliased.model_validate(by.loads(encode_value(order, by))) == order
     if not isinstance(by, Avro):

@@ -53,7 +53,7 @@ async def test_unknown_keyword_error_of_an_aio_call_names_the_users_class(kind, 
     await user.close()
 
 
-def test_a_misspelled_argument_gets_the_nearest_name():
+def test_misspelled_argument_suggests_the_nearest_name():
     why = r"^LitePullConsumer\.poll\(\) got .* 'timeout': did you mean timeout_ms\?"
     with pytest.raises(TypeError, match=why) as raised:
         LitePullConsumer("g", NOBODY).poll(timeout=1)

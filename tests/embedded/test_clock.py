@@ -212,7 +212,7 @@ def test_concurrent_clock_advances_add_up(broker):
 # ---- what it is, and what it is not
 
 
-def test_the_clock_shows_the_brokers_time():
+def test_embedded_clock_shows_the_brokers_time():
     with EmbeddedBroker() as broker:
         machine = datetime.now(timezone.utc)
         assert abs(broker.clock.now - machine) < HOUR

@@ -405,7 +405,7 @@ def test_faults_need_a_running_broker_in_a_thread(fault):
         (lambda broker: broker.cut_after(-1), ValueError, "needed 0 bytes or more, found -1"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(broker, fault, error, why):
+def test_invalid_fault_is_refused(broker, fault, error, why):
     with pytest.raises(error, match=why), fault(broker):
         pass
 
@@ -430,7 +430,7 @@ def test_fault_that_cannot_begin_is_not_registered(broker, monkeypatch):
     release.set()
 
 
-def test_clients_say_what_is_wrong_in_errors_of_their_own(broker, api):
+def test_away_broker_raises_a_client_error(broker, api):
     with broker.away(), pytest.raises(ConnectionFailed) as told:
         api.admin.broker_config(broker.address)
     assert isinstance(told.value, ClientError)

@@ -161,7 +161,7 @@ def test_helper_arguments_of_wrong_type_are_refused_before_sending(broker, ask, 
         broker.messages("t")
 
 
-def test_a_send_without_bodies_is_refused(broker, topic):
+def test_embedded_send_without_bodies_is_refused(broker, topic):
     with pytest.raises(ValueError, match=r"bodies: needed at least one .*found none; for example:"):
         broker.send(topic)
     assert bodies(broker, topic) == []

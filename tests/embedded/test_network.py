@@ -135,7 +135,7 @@ def test_cut_after_applies_to_each_connection(tell):
     tell(story)
 
 
-def test_a_slow_network_may_cut_as_well(tell):
+def test_slow_network_can_also_cut_connections(tell):
     async def story(room):
         reader, writer = await room.client()
         room.network.set_slow(0.01)

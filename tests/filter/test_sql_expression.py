@@ -31,7 +31,7 @@ def value(text, properties):
     return STATES[evaluate_state(compile_sql(text).condition, properties)]
 
 
-def test_a_missing_property_is_null_and_null_does_not_match():
+def test_missing_sql_property_is_null_and_does_not_match():
     assert (
         value("a = 5", MISSING) == value("a > 5", MISSING) == value("a IN ('5')", MISSING) == "NULL"
     )
@@ -65,7 +65,7 @@ def test_sql_comparison_of_wrong_types_fails_unless_short_circuited():
     assert not compile_sql("b > 5").evaluate(PRESENT)
 
 
-def test_the_negative_of_a_property_is_null():
+def test_negated_sql_property_is_null():
     assert value("-a = 5", PRESENT) == value("-a > 5", PRESENT) == "NULL"
     assert value("-a IS NULL", PRESENT) == "TRUE"
 

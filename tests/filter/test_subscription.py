@@ -90,7 +90,7 @@ def test_sql_subscription_is_compiled_when_its_filter_is_made():
 
 
 @pytest.mark.parametrize("text", [None, ""])
-def test_an_sql_subscription_without_an_expression_is_refused(text):
+def test_sql_subscription_without_an_expression_is_refused(text):
     with pytest.raises(FilterError, match="SQL92 subscription of T: needed an expression"):
         build_subscription_data("T", text, "SQL92")
 

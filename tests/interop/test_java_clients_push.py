@@ -130,7 +130,7 @@ def test_sql_that_cannot_be_read_is_refused(scenario):
     assert refused.value.code == SUBSCRIPTION_PARSE_FAILED
 
 
-def test_a_message_that_fails_comes_again_until_it_succeeds(scenario):
+def test_message_failing_in_java_is_redelivered_until_it_succeeds(scenario):
     topic = scenario.topic()
     with_retries(scenario, topic)
     consumer = scenario.push(topic=topic, failTimes=2, failBody="message 1")

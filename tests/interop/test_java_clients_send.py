@@ -142,7 +142,7 @@ def test_messages_with_the_same_key_keep_their_order(scenario):
 
 
 @pytest.mark.parametrize("level", [1, 5])
-def test_a_delayed_message_comes_after_its_delay(scenario, level):
+def test_delayed_message_of_java_arrives_after_its_delay(scenario, level):
     topic = scenario.topic()
     producer = scenario.producer()
     (result,) = producer.send(

@@ -52,7 +52,7 @@ def test_consumer_lag_of_an_offline_group_uses_its_offsets(looking):
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
 
 
-def test_a_queue_without_an_offset_counts_from_its_first_message(looking):
+def test_lag_of_a_queue_without_an_offset_counts_from_its_first_message(looking):
     looking.room.offsets.commit("G", "T", 1, 0)
     assert looking.look() == [ConsumerLag("G", "T", 3, 10_000)]
 

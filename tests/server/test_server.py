@@ -253,7 +253,7 @@ def test_slow_stream_of_whole_requests_does_not_time_out():
     serve(story, partial_frame_timeout_ms=500)
 
 
-def test_an_idle_client_is_closed(monkeypatch):
+def test_idle_client_is_closed(monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.server.server._SWEEPS_PER_IDLE_CHECK", 1)
 
     async def story(server, clients, gone):
@@ -561,7 +561,7 @@ def test_client_accepted_during_server_stop_is_closed():
     serve(story)
 
 
-def test_stopping_sends_what_is_on_its_way():
+def test_server_stop_sends_responses_in_progress():
     async def story(server, clients, gone):
         client = await clients.connect()
         await client.ask(ECHO)

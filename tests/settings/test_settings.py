@@ -108,7 +108,7 @@ def test_invalid_store_directory_is_refused(text):
         config_of({"storePathRootDir": text})
 
 
-def test_a_user_without_a_home_has_to_name_a_directory(monkeypatch):
+def test_home_relative_store_path_without_a_home_is_refused(monkeypatch):
     """As in a container that runs under any number."""
 
     def nobody(uid):
@@ -141,14 +141,14 @@ def test_clients_and_metrics_have_a_port_each():
     ("name", "nearest"),
     [("listenport", "listenPort"), ("flushDisktype", "flushDiskType"), ("brokerIp1", "brokerIP1")],
 )
-def test_a_key_that_is_misspelt_is_refused_with_the_nearest(name, nearest):
+def test_misspelt_setting_is_refused_with_the_nearest(name, nearest):
     with pytest.raises(
         ConfigError, match=f"there is no setting '{name}'; did you mean {nearest}\\?"
     ):
         config_of({name: "1"})
 
 
-def test_a_key_that_is_like_none_is_refused(tmp_path):
+def test_unknown_setting_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"(?m)there is no setting 'zzz'$"):
         config_of({"zzz": "1"})
 
@@ -239,7 +239,7 @@ def test_all_contradicting_settings_are_reported():
         config_of(wrong)
 
 
-def test_a_home_directory_is_found():
+def test_tilde_in_a_store_path_is_the_home_directory():
     assert config_of({"storePathRootDir": "~/s"}).store.store_path_root_dir == Path.home() / "s"
 
 

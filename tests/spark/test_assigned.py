@@ -37,7 +37,7 @@ def test_starting_query_waits_for_an_assigned_broker_without_a_route(pair):
         assert places(batches.initial_offset()) == {A0: 1, B0: 1, B1: 0}
 
 
-def test_load_says_so_and_lets_it_pass(pair, caplog):
+def test_load_with_an_unknown_assigned_broker_logs_it_and_continues(pair, caplog):
     pair.forget_b()
     check_with_brokers(options_for(pair.names, None, assign=BOTH))
     assert pair.pauses == 0

@@ -20,7 +20,7 @@ def test_bodies_are_bytes_unless_options_say_otherwise():
     assert BINARY_BODIES.format is BodyFormat.BINARY
 
 
-def test_a_schema_is_ddl_or_json_or_avros():
+def test_body_schema_option_is_ddl_json_or_avro():
     ddl = options_of("json", "id BIGINT").body
     assert options_of("json", ddl.schema.json()).body == ddl
     assert options_of("avro", AVRO).body.schema == ddl.schema

@@ -75,7 +75,7 @@ def test_unsupported_body_type_is_refused_by_its_path(text, fault):
     assert found.startswith(fault)
 
 
-def test_a_data_frame_may_have_columns_that_are_never_null():
+def test_sink_accepts_columns_that_are_not_nullable():
     assert writable_schema_faults(parse_schema("a INT NOT NULL, b STRUCT<c: INT NOT NULL>")) == []
 
 

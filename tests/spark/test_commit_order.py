@@ -155,9 +155,7 @@ def test_foreach_batch_with_other_rows_in_a_repeat_is_accepted(
     assert counting_bodies() == ["1-x", "2-x", "3-y"]
 
 
-def test_each_row_counts_once_when_a_second_write_of_a_call_is_renamed_as_its_error_says(
-    write_of, counting_bodies
-):
+def test_second_write_of_a_batch_counts_once_after_the_advised_renaming(write_of, counting_bodies):
     write_of("w").write_batch(0, [["large-1", "large-2"]])
     option = "sinkName" if "visibleTo" in write_of("w").options else "writeName"
     with pytest.raises(WriteError, match=f"set option {option} to a name of its own, and leave"):
@@ -167,9 +165,7 @@ def test_each_row_counts_once_when_a_second_write_of_a_call_is_renamed_as_its_er
     assert counting_bodies() == ["large-1", "large-2", "small-1"]
 
 
-def test_each_row_counts_once_when_a_write_is_tried_again_as_its_error_says(
-    write_of, counting_bodies
-):
+def test_repeated_write_with_other_rows_is_refused_and_counts_once(write_of, counting_bodies):
     write_of("w").write_batch(0, [["1-x"]])
     with pytest.raises(WriteError, match=r"have it write the same rows"):
         write_of("w").write_batch(0, [["1-y"]])
@@ -366,7 +362,7 @@ def hidden_at_first(patch, looks):
     return made
 
 
-def test_a_batch_is_committed_when_its_manifest_is_seen(monkeypatch, sink, rocketpoll_topic):
+def test_commit_waits_until_its_manifest_is_visible(monkeypatch, sink, rocketpoll_topic):
     """Another sink's batch may hold it up: until then nobody knows that it counts."""
     made = hidden_at_first(monkeypatch, looks=2)
     sink.write(0, sink.rows(1))

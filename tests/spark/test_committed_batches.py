@@ -156,7 +156,7 @@ def test_committed_query_waits_for_min_offsets_per_trigger(sink, started):
     assert read_by(query) == sorted(expected + late)
 
 
-def test_available_now_ends_with_what_was_committed_when_it_began(sink, started):
+def test_available_now_query_ends_with_the_commits_at_its_start(sink, started):
     expected = sink.write(0, sink.rows(2))
     query = started()
     query.stop()
@@ -186,7 +186,7 @@ def test_times_are_those_of_commits(sink, started):
     assert read_by(started(startingOffsets="latest")) == []
 
 
-def test_a_batch_of_many_spans_is_committed_in_parts(monkeypatch, sink, started):
+def test_batch_of_many_spans_is_committed_by_several_manifests(monkeypatch, sink, started):
     monkeypatch.setattr("rmq_spark.spark.exactly_once.manifest_commit.MANIFEST_BYTES_MAX", 300)
     monkeypatch.setattr("rmq_spark.spark.write.rows.SPAN_ROWS_MAX", 1)
     expected = sink.write(0, sink.rows(4, 4, 4)) + sink.write(1, sink.rows(1))
@@ -254,7 +254,7 @@ def test_checkpoint_with_the_other_isolation_is_refused(sink, started):
         query.run()
 
 
-def test_a_commits_topic_of_several_queues_is_refused(sink, started, rocketpoll_broker, topic):
+def test_commits_topic_with_several_queues_is_refused(sink, started, rocketpoll_broker, topic):
     rocketpoll_broker.create_topic(commits_topic_name(topic), 4)
     with pytest.raises(OptionError, match=r"has 4 queues, .* batches are in order in one only"):
         started().run()

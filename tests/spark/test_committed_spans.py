@@ -169,7 +169,7 @@ def damaged_options(broker, **more):
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_record_that_cannot_be_read_counts_by_the_crc_that_it_states(stored, body):
+def test_unreadable_record_is_identified_by_its_stated_crc(stored, body):
     broker, damage = stored
     [span] = named((0, BODIES))
     damage(body, LENGTH)

@@ -41,9 +41,7 @@ def test_manifest_lists_the_rows_of_the_counting_task_attempts(sink, commits, ro
     assert (manifest.row_count, json.loads(message.body)["rows"]) == (7, 7)
 
 
-def test_the_commits_topic_has_one_queue_and_is_made_once(
-    sink, rocketpoll_broker, rocketpoll_topic
-):
+def test_commits_topic_has_one_queue(sink, rocketpoll_broker, rocketpoll_topic):
     sink.write(0, sink.rows(1, 1))
     sink.write(0, sink.rows(1, 1))
     with Admin(rocketpoll_broker.address) as admin:

@@ -102,7 +102,7 @@ def test_exactly_once_query_with_a_deleted_checkpoint_is_refused_without_duplica
     assert room.seen() == room.counting() == BODIES
 
 
-def test_a_sinks_name_that_two_queries_use_is_named_and_the_second_writes_nothing(room):
+def test_second_query_with_the_same_sink_name_is_refused(room):
     room.copy(**ALL)
     error = room.refusal(**ALL, checkpointLocation=str(room.checkpoint) + "-2")
     assert "If both are to write, set option sinkName to a name of its own" in error

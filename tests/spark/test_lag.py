@@ -106,7 +106,7 @@ def test_lag_of_a_renamed_broker_continues_the_old_offsets(rocketpoll_broker, ro
     assert [each.messages for each in lag.queues if each.queue == queue_of(rocketpoll_topic)] == [1]
 
 
-def test_a_listener_knows_the_lag_of_each_query(half_read):
+def test_lag_listener_reports_the_lag_of_each_query(half_read):
     progress, _, _ = half_read
     heard = []
     listener = LagListener(lambda name, lag: heard.append((name, lag.messages)))

@@ -437,7 +437,7 @@ def test_checkpoint_with_topics_outside_the_pattern_is_refused(rocketpoll_broker
         batches.latest_offset(again(end), NO_LIMITS)
 
 
-def test_a_checkpoint_of_another_topic_is_refused(rocketpoll_broker, rocketpoll_topic):
+def test_checkpoint_of_another_topic_is_refused(rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.create_topic("another-topic", 1)
     with query(rocketpoll_broker, "another-topic") as batches:
         start = batches.initial_offset()

@@ -54,7 +54,7 @@ def test_number_option_with_too_many_digits_is_refused():
         values.whole_number("o", "9" * 40, 1)
 
 
-def test_a_number_below_the_least_is_refused():
+def test_option_number_below_its_minimum_is_refused():
     assert values.whole_number("o", " 3 ", 3) == 3
     with pytest.raises(OptionError, match="from 3 on, found '2'"):
         values.whole_number("o", "2", 3)

@@ -56,7 +56,7 @@ def test_name_server_address_may_come_from_the_environment(monkeypatch):
 @pytest.mark.parametrize(
     "address", ["localhost", "localhost:", ":9876", "localhost:x", "localhost:70000", "a:0"]
 )
-def test_an_address_that_cannot_be_one_is_refused(address):
+def test_invalid_broker_address_option_is_refused(address):
     assert "needed host:port, as localhost:9876" in refused({"topic": "T", "namesrvAddr": address})
 
 
@@ -295,7 +295,7 @@ def test_namespace_option_applies_to_topics_and_groups():
 
 
 @pytest.mark.parametrize("namespace", ["a%b", "a b", "%"])
-def test_a_namespace_that_cannot_be_part_of_a_name_is_refused(namespace):
+def test_invalid_namespace_option_is_refused(namespace):
     with pytest.raises(OptionError, match="option namespace: needed letters, digits and"):
         read(namespace=namespace)
 

@@ -65,7 +65,9 @@ def test_batch_counted_by_its_manifest_is_not_shown_under_a_renamed_sink(made, s
     assert seen() == sorted(there)
 
 
-def test_a_sink_that_comes_back_under_its_first_name_is_asked_as_well(made, seen, rocketpoll_topic):
+def test_sink_returning_to_its_first_name_is_checked_against_the_other(
+    made, seen, rocketpoll_topic
+):
     names = [f"{rocketpoll_topic}-{name}" for name in ("old", "new")]
     sinks = [made(visibleTo="all", sinkName=name) for name in names]
     rows = sinks[0].rows(3)

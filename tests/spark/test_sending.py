@@ -204,7 +204,7 @@ def test_busy_broker_is_retried_with_growing_pauses():
     assert [at - started for at in waits] == [0.5, 1.5, 3.5, 7.5, 12.5]
 
 
-def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
+def test_unavailable_broker_fails_the_sink_task_after_the_retry_timeout():
     clock = Clock()
     started = clock.now
     with FakeCluster(a=lambda _: 2) as cluster:
@@ -383,7 +383,9 @@ NO_BRACKETS = str.maketrans("[]", "--")
 
 
 @pytest.mark.parametrize("more", [-1, 0])
-def test_a_body_that_a_producer_may_send_is_written(strict_broker, write_bodies, more):
+def test_body_of_the_producers_maximum_size_is_written_by_the_sink(
+    strict_broker, write_bodies, more
+):
     body = os.urandom(BODY_BYTES_MAX + more).hex()[: BODY_BYTES_MAX + more]
     with Producer("sizes", strict_broker.address) as producer:
         strict_broker.create_topic("sent", queues=1)
@@ -392,7 +394,7 @@ def test_a_body_that_a_producer_may_send_is_written(strict_broker, write_bodies,
     assert body.encode() in write_bodies("short", body, "short", **option)
 
 
-def test_a_body_that_a_broker_refuses_is_named_by_its_row(write_bodies):
+def test_body_refused_by_the_broker_is_named_by_its_row(write_bodies):
     long = os.urandom(BODY_BYTES_MAX + 1).hex()[: BODY_BYTES_MAX + 1]
     with pytest.raises(WriteError) as raised:
         write_bodies(*["short"] * 77, long, *["short"] * 22)
@@ -401,6 +403,6 @@ def test_a_body_that_a_broker_refuses_is_named_by_its_row(write_bodies):
     assert "shorten longer bodies or raise maxMessageSize" in error
 
 
-def test_a_body_over_max_message_bytes_is_named_by_its_row_before_it_is_sent(write_bodies):
+def test_body_over_max_message_bytes_is_named_by_its_row_before_sending(write_bodies):
     with pytest.raises(RowError, match=r"row 1 "):
         write_bodies("short", "x" * 1_001, maxMessageBytes="1000")

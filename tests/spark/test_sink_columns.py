@@ -16,7 +16,7 @@ def refused(ddl, *, has_topic=True):
     return str(raised.value)
 
 
-def test_a_body_and_a_topic_are_enough():
+def test_sink_needs_only_a_body_and_a_topic():
     assert names("body string") == ["body"]
     assert names("body binary, topic string", has_topic=False) == ["body", "topic"]
 

@@ -56,7 +56,7 @@ def test_bodies_are_text_or_bytes_of_any_width():
         (["a" * 10, "ä" * 6], "row 41 of partition 3, column body: it has over 10 bytes"),
     ],
 )
-def test_a_body_that_cannot_be_sent_is_named_by_its_row(bodies, problem):
+def test_unsendable_body_is_named_by_its_row(bodies, problem):
     assert problem in refused(40, body=bodies)
 
 
@@ -125,7 +125,7 @@ def test_properties_that_would_be_read_as_something_else_are_refused(bad):
     )
 
 
-def test_a_property_with_a_value_and_an_empty_name_is_refused():
+def test_property_with_an_empty_name_and_a_value_is_refused():
     maps = pa.array([[("ok", "1")], [("a", "1"), ("", "2")]], MAPS)
     assert "row 1 of partition 3, column properties: a value has an empty name" in refused(
         properties=maps

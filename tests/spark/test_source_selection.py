@@ -22,7 +22,7 @@ class TestTopicsAndQueues:
     def test_several_topics(self, source, topics):
         assert source.bodies(subscribe=" , ".join(topics)) == ["a0", "a1", "b0", "b1"]
 
-    def test_topics_whose_whole_name_fits_a_pattern(self, source, topics):
+    def test_subscribe_pattern_matches_whole_topic_names(self, source, topics):
         first, second = topics
         assert source.bodies(subscribePattern=f"({first}|{second[:-1]}.)") == [
             "a0",

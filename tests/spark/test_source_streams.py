@@ -19,7 +19,7 @@ pytestmark = pytest.mark.deep
 EARLIEST = {"startingOffsets": "earliest", "columns": "body"}
 
 
-def test_a_stream_starts_at_the_end_and_wakes_up_for_a_message(source):
+def test_stream_starts_at_the_latest_offset_and_wakes_for_a_message(source):
     topic = source.cluster.topic(2)
     source.cluster.send(topic, "before", queues=2)
     batches = source.start(source.stream(topic=topic, columns="body")).caught_up()
@@ -109,7 +109,7 @@ def test_query_progress_reports_its_offset_and_the_latest_offset(source):
     assert where(progress, "latestOffset")["offsets"] == {topic: {"broker-a": {"0": 3}}}
 
 
-def test_a_query_ends_with_a_broker_that_holds_its_pulls(source):
+def test_stopping_a_query_ends_its_held_pulls(source):
     topic = source.cluster.topic(2)
     batches = source.start(source.stream(topic=topic, columns="body")).caught_up()
     batches.stop()

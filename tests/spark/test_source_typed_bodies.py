@@ -77,7 +77,7 @@ def test_text_is_a_string(source):
     assert [row.body for row in found.collect()] == ["ü"]
 
 
-def test_a_bad_body_ends_the_query_with_its_place(source):
+def test_bad_typed_body_ends_the_query_with_its_place(source):
     topic = sent(source, [{"id": 1}, {"id": "one"}])
     found = source.load(topic=topic, bodyFormat="json", bodySchema="id INT")
     with pytest.raises(PySparkException) as raised:
@@ -197,7 +197,7 @@ def test_typed_bodies_round_trip(sink, form):
 
 
 @pytest.mark.deep
-def test_a_struct_column_is_written_and_read(sink):
+def test_struct_body_column_round_trip(sink):
     rows = orders(sink.spark).selectExpr("struct(id, name) AS value", "keys")
     sink.write(rows, bodyFormat="json", bodyColumn="value")
     found = sink.load(
@@ -238,7 +238,7 @@ def test_columns_that_cannot_be_bodies_are_refused(sink):
         assert said in str(caught.value)
 
 
-def test_a_stream_reads_and_writes_typed_bodies(sink, tmp_path):
+def test_stream_reads_and_writes_typed_bodies(sink, tmp_path):
     rows = orders(sink.spark)
     sink.write(rows, bodyFormat="json")
     second = sink.cluster.topic(1)

@@ -164,7 +164,7 @@ def test_abort_without_answer_is_logged_only(monkeypatch, made, tmp_path, caplog
     assert said in caplog.text
 
 
-def test_a_batch_without_rows_is_no_commit(sink, seen, manifests):
+def test_batch_without_rows_is_not_committed(sink, seen, manifests):
     sink.write(0, sink.rows(0, 0))
     sink.commit(0, [])
     assert (seen(), manifests()) == ([], [])

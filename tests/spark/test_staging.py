@@ -195,7 +195,7 @@ def test_sink_reset_command_of_the_error_lets_the_query_restart(
     assert len(seen()) == 2
 
 
-def test_a_batch_below_the_last_one_is_refused(sink, seen):
+def test_batch_id_below_the_last_committed_is_refused(sink, seen):
     """A driver that was replaced, or an older copy of the checkpoint."""
     sent = sink.send(0, sink.rows(1))
     sink.commit(0, sent)

@@ -86,7 +86,7 @@ def test_assigned_queues_of_a_topic_on_no_other_broker_are_waited_for(pair):
         assert places(batches.initial_offset()) == {B0: 0, B1: 0}
 
 
-def test_load_says_so_and_lets_it_pass(pair, caplog):
+def test_load_with_an_unknown_positioned_broker_logs_it_and_continues(pair, caplog):
     pair.a.delete_topic("T")
     pair.forget_b()
     given = {"startingOffsets": by_broker(), "endingOffsets": by_broker()}

@@ -49,7 +49,7 @@ def test_neighbours_share_a_task(sizes, bundles_max, shares):
 
 
 @pytest.mark.parametrize("crash", [None, "partitions", "task", "sink"])
-def test_a_batch_of_many_queues_has_few_tasks_and_the_same_rows_when_it_is_run_again(
+def test_batch_of_many_queues_has_few_tasks_and_repeats_the_same_rows(
     rocketpoll_broker, crash, request
 ):
     topic = f"many-{crash}"

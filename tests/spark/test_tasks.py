@@ -99,7 +99,7 @@ assert "pandas" not in sys.modules
 """
 
 
-def test_a_task_does_not_wait_for_pandas(rocketpoll_broker, rocketpoll_topic):
+def test_spark_task_does_not_import_pandas(rocketpoll_broker, rocketpoll_topic):
     """Arrow loads it, where it is installed, as soon as it looks into anything of Python's."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc", tags="t", keys="k")
     place = rocketpoll_broker.address, rocketpoll_topic, queue_of("T").broker_name
@@ -203,7 +203,7 @@ def test_connection_dropped_by_a_nat_between_tasks_is_replaced(monkeypatch):
         assert nat.count == 2
 
 
-def test_a_broker_that_stays_away_fails_the_task():
+def test_unavailable_broker_fails_the_read_task():
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
         options = options_for(broker, "T", retryTimeoutMs="0", requestTimeoutMs="200")

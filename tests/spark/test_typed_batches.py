@@ -10,7 +10,7 @@ from rmq_spark.spark.errors import RecordFault
 BODIES = [b'{"id": 1}', b"bad", b'{"id": 3}']
 
 
-def test_a_bad_body_fails_is_null_or_is_left_out(caplog):
+def test_bad_typed_body_fails_or_is_null_or_skipped(caplog):
     with pytest.raises(RecordFault, match="offset 1 of queue 3 of orders on broker-a"):
         rows(BODIES, "id INT")
     with caplog.at_level(logging.WARNING):

@@ -120,7 +120,7 @@ def test_deleted_topic_resets_its_stats_and_those_of_its_groups(clocked):
     assert clocked.sums("BROKER_PUT_NUMS", "DefaultCluster")[0] == 3
 
 
-def test_a_deleted_group_begins_at_zero_again(clocked):
+def test_deleted_groups_counters_restart_at_zero(clocked):
     for group in ("G", "GG"):
         clocked.stats.record_get("T", group, 1, 1, 0)
         clocked.stats.record_send_back("T", group)

@@ -137,7 +137,7 @@ def test_offsets_stay_dirty_after_a_failed_save(tmp_path, offsets):
     assert offsets_in(tmp_path).query("g", "T", 0) == 5
 
 
-def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
+def test_rocketmqs_consumer_offset_file_is_loaded(tmp_path):
     """Bare numbers as keys; and what is no topic@group, which RocketMQ passes over, is not lost."""
     (tmp_path / "consumerOffset.json").write_text(
         '{\n\t"dataVersion":{"counter":4,"stateVersion":0,"timestamp":9},\n\t"offsetTable":{'

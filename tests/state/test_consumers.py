@@ -99,7 +99,7 @@ def test_members_hear_of_newcomers_the_newcomer_too(consumers, one, two, told):
     assert told == [("g", ("one",)), ("g", ("one", "two"))]
 
 
-def test_members_hear_nothing_of_a_heartbeat_that_says_nothing_new(consumers, one, told):
+def test_unchanged_heartbeat_does_not_notify_members(consumers, one, told):
     consumers.register(channel(one), data("g", "T"))
     told.clear()
     assert not consumers.register(channel(one, 5), data("g", "T", version=9))

@@ -169,7 +169,7 @@ def test_queue_lock_lasts_a_minute_from_its_last_renewal(locks, clock):
     assert lock(locks, "g", "a", {ONE}) == frozenset()
 
 
-def test_only_the_owner_lets_go(locks):
+def test_queue_lock_is_released_by_its_owner_only(locks):
     lock(locks, "g", "a", {ONE, TWO})
     locks.unlock("g", "b", {ONE})
     locks.unlock("h", "a", {ONE})
@@ -265,9 +265,7 @@ TestLocks = LockMachine.TestCase
 
 
 @pytest.mark.parametrize("steps", range(4))
-def test_a_client_that_comes_back_while_its_old_connection_ends_keeps_what_it_locks_again(
-    locks, steps
-):
+def test_reconnected_client_keeps_locks_renewed_while_its_old_connection_ends(locks, steps):
     lock(locks, "g", "a", [ONE, TWO], by="old", is_member=False)
     ending = locks.connection_closed(CONNECTIONS["old"], lambda *_: False)
     for _ in range(steps):

@@ -41,7 +41,7 @@ def config(name, queues=4, perm=6, **more):
     )
 
 
-def test_a_new_broker_has_rocketmqs_own_topics(topics):
+def test_new_broker_has_rocketmqs_system_topics(topics):
     found = topics.topics.items()
     assert {
         name: (each.read_queue_nums, each.write_queue_nums, each.perm) for name, each in found

@@ -58,7 +58,7 @@ def test_offsets_follow_each_other_within_each_queue(store):
     assert all(result.status is Status.PUT_OK for result in results)
 
 
-def test_a_batch_has_successive_offsets_in_one_file(store):
+def test_batch_gets_successive_offsets_in_one_file(store):
     store.put_message(message("before"))
     result = put_batch(store, *(message(f"{n}" + "x" * 500) for n in range(5)))
     assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 5)
@@ -128,7 +128,7 @@ def test_messages_with_ipv6_hosts_are_stored(store):
 
 
 @pytest.mark.parametrize("topic", ["", "../../x", "a/b", "a b", "x" * 256, "é"])
-def test_a_hostile_topic_is_refused_before_anything_is_written(store, topic):
+def test_message_with_a_hostile_topic_is_refused_before_writing(store, topic):
     result = store.put_message(message("x", topic=topic))
     assert result.status is Status.MESSAGE_ILLEGAL
     assert "topic" in result.remark
@@ -180,7 +180,7 @@ def test_batch_is_stored_whole_or_not_at_all(store):
         (lambda data: data[:-1], "sum"),
     ],
 )
-def test_a_damaged_chunk_is_refused_whole(store, damage, remark):
+def test_damaged_chunk_is_refused_whole(store, damage, remark):
     data, sizes = chunk_of(["one", "two", "three"])
     result = store.put_chunk(damage(data), sizes)
     assert result.status is Status.MESSAGE_ILLEGAL

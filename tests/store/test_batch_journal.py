@@ -103,7 +103,7 @@ def test_damaged_journal_entry_is_refused_unless_it_is_the_last(tmp_path_factory
             noted(path)
 
 
-def test_a_file_of_another_size_is_refused(path):
+def test_batch_journal_of_a_wrong_size_is_refused(path):
     journal_at(path, b"noted").close()
     path.write_bytes(path.read_bytes()[:PAGE])
     with pytest.raises(DamagedTable, match="it has 4096 bytes"):

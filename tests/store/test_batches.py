@@ -598,7 +598,7 @@ def test_damaged_staged_rows_are_refused_at_commit(store, tmp_path, name):
     assert rows_seen(store) == ROWS
 
 
-def test_a_commit_that_names_other_rows_is_refused(store):
+def test_commit_with_another_row_count_is_refused(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     sink.stage(0, [("T", 0, ["x"])])  # a second task under the same name of an attempt
@@ -655,7 +655,7 @@ def test_small_batch_commit_takes_three_flushes_and_an_empty_one_takes_one(tmp_p
     store.shutdown()
 
 
-def test_a_sink_belongs_to_one_query(store):
+def test_sink_of_one_query_refuses_another_query(store):
     mine, other = Sink(store), Sink(store, owner="another query")
     mine.commit(0, mine.stage(0, CHUNKS))
     with pytest.raises(BatchRefused, match="belongs to query"):

@@ -209,7 +209,7 @@ def test_shutdown_does_not_wait_for_a_hanging_disk_and_loses_nothing(
     again.shutdown()
 
 
-def test_a_stop_ends_a_checkpoint_early_and_takes_one_of_its_own(tmp_path, disk):
+def test_store_shutdown_ends_a_running_checkpoint_and_saves_its_own(tmp_path, disk):
     store = open_store(tmp_path, disk, **SYNC)
     for queue_id in range(9):
         put(store, "a", queue_id=queue_id)

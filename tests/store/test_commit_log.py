@@ -193,7 +193,7 @@ def test_commit_log_refuses_appends_after_a_failed_flush_or_write_but_reads_on(
     assert decode_record(log.read(0, 500)).body == b"one"
 
 
-def test_a_full_disk_is_no_failure(tmp_path, clock):
+def test_full_disk_does_not_fail_the_commit_log(tmp_path, clock):
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
     end = append(log, "one").end_offset

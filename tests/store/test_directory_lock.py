@@ -99,14 +99,14 @@ def test_forked_child_does_not_keep_the_store_lock(tmp_path):
         os.close(descriptor)
 
 
-def test_the_lock_of_a_process_that_is_killed_is_free(tmp_path):
+def test_directory_lock_of_a_killed_process_is_free(tmp_path):
     with another_process(HOLDER, tmp_path) as process:
         process.kill()
         process.wait()
         lock(tmp_path).release()
 
 
-def test_the_lock_of_a_process_that_ends_is_free(tmp_path):
+def test_directory_lock_of_an_ended_process_is_free(tmp_path):
     with another_process(HOLDER, tmp_path) as process:
         process.stdin.close()
         assert process.wait() == 0

@@ -182,7 +182,7 @@ def test_flush_service_stop_flushes_for_waiters_and_refuses_new_ones(log, failur
         service.flush_future(4).result(0)
 
 
-def test_an_interval_flushes_without_anybody_waiting(log, failures):
+def test_flush_interval_flushes_without_waiters(log, failures):
     log.gate.release(1000)
     service = FlushService(log.flush, lambda: None, failures.append, 0.001)
     service.start()

@@ -143,7 +143,7 @@ def test_full_index_file_accepts_what_fits(tmp_path):
     ]
 
 
-def test_entries_whose_whole_second_meets_the_span_are_found(tmp_path):
+def test_index_query_finds_entries_whose_second_overlaps_the_span(tmp_path):
     file = create(tmp_path)
     append(file, (7, 1000, NOON), (7, 1300, NOON + 1999), (7, 1600, NOON + 3000))
     assert found(file, 7, (NOON + 1000, NOON + 2999)) == [1300]

@@ -242,7 +242,7 @@ def test_records_of_a_rocketmq_broker_that_was_killed_are_records_to_both(root, 
     assert "checkpoint" not in text
 
 
-def test_a_directory_without_a_store_is_named(tmp_path, capsys):
+def test_dump_and_verify_of_a_directory_without_a_store_fail(tmp_path, capsys):
     assert verify.main([str(tmp_path)]) == 1
     assert dump.main([str(tmp_path)]) == 1
     assert "commitlog" in capsys.readouterr().err

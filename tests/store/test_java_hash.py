@@ -43,7 +43,7 @@ def test_many_texts_hash_as_each_does(values, cut):
 
 
 @given(texts, columns)
-def test_hashes_go_on_from_the_hash_of_what_stands_before(before, values):
+def test_column_hashes_continue_from_a_prefix_hash(before, values):
     before_hash = hash_texts(column_of([before] * len(values))).values
     joined = hash_texts(column_of(values)).with_prefixes(before_hash).astype("int32").tolist()
     assert joined == [java_string_hash(before + (text or "")) for text in values]

@@ -80,7 +80,7 @@ def test_transient_disk_error_refuses_messages_until_recovery(tmp_path, error):
     assert spared > 9
 
 
-def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp_path):
+def test_messages_wait_while_the_directory_of_a_new_file_cannot_be_flushed(tmp_path):
     """A directory is opened to flush it: that there is no descriptor for that loses nothing."""
     disk = FaultyDisk()
     store = open_store(tmp_path, disk, **SYNC)

@@ -144,7 +144,7 @@ def test_changes_in_a_replaced_locked_directory_are_refused(tmp_path):
         change()
 
 
-def test_how_full_a_disk_is_is_what_df_says(tmp_path):
+def test_disk_usage_equals_statvfs(tmp_path):
     usage = LocalDisk().usage(tmp_path)
     stats = os.statvfs(tmp_path)
     assert usage.total == stats.f_blocks * stats.f_frsize

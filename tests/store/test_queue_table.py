@@ -97,7 +97,7 @@ def test_directory_in_place_of_a_queue_file_is_named_with_advice(table, tmp_path
     assert f"leave the broker stopped, delete {queue}, and start" in str(refused.value)
 
 
-def test_queues_of_files_of_another_size_are_named_with_both_ways_to_go_on(table, tmp_path):
+def test_queue_files_of_another_size_are_refused_with_advice(table, tmp_path):
     table.get_or_create("T", 0).append(0, ENTRIES)
     larger = QueueTable(FilePool(LocalDisk()), tmp_path / "consumequeue", 320)
     with pytest.raises(ForeignFile, match="set to files of 320: start with the size") as refused:

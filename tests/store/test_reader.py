@@ -57,7 +57,7 @@ def test_get_message_of_an_unknown_queue_finds_no_message_in_queue(store):
     assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
 
-def test_a_queue_without_messages(store):
+def test_get_message_from_an_empty_queue(store):
     store._queues.get_or_create("T", 0)
     assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 

@@ -171,7 +171,7 @@ def test_unreadable_page_becomes_a_hole_and_appends_continue(tmp_path, monkeypat
     store.shutdown()
 
 
-def test_a_damaged_blank_loses_nothing(tmp_path):
+def test_recovery_with_a_damaged_blank_record_loses_nothing(tmp_path):
     texts = [f"{n}" * 700 for n in range(8)]
     places = fill(tmp_path, texts)
     blank_at = next(end for (_, end), (start, _) in pairwise(places) if start > end)
@@ -182,7 +182,7 @@ def test_a_damaged_blank_loses_nothing(tmp_path):
     store.shutdown()
 
 
-def test_a_whole_file_of_garbage_between_good_ones_is_one_hole(tmp_path):
+def test_recovery_makes_a_garbage_log_file_one_hole(tmp_path):
     texts = [f"{n}" * 700 for n in range(10)] * 2
     places = fill(tmp_path, texts)
     overwrite(tmp_path, LOG_FILE_BYTES, b"\xa5" * LOG_FILE_BYTES)
@@ -225,7 +225,7 @@ def test_torn_tail_in_the_next_file_is_truncated(tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_crash_just_after_a_roll(tmp_path, count):
+def test_recovery_after_a_crash_just_after_a_file_roll(tmp_path, count):
     """R10: the tail of the previous file is dispatched again as well."""
     texts = ["x" * 1800, "y" * 1800, "z" * 100][:count]
     fill(tmp_path, texts)

@@ -86,7 +86,7 @@ def test_refused_unknown_broker_is_found_by_some_spark_world(monkeypatch):
     assert "refused queues that nobody has taken away" in said_of(has_option("assign"), forgets)
 
 
-def test_brokers_are_reached_where_the_map_says(monkeypatch):
+def test_unapplied_broker_address_override_is_detected(monkeypatch):
     monkeypatch.setattr(AddressOverrides, "_apply_to_broker", lambda detours, broker: broker)
     assert said_of(has_option("brokerAddresses", kind="stream")) != "nothing"
 
@@ -111,7 +111,7 @@ def test_groups_are_those_of_the_namespace(monkeypatch):
         (OnBadRecord.SKIP, OnBadRecord.NULL),
     ],
 )
-def test_bad_bodies_become_what_the_user_says(monkeypatch, how, taken_for):
+def test_wrong_on_bad_record_handling_is_detected(monkeypatch, how, taken_for):
     begin = BadRecordHandler.__init__
 
     def begin_otherwise(bad, given):

@@ -45,7 +45,7 @@ def test_text_body_is_shown_as_text_and_others_in_hex():
     assert text_of(b"\x00A\xff").split() == ["00000000", "00", "41", "ff", ".A."]
 
 
-def test_a_large_body_is_cut_and_says_so():
+def test_large_body_is_truncated_with_a_note():
     for body in (b"x" * 3_000_000, json.dumps(["y" * 400_000]).encode(), bytes(3_000_000)):
         made = render_body(body)
         assert made.shown_bytes

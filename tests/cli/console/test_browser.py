@@ -233,7 +233,7 @@ def test_stuck_message_is_found_and_skipped_in_the_console(page, cluster):
     walker.record_arrival()
 
 
-def test_two_clicks_change_once_and_show_what_was_done(page, cluster):
+def test_two_seek_clicks_move_a_group_once_each(page, cluster):
     stage = staged(cluster)
     sign_in(page)
     for offset in (3, 4):
@@ -260,7 +260,7 @@ def test_second_browser_is_warned_of_a_changed_group(open_page, cluster):
     assert cluster.stored_offset(stage.group, stage.topic) == 3
 
 
-def test_a_group_is_rewound_to_a_time(page, cluster):
+def test_group_is_rewound_to_a_time_in_the_console(page, cluster):
     stage = staged(cluster)
     walker = Walker(page, "Rewind billing to 09:00")
     page.goto("/")

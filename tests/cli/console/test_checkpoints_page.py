@@ -54,5 +54,5 @@ def test_unreadable_checkpoint_page_says_so(addresses, tmp_path):
         assert browser.get("/checkpoints").status == 200
 
 
-def test_without_checkpoints_it_says_how_to_name_some(console):
+def test_checkpoints_page_without_checkpoints_says_how_to_add_some(console):
     assert "rocketpoll console --checkpoint" in console.read("/checkpoints").text

@@ -81,7 +81,7 @@ def test_console_on_a_public_address_requires_the_token():
         (["--namesrv", "http://x"], 2, "http://x"),
     ],
 )
-def test_wrong_arguments_are_said_in_one_line(arguments, code, said, capsys):
+def test_wrong_console_arguments_are_refused_in_one_line(arguments, code, said, capsys):
     assert main(["console", *arguments]) == code
     err = capsys.readouterr().err
     assert said in err

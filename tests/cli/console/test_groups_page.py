@@ -43,7 +43,7 @@ def test_group_page_of_an_offline_group_shows_lag(console, stage):
     assert console.get("/groups/nobody-at-all").status == 404
 
 
-def test_a_groups_members_are_shown(console, cluster):
+def test_group_page_shows_the_members(console, cluster):
     topic, group = cluster.topic(queues=2), cluster.group()
     consumer = Clients(cluster).lite(group, topic)
     wait_until("both queues", lambda: len(consumer.assignment()) == 2)
@@ -82,7 +82,7 @@ def test_group_page_diagnoses_a_failing_or_hanging_listener(
         ends.set()
 
 
-def test_the_lag_of_a_group_is_drawn_over_time(console, cluster, stage):
+def test_group_page_draws_the_lag_over_time(console, cluster, stage):
     def lines():
         page = console.read(f"/groups/{stage.group}")
         return [
@@ -114,7 +114,7 @@ def test_group_seek_page_skips_one_message_once(console, cluster, stage):
     assert offsets(cluster, stage) == [4, 6]
 
 
-def test_a_group_is_rewound(console, cluster, stage):
+def test_submitted_rewind_form_moves_the_group(console, cluster, stage):
     dry = console.sign_in().read(f"/groups/{stage.group}/seek?to=start")
     assert console.post(f"/groups/{stage.group}/seek", fields(dry)).status == 200
     assert offsets(cluster, stage) == [0, 0]

@@ -98,7 +98,7 @@ def test_session_cookie_name_contains_the_port(guard):
         {"sec_fetch_site": "same-site"},
     ],
 )
-def test_a_form_of_another_site_is_refused(guard, headers):
+def test_form_from_another_site_is_refused(guard, headers):
     session, _ = signed_in(guard)
     form = [("csrf", session.csrf)]
     with pytest.raises(PageError, match="another site"):
@@ -119,7 +119,7 @@ def test_console_form_needs_a_session_and_its_csrf_token(guard):
             guard.check_form(request([("csrf", csrf)]), session)
 
 
-def test_a_form_is_carried_out_once(guard):
+def test_resubmitted_form_is_refused(guard):
     session, _ = signed_in(guard)
     form = form_fields(session)
     guard.check_not_resubmitted(request(form))

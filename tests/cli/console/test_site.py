@@ -73,7 +73,7 @@ def test_foreign_host_header_is_refused(console):
         assert "127.0.0.1" not in answer.text
 
 
-def test_a_session_begins_and_ends(console):
+def test_console_sign_in_and_sign_out(console):
     assert console.post("/sign-in", {"token": "wrong"}).status == 403
     assert "Sign in" in console.read("/").text
     page = console.sign_in().read("/")
@@ -191,7 +191,7 @@ def test_search_redirects_to_topic_group_or_message(console, cluster):
     assert "Nothing found for" in leads("nothing-like-it")
 
 
-def test_half_a_cluster_away_is_said_by_its_name():
+def test_page_names_the_unreachable_half_of_a_cluster():
     with (
         EmbeddedBroker(brokerName="a") as first,
         EmbeddedBroker(own_process=True, brokerName="b") as second,

@@ -34,7 +34,7 @@ def test_demo_screen_keeps_the_last_note():
     assert screen_lines(figures, 101.0)[4:] == ["slower"]
 
 
-def test_a_warm_up_does_not_count():
+def test_demo_figures_are_reset_after_warm_up():
     figures = DemoFigures(30, sent=9, batches=[batch(99.0)])
     figures.reset(100.0)
     assert (figures.started_at, figures.sent, figures.read) == (100.0, 0, 0)

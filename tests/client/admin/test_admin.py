@@ -53,7 +53,7 @@ def fill(producer, *bodies, queue=QUEUES[0], **more):
     return [producer.send(Message("T", body, **more), queue) for body in bodies]
 
 
-def test_the_cluster_and_its_brokers(admin, running_broker):
+def test_admin_lists_masters_and_refuses_an_unknown_cluster(admin, running_broker):
     assert admin.masters() == {"broker-a": running_broker.address}
     assert admin.masters("DefaultCluster") == admin.masters()
     assert admin.cluster_info().cluster_addr_table["DefaultCluster"] == {"broker-a"}

@@ -132,7 +132,7 @@ def test_columns_have_the_names_the_order_and_the_types_of_the_spark_source():
     assert build_schema(COLUMN_NAMES).equals(of_spark)
 
 
-def test_an_empty_topic_is_a_table_without_rows(admin):
+def test_read_table_of_an_empty_topic_has_no_rows(admin):
     table = admin.read_table("T")
     assert table.num_rows == 0
     assert table.schema.equals(build_schema(DEFAULT_COLUMNS))
@@ -173,7 +173,7 @@ def test_read_table_returns_exactly_the_given_offset_range(admin, producer, way)
     assert table.to_pydict()["body"] == [b"%d" % number for number in range(10, 75)]
 
 
-def test_a_message_that_cannot_be_read_is_named(admin, producer, monkeypatch):
+def test_read_table_names_a_damaged_message(admin, producer, monkeypatch):
     fill(producer)
     monkeypatch.setattr(
         "rmq_spark.client.reading.record_batches.damaged_bodies", lambda _: pa.array([3]).to_numpy()

@@ -21,7 +21,7 @@ def admin(running_broker):
         yield made
 
 
-def test_a_topic_without_messages_holds_nothing(admin):
+def test_topic_size_of_an_empty_topic_is_zero(admin):
     assert admin.topic_size("T") == (0, 0, 0)
 
 

@@ -167,7 +167,7 @@ async def test_aio_seek_drops_messages_pulled_before_it(broker, queue, group):
 
 
 @told_in_a_loop
-async def test_a_paused_queue_gives_nothing_until_it_is_resumed(broker, queue, group):
+async def test_aio_consumer_gets_nothing_of_a_paused_queue_until_resumed(broker, queue, group):
     broker.send(queue.topic, *numbers(10))
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
         await consumer.subscribe(queue.topic)
@@ -202,7 +202,7 @@ async def test_aio_rebalance_listener_runs_in_the_loop(broker, topic, group):
 
 
 @told_in_a_loop
-async def test_a_queue_listener_may_await_seeks_before_any_message_comes(
+async def test_aio_queue_listener_can_seek_before_the_first_message(
     broker, queue, group, monkeypatch
 ):
     monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_consumer_impl.LISTENER_RETRY_MS", 10)
@@ -230,7 +230,7 @@ async def test_a_queue_listener_may_await_seeks_before_any_message_comes(
 
 
 @told_in_a_loop
-async def test_a_queue_listener_that_awaits_is_cancelled_by_close(broker, queue, group):
+async def test_aio_queue_listener_is_cancelled_by_close(broker, queue, group):
     ended = []
 
     async def listen(*_):
@@ -433,7 +433,7 @@ async def test_aio_commit_in_line_does_not_undo_an_operators_offset_reset(
 
 
 @told_in_a_loop
-async def test_a_loop_that_is_blocked_loses_nothing_and_stays_in_its_group(broker, queue, group):
+async def test_consumer_of_a_blocked_event_loop_keeps_its_queues_and_messages(broker, queue, group):
     limits = LitePullSettings(
         consume_from_where=FIRST.consume_from_where,
         limits=type(FIRST.limits)(pull_threshold_for_queue=10),

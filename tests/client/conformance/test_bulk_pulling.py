@@ -90,6 +90,6 @@ def test_bulk_pull_waits_for_arriving_messages_and_times_out(cluster, clients, a
         )
 
 
-def test_a_queue_that_is_not_there_is_refused(cluster, api, topic):
+def test_bulk_pull_of_a_missing_queue_is_refused(cluster, api, topic):
     with pytest.raises(BrokerRefused):
         list(BulkPull(api, cluster.address, "G", cluster.queue("Nowhere"), 0, 1))

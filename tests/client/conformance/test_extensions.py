@@ -27,7 +27,7 @@ def test_extension_agreement_with_a_broker_is_what_that_broker_knows(cluster, is
     assert cluster.api.supports_chunks(cluster.address) is is_ours
 
 
-def test_a_client_without_extensions_agrees_on_none_with_any_broker(cluster):
+def test_client_without_extensions_agrees_on_none_with_any_broker(cluster):
     agreement = cluster.instance(**NONE).api.agreement(cluster.address)
     assert agreement.extensions == frozenset()
     assert agreement.serialize_type is SerializeType.ROCKETMQ

@@ -43,7 +43,7 @@ def echo(request):
     return request.respond(0, "echo", request.ext_fields, bytes(request.body))
 
 
-def test_a_request_gets_its_answer(connect):
+def test_connection_request_gets_its_response(connect):
     with FakeServer(answering(echo)) as server:
         connection = connect(server.address)
         answer = connection.request(ASK._replace(body=b"x"), SECOND)
@@ -102,7 +102,7 @@ def test_request_cancelled_before_it_is_enqueued_is_not_kept(connect, monkeypatc
         assert withdrawn == [answer.opaque] * 2  # as it was forgotten, and behind that
 
 
-def test_a_body_of_megabytes_goes_both_ways(connect):
+def test_body_of_megabytes_is_sent_and_returned(connect):
     body = bytes(range(256)) * (40_000)
     with FakeServer(answering(echo)) as server:
         assert (

@@ -200,9 +200,7 @@ def test_name_server_is_not_asked_for_extensions(connections):
     assert heard.codes == [28]
 
 
-def test_our_broker_agrees_on_everything_and_says_which_hosts_records_must_have(
-    running_broker, connections
-):
+def test_our_broker_agrees_on_all_extensions_and_messagepack(running_broker, connections):
     agreement = connections.agreement(running_broker.address)
     assert agreement.serialize_type is SerializeType.MSGPACK
     assert agreement.extensions == frozenset(Extension)
@@ -261,7 +259,7 @@ def test_no_text_of_credentials_shows_the_secret():
 @pytest.mark.parametrize(
     "found", ["87654321\ud800", b"87654321", 87654321], ids=["no text", "bytes", "number"]
 )
-def test_a_key_that_cannot_be_signed_with_is_refused_and_not_shown(field, found):
+def test_invalid_credentials_are_refused_without_showing_them(field, found):
     keys = {"access_key": "me", "secret_key": "12345678", field: found}
     with pytest.raises((MessageRejected, TypeError), match=rf"{field}: needed .*text") as refused:
         Credentials(**keys)

@@ -43,7 +43,7 @@ def test_ca_file_that_is_no_text_holds_no_certificate(tmp_path):
         TlsSettings.of_files(ca_file=str(tmp_path / "ca.pem"))
 
 
-def test_a_key_may_stand_in_the_certificates_file():
+def test_tls_key_may_be_in_the_certificate_file():
     settings = TlsSettings.of_files(cert_file=certificate("client.pem"))
     assert settings.key is None
     assert settings.certificate.has_block("PRIVATE KEY")

@@ -43,7 +43,7 @@ def echo(request):
     return request.respond(0, "echo", request.ext_fields, bytes(request.body))
 
 
-def test_a_request_gets_its_answer(connect):
+def test_tls_connection_request_gets_its_response(connect):
     with serving(answering(echo)) as server:
         connection = connect(server.address)
         answer = connection.request(ASK._replace(body=b"x"), 10 * SECOND)
@@ -53,7 +53,7 @@ def test_a_request_gets_its_answer(connect):
 @pytest.mark.parametrize(
     "size", [16_383, 16_384, 16_385, 3 * 16_384 - 60, 65_536, 300_000, 15 << 20]
 )
-def test_a_body_of_any_size_goes_both_ways(connect, size):
+def test_tls_body_of_any_size_is_sent_and_returned(connect, size):
     body = (bytes(range(251)) * (size // 251 + 1))[:size]
     with serving(answering(echo)) as server:
         connection = connect(server.address)
@@ -126,7 +126,7 @@ def test_both_sides_say_megabytes_at_once_and_neither_waits_for_the_other():
     assert heard == [len(each)] * count
 
 
-def test_an_answer_in_small_pieces_is_put_together(connect):
+def test_tls_response_in_small_pieces_is_assembled(connect):
     def story(peer):
         frame = echo(peer.receive()).encode()
         for start in range(0, len(frame), 7):

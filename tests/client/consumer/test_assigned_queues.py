@@ -217,7 +217,7 @@ def test_handed_out_message_counts_as_returned_and_earlier_ones_as_processed(ass
     assert assigned.end_handout() is None
 
 
-def test_without_automatic_commits_asking_for_more_says_nothing(assigned):
+def test_handout_without_auto_commit_does_not_confirm_by_asking_for_more(assigned):
     handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13), asking_confirms=False)
     offsets_of(handout, 2)
     assigned.confirm_delivered()

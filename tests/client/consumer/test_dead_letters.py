@@ -115,7 +115,7 @@ def test_unreadable_message_met_repeatedly_becomes_one_dead_letter(tasks, caplog
     assert len(lines_of(caplog, "rmq_spark.client.consumer")) == 3
 
 
-def test_a_member_remembers_a_bounded_number_of_dead_letters(tasks):
+def test_dead_letter_queue_remembers_a_bounded_number_of_messages(tasks):
     brokers = Brokers()
     letters = DeadLetterQueue("G", brokers, tasks, is_clustering=True)
     for offset in (*range(SENT_MAX + 1), 0, SENT_MAX):
@@ -124,7 +124,7 @@ def test_a_member_remembers_a_bounded_number_of_dead_letters(tasks):
     assert [offset for offset, *_ in brokers.taken] == [*range(SENT_MAX + 1), 0]
 
 
-def test_the_log_says_why_a_message_cannot_be_read(tasks, caplog):
+def test_dead_letter_log_line_has_the_reason(tasks, caplog):
     letters = DeadLetterQueue("G", Brokers(), tasks, is_clustering=True)
     message = replace(received(7), fault="needed at most 10 bytes inflated, found more")
     letters.send(message, lambda: True, lambda: None)

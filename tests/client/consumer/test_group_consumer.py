@@ -219,7 +219,7 @@ def test_processes_join_leave_and_are_killed_while_messages_flow(cluster):
     wait_until("nobody is left", lambda: cluster.members(group) == ())  # the broker has to notice
 
 
-def test_members_go_on_when_their_broker_is_back(tmp_path):
+def test_members_continue_when_their_broker_returns(tmp_path):
     port, seen = free_port(), set()
     config = small_broker(tmp_path, listenPort=port, brokerName=NAME)
     with BrokerThread(config):

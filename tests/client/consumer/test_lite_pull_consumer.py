@@ -198,7 +198,7 @@ def test_auto_commit_stores_offset_of_earlier_polls(cluster, lite):
     wait_until("a commit", lambda: cluster.stored_offset(group, topic) == 20)
 
 
-def test_leaving_commits_what_was_dealt_with_and_nothing_else(cluster, lite):
+def test_lite_consumer_shutdown_commits_only_handled_messages(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(30), queues=1)
     consumer = lite(group, topic)

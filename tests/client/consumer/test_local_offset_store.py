@@ -175,7 +175,7 @@ def test_unchanged_local_offsets_are_not_written(path):
 @pytest.mark.parametrize(
     "damage", [b"", b'{"offsetTable":{{"brok', b"\0" * 80], ids=["empty", "torn", "zeros"]
 )
-def test_a_damaged_file_is_replaced_by_its_backup(path, damage, caplog):
+def test_damaged_local_offset_file_is_replaced_by_its_backup(path, damage, caplog):
     written(path, first=12)
     written(path, first=13)
     path.write_bytes(damage)

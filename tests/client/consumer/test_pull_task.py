@@ -211,7 +211,7 @@ def test_unverified_answer_is_dropped_after_a_seek():
     assert (bench.source.offsets, bench.source.delivered) == ([5, 6, 40], [5])
 
 
-def test_an_error_is_never_a_first_offset(bench):
+def test_failed_first_offset_request_is_repeated(bench):
     bench.source.first_offsets = [RequestTimeout("b:1", 14, 3_000), DOWN, 5]
     bench.start()
     assert bench.source.offsets == []

@@ -91,7 +91,7 @@ def test_push_listener_gets_existing_and_new_messages(cluster, push):
     assert {cluster.queue(topic, number) for number in range(4)} < consumer.assignment()
 
 
-def test_offsets_follow_what_was_consumed(cluster, push):
+def test_push_consumer_offsets_follow_consumed_messages(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(20), queue_id=0)
     consumer = push(listener, group, topic, persist_consumer_offset_interval_ms=50)
@@ -104,7 +104,7 @@ def test_offsets_follow_what_was_consumed(cluster, push):
     assert again.wait_for(1) == ["new"]
 
 
-def test_leaving_persists_what_was_consumed(cluster, push):
+def test_push_consumer_shutdown_persists_consumed_offsets(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(20), queue_id=0)
     consumer = push(listener, group, topic)
@@ -555,7 +555,7 @@ def test_shutting_down_does_not_wait_for_a_listener_that_never_ends(cluster, pus
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_a_push_consumer_has_one_listener(cluster, both):
+def test_push_consumer_needs_exactly_one_listener(cluster, both):
     listener = Listener() if both else None
     with pytest.raises(TypeError, match="has one listener"):
         PushConsumer("G", cluster.instance(), listener=listener, orderly_listener=listener)

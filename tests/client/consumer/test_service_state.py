@@ -62,6 +62,6 @@ def test_service_state_lock_held_at_fork_is_released_in_the_child():
     assert life.state is STARTING
 
 
-def test_each_state_says_what_it_is_and_those_without_a_way_on_what_to_do():
+def test_final_service_states_advise_to_make_a_new_one():
     for state in (FAILED, OVER, OF_THE_PARENT):
         assert ": make a new one" in state.value

@@ -166,9 +166,7 @@ def test_requests_from_brokers_reach_the_consumer(make, api, running_broker):
         api.admin.reset_offset(address, ResetOffsetRequestHeader("T", "G", -1, is_force=True))
 
 
-def test_the_environment_names_the_name_servers_where_nothing_else_does(
-    monkeypatch, running_broker
-):
+def test_namesrv_addr_environment_variable_is_the_default(monkeypatch, running_broker):
     monkeypatch.setenv("NAMESRV_ADDR", running_broker.address)
     with ClientInstance() as instance:
         assert "TBW102" in instance.name_servers.admin.topics()

@@ -71,7 +71,7 @@ def test_writing_takes_permission_and_a_master_reading_only_permission():
     assert names_of(routes.subscribe_queues("T")) == ["a0", "a1", "s0", "s1"]
 
 
-def test_an_ordered_topic_has_the_queues_that_its_configuration_names():
+def test_ordered_topic_has_the_queues_of_its_configuration():
     server = NameServer(
         T=route(queue_data("a", write=8), brokers=(A, B), order="b:2;a:1;nonsense;:4")
     )

@@ -176,7 +176,7 @@ def test_rows_that_cannot_be_messages_are_refused(producer, table, why):
         producer.send_table(table)
 
 
-def test_a_rocketmq_broker_gets_batches():
+def test_send_table_to_a_rocketmq_broker_sends_batches():
     with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
         assert producer.send_table(TABLE, "T", chunk_bytes=4_000).message_count == 100
         sent = cluster.brokers["a"].sent

@@ -24,7 +24,7 @@ def test_bulk_unique_ids_continue_the_counter():
     assert [decode_unique_id(each).counter for each in made] == [0, 1, 2, 3, 4]
 
 
-def test_a_month_begins_at_midnight_of_its_first_day_here():
+def test_unique_id_month_starts_at_local_midnight():
     began = datetime.fromtimestamp(month_start_ms(SOME_DAY_MS) / 1000)  # noqa: DTZ006  # the same
     assert began == datetime(2026, 3, 1)  # noqa: DTZ001
 

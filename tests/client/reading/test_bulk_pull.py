@@ -55,7 +55,7 @@ def test_each_offset_comes_once_and_in_order(api, address, start, end, in_flight
         assert chunks[-1].next_offset == end
 
 
-def test_bytes_bound_a_chunk_and_what_is_left_of_a_span_is_asked_for(api, address):
+def test_bulk_pull_with_a_byte_limit_asks_for_the_rest(api, address):
     chunks = list(BulkPull(api, address, "G", QUEUE, 0, COUNT, PullRules(chunk_bytes=3_000)))
     assert offsets(chunks) == list(range(COUNT))
 

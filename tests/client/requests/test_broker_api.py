@@ -221,7 +221,7 @@ def test_malformed_send_response_is_a_protocol_error(api, ext_fields):
             api.send_async(server.address, send_header(), b"x", "ID").result(10)
 
 
-def test_4_9_says_minus_one_of_a_queue_without_a_file(api):
+def test_offset_minus_one_of_rocketmq_4_9_is_read_as_0_or_none(api):
     def answer(request):
         return request.respond(0, None, {"offset": "-1"}) if request.code < 100 else None
 

@@ -64,7 +64,7 @@ def test_name_server_addresses_are_parsed_from_one_text_or_several(text, address
         (["a:1;rocketmq://mq:2/"], r"\(rocketmq://\).*Write mq:2, .*'rocketmq://mq:2/'"),
     ],
 )
-def test_an_address_with_a_scheme_is_refused(text, why):
+def test_name_server_address_with_a_scheme_is_refused(text, why):
     with pytest.raises(MessageRejected, match=rf"^name_servers: needed host:port .*{why}"):
         parse_addresses(text)
 

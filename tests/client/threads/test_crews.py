@@ -24,7 +24,7 @@ def test_own_worker_threads_bear_the_name_of_their_user():
     crew.stop()
 
 
-def test_a_hundred_users_of_a_shared_crew_have_few_threads():
+def test_hundred_users_of_shared_worker_threads_have_few_threads():
     crew = WorkerThreads("all", service_threads_max=8)
     for number in range(100):
         own = WorkerThreads(f"user {number}", crew)

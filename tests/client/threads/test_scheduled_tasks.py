@@ -106,7 +106,7 @@ def test_cancelled_task_does_not_run(tasks):
     assert order == []
 
 
-def test_a_task_that_raises_is_logged_and_harms_no_other(tasks, caplog):
+def test_scheduled_task_that_raises_is_logged_and_others_run(tasks, caplog):
     done = threading.Event()
     with caplog.at_level(logging.ERROR):
         tasks.schedule(lambda: 1 // 0)

@@ -208,13 +208,13 @@ def test_time_span_delay_counts_from_the_first_message_not_expired(stocked, monk
     assert span.delay_time == 58_000
 
 
-def test_an_empty_queue_has_no_times(room):
+def test_time_span_of_an_empty_queue_has_no_times(room):
     room.create_topic("T", queue_nums=1)
     (span,) = time_spans(room)
     assert span == QueueTimeSpan(message_queue=queue())
 
 
-def test_the_time_span_of_an_unknown_topic_is_refused(room):
+def test_time_span_of_an_unknown_topic_is_refused(room):
     refused = room.refused(RequestCode.QUERY_CONSUME_TIME_SPAN, {"group": "G", "topic": "nowhere"})
     assert refused == (
         ResponseCode.TOPIC_NOT_EXIST,

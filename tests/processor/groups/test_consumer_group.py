@@ -50,7 +50,7 @@ def ask(processor, code, header=None, body=None):
     return answer
 
 
-def test_the_members_of_a_group_are_listed_sorted(processor, consumers):
+def test_consumer_list_is_sorted(processor, consumers):
     for client_id in "daebfchg":
         join(consumers, "g", client_id, "T")
     answer = ask(

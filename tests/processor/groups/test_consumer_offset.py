@@ -109,7 +109,7 @@ def test_unknown_topic_has_no_offsets_and_accepts_none(processor, parts):
     assert parts.offsets.topics_of("g") == frozenset()
 
 
-def test_a_topic_that_was_deleted_and_comes_back_has_none_of_its_old_offsets(processor, parts):
+def test_deleted_and_recreated_topic_has_no_old_offsets(processor, parts):
     parts.put("a", "b")
     processor.update_consumer_offset(CLIENT, commit(processor, 2))
     parts.topics.delete("T")
@@ -173,7 +173,7 @@ def test_removed_queue_exists_while_it_has_messages(processor, parts):
     assert refusal[0] == Answer.SYSTEM_ERROR
 
 
-def test_a_negative_offset_is_not_stored(processor, parts):
+def test_negative_offset_update_is_refused(processor, parts):
     code, remark = refused(processor.update_consumer_offset, CLIENT, commit(processor, -1))
     assert code == Answer.SYSTEM_ERROR
     assert "below zero" in remark

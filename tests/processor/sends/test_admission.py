@@ -52,7 +52,7 @@ def test_auto_created_topic_is_modelled_on_its_default_topic(parts):
     assert refused(admission_of(parts), "Other", 0, None, 3) is ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_a_retry_topic_needs_no_default(parts):
+def test_message_to_a_retry_topic_needs_no_default_topic(parts):
     assert admission_of(parts).admit("%RETRY%G", 0, None, 0) == 0
 
 

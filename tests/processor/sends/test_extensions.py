@@ -184,7 +184,7 @@ def test_records_are_appended_in_their_order(parts, room):
     assert bodies(parts.store) == ["before", "a", "b", "c"]
 
 
-def test_an_append_makes_its_topic_like_a_send(parts, room):
+def test_append_chunk_creates_its_topic_like_a_send(parts, room):
     assert room.append(message("a", topic="New"), topic="New").code == 0
     assert bodies(parts.store, "New") == ["a"]
 
@@ -235,7 +235,7 @@ def test_append_is_refused_wherever_a_send_is(parts, room, topic, queue_id, code
     assert answer.code == code
 
 
-def test_a_busy_broker_takes_no_chunks(parts, room):
+def test_busy_broker_refuses_chunks(parts, room):
     room.busy = "the disk is slow"
     assert room.append(message("a")).code == 2
 

@@ -159,7 +159,7 @@ def test_send_back_drops_delay_properties_of_a_real_rocketmq(room):
     assert set(found.properties) == {"KEYS", "TAGS", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
 
 
-def test_a_message_that_was_tried_too_often_is_a_dead_letter(room, parts):
+def test_message_sent_back_too_often_becomes_a_dead_letter(room, parts):
     room.send_back(room.put(reconsume_times=15))
     assert read_all(parts.store, "%DLQ%g", 0) == []
     room.send_back(room.put(reconsume_times=16))

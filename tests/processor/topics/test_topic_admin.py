@@ -184,7 +184,7 @@ def is_success(room, *request):
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # each example begins with the topics that the one before it has left
-def test_a_list_refuses_what_is_refused_of_one_topic_and_has_changed_nothing_then(room, changes):
+def test_topic_list_update_refuses_what_a_single_update_refuses(room, changes):
     attributes = changes.get("attributes", {})
     text = ",".join(f"{name}={value}" if value else name for name, value in attributes.items())
     one = CREATE | {name: str(value) for name, value in changes.items()} | {"attributes": text}
@@ -355,14 +355,14 @@ def test_deleting_a_missing_topic_succeeds(room):
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "DefaultCluster", "rmq_sys_x", "", "a/b"])
-def test_system_topics_and_what_is_no_topic_are_not_deleted(room, topic):
+def test_system_and_invalid_topics_cannot_be_deleted(room, topic):
     assert (
         room.refused(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})[0]
         == ResponseCode.SYSTEM_ERROR
     )
 
 
-def test_cleaning_unused_topics_touches_no_message_whose_topic_was_lost(room):
+def test_clean_unused_topics_keeps_messages_of_a_lost_topic(room):
     room.put("body", topic="lost")
     assert room.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
     assert room.store.queue_offsets("lost", 0) == (0, 1)

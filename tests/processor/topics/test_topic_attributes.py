@@ -18,7 +18,7 @@ def test_topic_without_attributes_keeps_none_after_a_removal(changes):
     assert changed_attributes(None, changes) is None
 
 
-def test_no_change_keeps_what_is_known():
+def test_empty_attribute_change_keeps_the_attributes():
     assert changed_attributes({"message.type": "FIFO"}, "") == {"message.type": "FIFO"}
 
 

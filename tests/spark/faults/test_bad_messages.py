@@ -43,7 +43,7 @@ def flipped(tmp_path):
         yield broker, bodies
 
 
-def test_a_body_that_has_changed_ends_the_query_and_the_error_names_the_message(flipped):
+def test_changed_body_ends_the_query_with_the_messages_place(flipped):
     broker, _ = flipped
     query = Engine(broker.address, subscribe="T")
     query.start()

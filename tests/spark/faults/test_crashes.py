@@ -27,9 +27,7 @@ def test_crashed_first_batch_is_read_again_with_the_same_rows(
     assert_read(query, expected)
 
 
-def test_a_first_batch_is_the_same_whatever_start_the_options_name_by_then(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_repeated_first_batch_ignores_changed_starting_offsets(rocketpoll_broker, rocketpoll_topic):
     """Queues of which it took nothing, too: they begin where the query was when it was planned."""
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
     send(rocketpoll_broker, rocketpoll_topic, 20, "before")

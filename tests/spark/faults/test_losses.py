@@ -262,7 +262,7 @@ def test_queues_that_are_added_between_crash_and_restart_under_available_now(
     assert_read(query, bodies)
 
 
-def test_under_available_now_what_comes_later_waits_for_the_next_run(
+def test_available_now_run_leaves_later_messages_to_the_next_run(
     rocketpoll_broker, rocketpoll_topic
 ):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, maxOffsetsPerTrigger=5)

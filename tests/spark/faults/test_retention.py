@@ -92,7 +92,7 @@ def test_retention_that_overtakes_a_running_query_ends_it(expiring_broker, topic
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_retention_that_overtakes_a_query_costs_it_just_what_is_gone(
+def test_retention_overtaking_a_query_skips_only_expired_messages(
     expiring_broker, topic, is_running, caplog
 ):
     query, bodies = slow_query(expiring_broker, topic, failOnDataLoss="false")
@@ -168,7 +168,7 @@ def test_spark_ends_a_query_that_retention_has_overtaken(driver, expiring_broker
     assert 0 < len(left) < len(bodies) - 4
 
 
-def test_spark_goes_on_with_what_retention_has_left(driver, expiring_broker, topic, tmp_path):
+def test_spark_query_continues_with_what_retention_left(driver, expiring_broker, topic, tmp_path):
     query, error, bodies, left = overtaken(
         driver, expiring_broker, topic, tmp_path, failOnDataLoss="false"
     )

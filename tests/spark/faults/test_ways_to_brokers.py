@@ -23,7 +23,7 @@ def by_way_of(member, box):
     return {"brokerAddresses": json.dumps({member.name: box.address})}
 
 
-def test_a_host_that_is_down_costs_one_try_however_many_queues_it_has(pair, monkeypatch):
+def test_down_host_is_dialled_once_for_all_its_queues(pair, monkeypatch):
     pair.make_topic(8)
     query, bodies = pair.read_before(16)
     query.stop()

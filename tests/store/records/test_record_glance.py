@@ -66,7 +66,7 @@ MAGIC, BODY_LENGTH, TOPIC_LENGTH, PROPERTIES_LENGTH = range(4, 8), range(84, 88)
 
 
 @pytest.mark.parametrize("at", [*MAGIC, *BODY_LENGTH, *TOPIC_LENGTH, *PROPERTIES_LENGTH])
-def test_a_record_that_does_not_hang_together_is_refused(at):
+def test_read_fields_refuses_an_inconsistent_record(at):
     record = encode_record(message("body", tags="A"))
     for bit in range(8):
         damaged = bytearray(record)

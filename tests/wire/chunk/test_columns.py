@@ -65,7 +65,7 @@ def check_against_one_at_a_time(data, sizes=None):
 
 
 @given(st.lists(stored_messages(), max_size=6))
-def test_every_column_holds_what_one_message_says(messages):
+def test_chunk_columns_equal_single_message_values(messages):
     records = [encode_record(message) for message in messages]
     data = b"".join(records)
     check_against_one_at_a_time(data)

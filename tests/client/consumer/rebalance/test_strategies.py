@@ -84,7 +84,7 @@ def test_by_machine_room_knows_only_brokers_of_its_rooms():
     assert [queue.broker_name for queue in near] == ["north@a", "north@c@"]
 
 
-def test_by_machine_room_gives_what_is_left_over_from_the_end():
+def test_machine_room_strategy_deals_leftover_queues_from_the_end():
     of = [MessageQueue("T", "north@a", number) for number in range(8)]
     assert numbers(AllocateMessageQueueByMachineRoom(frozenset({"north"})), of=of) == [
         [0, 1, 6],
