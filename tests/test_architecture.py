@@ -91,7 +91,7 @@ def test_module_import_loads_no_heavy_library(module, heavy):
     assert loaded.stdout.split() == []
 
 
-def test_no_named_tuple_is_generic(trees):
+def test_generic_named_tuples_are_not_used(trees):
     """Python 3.10 cannot make one, and would not even import the module."""
     assert [
         f"{name}:{node.lineno} {node.name}"
@@ -109,7 +109,7 @@ _STARTS_THREADS = {
 }  # fmt: skip
 
 
-def test_only_one_module_of_the_broker_starts_threads(trees):
+def test_broker_starts_threads_in_one_module_only(trees):
     """`Thread.start` waits without limit for a thread that gets no memory for its first steps.
 
     An event loop resolves names of hosts in a thread, too.

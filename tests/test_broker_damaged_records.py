@@ -59,7 +59,7 @@ def questions(stored_ms):
 
 
 @pytest.mark.parametrize("damaged", WHERE.values(), ids=WHERE)
-def test_no_request_about_others_is_refused(tmp_path, damaged):
+def test_damaged_record_fails_only_requests_about_it(tmp_path, damaged):
     async def story(broker):
         client = await broker.connect()
         for number in range(COUNT):

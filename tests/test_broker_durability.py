@@ -293,7 +293,7 @@ def test_stopping_broker_acknowledges_messages_waiting_for_the_disk(tmp_path, ca
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
-def test_every_operation_of_the_disk_may_fail_and_nothing_acknowledged_is_lost(tmp_path):
+def test_disk_failing_at_any_operation_loses_no_acknowledged_send(tmp_path):
     """Ten sends, and the disk fails for good at its n-th operation after the start,
     for every n or some."""
     for number in itertools.count(0, STEP):

@@ -393,7 +393,7 @@ def test_client_with_all_hold_places_yields_one_to_a_newcomer(tmp_path):
 
 
 @each_loop
-def test_no_more_pulls_wait_than_the_broker_holds(tmp_path):
+def test_held_pulls_are_limited_by_max_holds(tmp_path):
     async def story(broker):
         broker.make_topic("T", queues=8)
         clients = [await broker.connect() for _ in range(4)]

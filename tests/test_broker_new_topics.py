@@ -180,7 +180,7 @@ def test_message_whose_topic_cannot_be_saved_is_refused_with_the_reason(
 
 
 @each_loop
-def test_no_more_sends_wait_for_topics_than_for_the_disk(tmp_path):
+def test_sends_waiting_for_topics_are_limited_like_those_waiting_for_the_disk(tmp_path):
     disk = HeldTables()
 
     async def story(broker):

@@ -189,7 +189,7 @@ WAYS_TO_SEND = {
 
 @pytest.mark.parametrize("way", WAYS_TO_SEND)
 @pytest.mark.parametrize("count", [1, 3], ids=["alone", "many"])
-def test_each_message_is_stored_with_region_and_trace_switch(tmp_path, way, count):
+def test_stored_message_has_region_and_trace_switch(tmp_path, way, count):
     """A consumer of 5.x drops the trace of a message without a region."""
 
     async def story(broker):

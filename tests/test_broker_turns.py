@@ -234,9 +234,7 @@ def many_queries(number):
 
 
 @pytest.mark.parametrize("request_of", [many_sql_pulls, many_queries])
-def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
-    tmp_path, request_of, monkeypatch
-):
+def test_many_requests_yield_to_others_and_are_answered_in_order(tmp_path, request_of, monkeypatch):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", properties={"KEYS": "k"})
@@ -382,7 +380,7 @@ def test_closed_client_of_many_groups_lets_others_in(tmp_path, monkeypatch):
     tell(story, tmp_path)
 
 
-def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monkeypatch):
+def test_sends_covered_by_one_flush_are_answered_in_steps(tmp_path, monkeypatch):
     async def story(broker):
         client = await broker.connect()
         await client.put("first")
@@ -411,7 +409,7 @@ def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monk
     tell(story, tmp_path, flushDiskType="SYNC_FLUSH")
 
 
-def test_many_clients_that_are_idle_are_closed_bit_by_bit(tmp_path, monkeypatch):
+def test_idle_clients_are_closed_in_steps(tmp_path, monkeypatch):
     async def story(broker):
         clients = [await broker.connect() for _ in range(60)]
         for client in clients:

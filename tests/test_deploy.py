@@ -91,7 +91,7 @@ def test_each_alert_has_a_rule_test_in_which_it_fires():
     assert set(alerts()) == set(fired)
 
 
-def test_each_metric_of_ours_has_its_row_in_the_pages(shown):
+def test_own_metrics_are_listed_in_the_operating_guide(shown):
     rows = set(re.findall(r"^\| `([a-z_]+)`", OPERATE, re.MULTILINE))
     ours = {re.sub(r"_(bucket|count|sum)$", "", name) for name in shown}
     assert {name for name in ours if not name.startswith("process_")} <= rows

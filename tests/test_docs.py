@@ -344,7 +344,7 @@ def test_asyncio_page_lists_all_methods():
         assert stated == named - {"start", "close", "forked", "is_running"}, kind
 
 
-def test_both_consumers_of_their_page_consume():
+def test_consumers_page_programs_consume():
     first, settings, _ = python_of("docs/consumers.md")
     printed = queue.SimpleQueue()
     bodies = []

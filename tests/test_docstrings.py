@@ -114,7 +114,7 @@ def unnamed_arguments(function: Callable[..., Any], text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("door", FRONT_DOORS)
-def test_every_public_docstring_names_all_arguments(door):
+def test_public_docstrings_name_all_arguments(door):
     checked = list(public_functions(FRONT_DOORS[door]))
     faults = [
         f"{name}: its docstring does not name {', '.join(unnamed)}"
@@ -134,7 +134,7 @@ LEANING = re.compile(
 
 
 @pytest.mark.parametrize("door", FRONT_DOORS)
-def test_no_public_docstring_sends_its_reader_to_another(door):
+def test_public_docstrings_do_not_refer_to_others(door):
     faults = [
         f"{name}: {found[0]!r}"
         for name, _, text in public_functions(FRONT_DOORS[door])
@@ -267,7 +267,7 @@ def test_docstring_check_does_not_take_a_part_of_a_word_for_an_argument():
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_docstring_stands_alone(package):
+def test_docstrings_stand_alone(package):
     files = sorted((ROOT / package).rglob("*.py"))  # which does not follow rocketpoll/broker
     faults = [
         f"{path.relative_to(ROOT)}:{fault}"

@@ -115,7 +115,7 @@ def test_all_errors_are_in_the_documented_tree(kind):
     assert kind.__name__ in (errors.__doc__ or "")
 
 
-def test_each_error_has_a_page_which_names_it_below_the_heading_of_its_address():
+def test_every_error_is_named_on_its_page():
     for kind in every_error():
         page, _, anchor = kind.page.partition("#")
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")

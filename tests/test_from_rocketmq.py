@@ -142,7 +142,7 @@ def test_from_rocketmq_row_that_became_untrue_is_found(old, new):
     assert list(faults_of(changed)) != []
 
 
-def test_each_name_of_rocketmqs_has_one_row():
+def test_from_rocketmq_names_have_one_row_each():
     counted = Counter(name for row in ROWS for name in row.rocketmqs)
     assert [name for name, count in counted.items() if count > 1] == []
     assert len(ROWS) > 200
@@ -169,7 +169,7 @@ def test_from_rocketmq_part_on_held_pulls_names_all_classes():
     assert {name for name in classes if f"`{name}" not in part} == set()
 
 
-def test_each_name_that_a_reader_of_rocketmqs_code_would_look_up_has_a_row():
+def test_from_rocketmq_page_covers_rocketmqs_classes_and_members():
     told = {name for row in ROWS for name in row.rocketmqs}
     classes = told | {name.rpartition(".")[2] for name in told}  # two are called PullRequest
     lost = [owner for owner in NAMES if owner not in classes]

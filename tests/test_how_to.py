@@ -109,7 +109,7 @@ def test_how_to_page_program_answers_its_question(capsys, broker, page, said):
     assert said in capsys.readouterr().out
 
 
-def test_each_page_is_a_question_and_tried():
+def test_how_to_pages_are_questions_and_tried():
     tried = {"read-a-day", "find-a-message", "send-a-group-back", "replay-from-yesterday"}
     tried |= {"consumer-is-stuck", "dead-letters", "send-json", "keep-the-order"}
     tried |= {"delay-a-message"}
@@ -152,7 +152,7 @@ def test_broker_addresses_page_reaches_a_broker_through_nat(capsys):
     assert "SEND_OK" in capsys.readouterr().out
 
 
-def test_under_tls_the_message_arrives(capsys, tmp_path):
+def test_how_to_page_on_tls_sends_a_message(capsys, tmp_path):
     block = block_of("use-tls")
     for name in ("ca.pem", "client.pem"):
         block = block.replace(f'"{name}"', f'"{certificate(name)}"')

@@ -19,7 +19,7 @@ TO_CLIENTS = {
 }
 
 
-def test_every_processor_is_there_and_no_request_is_one_that_only_clients_get(tmp_path):
+def test_dispatcher_has_every_processor_and_no_client_request(tmp_path):
     async def story(broker):
         codes = broker.controller.processors.dispatch.codes
         assert not codes & TO_CLIENTS

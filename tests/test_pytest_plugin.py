@@ -123,7 +123,7 @@ def pytest_sessionfinish(session):
     assert len(set(ports)) == 2
 
 
-def test_each_worker_moves_its_own_clock_and_has_its_own_faults(project):
+def test_pytest_xdist_workers_have_their_own_clock_and_faults(project):
     tests = """
 from datetime import timedelta
 

@@ -52,7 +52,7 @@ def test_metrics_page_and_operating_guide_name_the_same_metrics():
     assert len(rows) == len(set(rows))
 
 
-def test_each_generated_page_is_named_here_and_in_the_navigation():
+def test_generated_pages_are_in_the_navigation():
     assert set(GENERATED) == {*CODE, "reference/metrics.md"}
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     assert [page for page in GENERATED if f": {page}\n" not in navigation] == []

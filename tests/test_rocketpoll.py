@@ -14,7 +14,7 @@ import rocketpoll
 import rocketpoll.errors
 
 
-def test_every_name_that_it_promises_is_there():
+def test_rocketpoll_exports_every_name():
     for name in dir(rocketpoll):
         assert getattr(getattr(rocketpoll, name), "__name__", name) == name
     assert set(dir(rocketpoll)) == set(rocketpoll._MODULES) == set(rocketpoll.__all__)

@@ -40,7 +40,7 @@ def test_watchdog_is_notified_while_the_loop_runs_and_not_after_stop(supervisor)
     asyncio.run(story())
 
 
-def test_without_a_supervisor_nothing_is_sent_and_nothing_planned():
+def test_service_manager_without_a_supervisor_sends_nothing():
     async def story():
         manager = ServiceManager({"WATCHDOG_USEC": "2000"})
         manager.notify("READY=1")

@@ -52,7 +52,7 @@ def pages_of(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_every_link_of_the_site_leads_to_a_place_in_it(site):
+def test_site_links_lead_to_existing_places(site):
     pages = pages_of(site)
     lost = []
     for page, links in pages.items():
@@ -143,7 +143,7 @@ def test_all_settings_and_commands_are_in_the_reference(site):
         ("aio", (aio.Producer, aio.Consumer, aio.Admin, aio.Client)),
     ],
 )
-def test_each_public_method_is_in_the_reference(site, page, kinds):
+def test_public_methods_are_in_the_reference(site, page, kinds):
     names = Links((site / "reference" / f"{page}.html").read_text(encoding="utf-8")).names
     wanted = {
         f"{kind.__module__}.{kind.__qualname__}.{name}"

@@ -111,7 +111,7 @@ def opened(chromium, address):
     assert complaints == []
 
 
-def test_on_a_telephone_no_page_has_to_be_scrolled_sideways(site, opened):
+def test_site_pages_fit_a_phone(site, opened):
     page = opened(**PHONE)
     paths = [each.relative_to(site).as_posix() for each in site.rglob("*.html")]
     cut = {}

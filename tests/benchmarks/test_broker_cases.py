@@ -45,7 +45,7 @@ RESULTS = [
 ]
 
 
-def test_each_case_has_the_target_that_the_project_has_set_itself(tmp_path):
+def test_broker_benchmark_cases_have_the_projects_targets(tmp_path):
     with Arena(tmp_path, {}, object()) as arena:
         targets = {
             (case.subject, figure.name): (figure.target.quantity, figure.target.bound)
@@ -150,7 +150,7 @@ def test_broker_benchmark_json_holds_every_round_of_every_side():
     assert starting["target"] is None
 
 
-def test_every_round_runs_every_case_on_every_side_and_some_are_warmed_before():
+def test_benchmark_rounds_run_every_case_on_every_side_after_warming():
     done = []
 
     def case(subject, roles, *, is_warmed):

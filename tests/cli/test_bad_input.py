@@ -109,7 +109,7 @@ def failed(called):
     return failed
 
 
-def test_each_verb_has_its_row():
+def test_bad_input_table_covers_each_command():
     asking = {verb for verb in EVERY for row in VERBS if f"{row} ".startswith(f"{verb} ")}
     assert asking == EVERY.keys() - GO_ON_AND_TELL - ASK_NO_CLUSTER
     assert EVERY.keys() >= GO_ON_AND_TELL | ASK_NO_CLUSTER
@@ -138,7 +138,7 @@ def two_brokers():
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_no_broker(failed, verb):
+def test_command_without_a_broker_says_how_to_start_one(failed, verb):
     assert failed(verb, "--namesrv", "127.0.0.1:1").startswith(
         "no name server answers: cannot connect to 127.0.0.1:1: Connection refused. "
         "Start one (rocketpoll broker), or give another address with --namesrv"
@@ -214,7 +214,7 @@ WRITTEN = "no broker with a master allows writing to it. Set its perm to 6"
         ("bench latency", "w", READ),
     ],
 )
-def test_no_permission_for_a_topic(run, cluster, verb, perm, why):
+def test_command_without_topic_permission_says_why(run, cluster, verb, perm, why):
     topic = cluster.topic()
     run("topic", "alter", topic, "--perm", perm)
     ran = run(*(topic if each == "orders" else each for each in VERBS[verb]), stdin=b"x\n")
@@ -223,7 +223,7 @@ def test_no_permission_for_a_topic(run, cluster, verb, perm, why):
 
 
 @pytest.mark.parametrize("verb", [each for each in VERBS if each not in NOT_REFUSED])
-def test_no_permission_for_an_account(failed, verb):
+def test_command_without_account_permission_asks_for_other_keys(failed, verb):
     """As RocketMQ answers whom its access lists do not let do something: by the request."""
     refused = (ResponseCode.NO_PERMISSION, "billing may not do this")
     bodies = {}

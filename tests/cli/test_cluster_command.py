@@ -22,7 +22,7 @@ def two_brokers():
         yield servers.address, first, second
 
 
-def test_all_brokers_are_shown(run, cluster):
+def test_cluster_info_shows_all_brokers(run, cluster):
     def row_with_figures():
         [row] = run("cluster", "info", "-o", "json").json
         return row if row["version"] else None

@@ -68,7 +68,7 @@ def test_messages_of_before_a_time_are_left_out(run, filled, cluster):
     assert found[-1] == 9
 
 
-def test_no_offset_of_a_group_changes(run, filled, cluster):
+def test_consume_command_changes_no_group_offsets(run, filled, cluster):
     run("consume", filled)
     assert run("topic", "describe", filled, "-o", "json").json["groups"] == []
 

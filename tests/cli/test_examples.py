@@ -84,7 +84,7 @@ def shell(home, addresses):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_each_verb_has_an_example_and_its_help_shows_it(run, name):
+def test_each_command_help_shows_an_example(run, name):
     verb = EVERY[name]
     assert isinstance(verb, CommandWithExample)
     assert verb.example.startswith(("rocketpoll ", "echo ", "seq "))

@@ -36,7 +36,7 @@ def committed(cluster):
     return topic
 
 
-def test_each_sink_is_listed_with_what_counts(run, committed):
+def test_sink_list_shows_counting_batches_and_rows(run, committed):
     rows = run("sink", "list", committed, "-o", "json").json
     found = [(row["sink"], row["last_batch"], row["batches"], row["rows"]) for row in rows]
     assert found == [("query", 1, 2, 15), ("large", 0, 1, 12)]

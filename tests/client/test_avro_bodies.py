@@ -175,7 +175,7 @@ def test_schema_registry_is_asked_once_per_header():
     assert now.dumps({"id": 1, "customer": None}).startswith(b"\0\2")
 
 
-def test_without_the_extra_the_error_names_it(monkeypatch):
+def test_avro_without_its_extra_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "rocketpoll\[avro\]"'):
         avro(ORDER)

@@ -78,7 +78,7 @@ def started_since(before):
     return [each.name for each in threading.enumerate() if each not in before]
 
 
-def test_no_thread_is_without_a_name_or_uncounted(address):
+def test_client_threads_are_named_and_counted(address):
     before = set(threading.enumerate())
     settings = PushSettings(consume_from_where=FIRST, consume_thread_max=2)
     instance = ClientInstance(address)

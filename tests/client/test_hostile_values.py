@@ -444,7 +444,7 @@ def calls_of(world):
     }
 
 
-def test_each_public_call_has_a_valid_example_for_all_that_it_takes(world):
+def test_every_public_client_call_has_a_valid_example(world):
     calls = calls_of(world)
     assert set(calls) == set(public_calls())
     lacking = {

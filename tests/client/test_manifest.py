@@ -139,7 +139,7 @@ def test_first_manifest_of_a_batch_counts_and_repeats_do_not():
     assert counting == (0, 2)
 
 
-def test_each_query_and_each_write_of_a_batch_counts_for_itself():
+def test_batches_count_per_query_and_write_name():
     state, counting = taken(
         CommitState(), ("q", "", 4), ("p", "", 2), ("q", "a", 5), ("q", "b", 5), ("q", "a", 5)
     )

@@ -52,7 +52,7 @@ def test_any_delay_level_is_accepted_by_the_client(level):
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
-def test_no_property_of_a_user_has_a_name_that_means_something_to_rocketmq(name):
+def test_reserved_property_names_are_refused(name):
     with pytest.raises(MessageRejected, match="RocketMQ does not use"):
         Message("T", b"x", properties={name: "1"}).check()
 

@@ -74,7 +74,7 @@ def held_pull(topic, queue_offset=0):
     )
 
 
-def test_every_way_to_send_and_both_to_consume(clients):
+def test_messages_are_sent_and_consumed_over_tls_in_every_way(clients):
     assert_messages_go_every_way(clients)
 
 

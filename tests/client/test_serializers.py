@@ -185,7 +185,7 @@ def dataclass_values(draw, record="R", depth=2):
 
 
 @given(dataclass_values())
-def test_all_serializers_keep_the_same_fields_of_a_dataclass(made):
+def test_serializers_keep_the_same_dataclass_fields(made):
     value, record, expected = made
     for by in (*map(resolve_serializer, ("json", "msgpack")), avro(record)):
         assert by.loads(encode_value(value, by)) == expected, by

@@ -45,7 +45,7 @@ def test_clock_advance_delivers_delayed_messages(broker, topic):
     assert bodies(broker, topic) == [b"18"]
 
 
-def test_in_one_move_each_message_comes_at_its_own_time(broker, topic):
+def test_one_clock_move_delivers_each_message_at_its_own_time(broker, topic):
     send_later(broker, topic, TWO_HOURS, TEN_MINUTES, ONE_HOUR)
     before_ms = broker.clock.now_ms
     broker.clock.advance(timedelta(hours=3))

@@ -67,7 +67,7 @@ def test_clock_advance_fires_a_repeating_timer_once(loop):
     assert len(rung) == 2
 
 
-def test_only_moments_are_stops_on_the_way(loop):
+def test_next_deadline_skips_cancelled_timers_and_intervals(loop):
     async def story():
         assert loop.next_deadline() is None
         loop.call_later(1, pytest.fail)

@@ -94,7 +94,7 @@ def test_embedded_broker_clock_moves_and_restarts_while_away():
 # ---- the network
 
 
-def test_each_answer_is_held_back_for_a_while_and_none_is_lost(broker, topic):
+def test_slow_broker_delays_each_response_and_loses_none(broker, topic):
     with broker.slow(0.2):
         began = time.perf_counter()
         broker.send(topic, "one", "two")
@@ -131,7 +131,7 @@ def test_cut_after_closes_a_connection_within_a_response(broker, topic, api):
         assert api.admin.broker_config(broker.address)
 
 
-def test_many_messages_come_through_a_network_that_cuts_them(broker, topic):
+def test_consumer_gets_all_messages_through_a_cutting_network(broker, topic):
     sent = [f"{number}".ljust(100) for number in range(300)]
     broker.send(topic, *sent)
     seen = []

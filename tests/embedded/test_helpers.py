@@ -68,7 +68,7 @@ def test_has_topic_tells_whether_a_topic_exists(broker, topic):
     assert not broker.has_topic("missing")
 
 
-def test_many_and_large_messages_are_all_seen(broker, topic):
+def test_embedded_messages_lists_many_and_large_messages(broker, topic):
     with broker.producer() as producer:
         producer.send_batch([Message(topic, b"%d" % number) for number in range(5_000)])
         producer.send(Message(topic, b"x" * 1_000_000))  # it travels compressed
@@ -88,7 +88,7 @@ def test_embedded_broker_reads_a_topic_as_a_table(broker, topic):
         broker.read_table("ordres")
 
 
-def test_each_producer_has_a_group_of_its_own_unless_it_is_named(broker, topic):
+def test_embedded_producers_have_distinct_groups_unless_named(broker, topic):
     first, second, third = broker.producer(), broker.producer(), broker.producer("billing")
     assert first.group != second.group
     assert third.group == "billing"

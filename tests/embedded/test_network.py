@@ -146,7 +146,7 @@ def test_slow_network_can_also_cut_connections(tell):
     tell(story)
 
 
-def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(tell):
+def test_paused_network_reads_nothing_from_old_and_new_clients(tell):
     async def story(room):
         first = await room.client()
         room.network.pause_reading(is_paused=True)

@@ -29,7 +29,7 @@ def test_clock_offset_of_past_times_is_the_one_of_then():
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=5), st.floats(-1e6, 1e6).map(lambda s: time.time() + s))
-def test_every_time_of_the_machine_comes_back(moves, machine):
+def test_clock_offset_conversion_is_reversible(moves, machine):
     ahead = ClockOffset()
     for seconds in moves:
         ahead.advance(seconds)

@@ -76,7 +76,7 @@ def test_leading_zeros_and_digits_of_other_scripts_are_read_as_java_reads_them()
         assert is_refused(parse_integer, text, LONG)
 
 
-def test_only_true_is_true_in_any_case():
+def test_parse_boolean_accepts_only_true_in_any_case():
     assert [parse_boolean(text) for text in ("true", "TRUE", "tRuE", "true ", "yes", "1", "")] == [
         True, True, True, False, False, False, False,
     ]  # fmt: skip
@@ -114,7 +114,7 @@ columns = st.lists(
 
 
 @given(columns | st.lists(st.integers(0, 10**12).map(str)), st.sampled_from([INTEGER, LONG, 0.5]))
-def test_many_texts_become_the_numbers_that_each_of_them_becomes(texts, like):
+def test_parse_numbers_equals_parsing_each_text(texts, like):
     def alone(text):
         try:
             return parse_double(text) if isinstance(like, float) else parse_integer(text, like)

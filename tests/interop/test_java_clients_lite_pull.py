@@ -216,7 +216,7 @@ def test_lite_pull_broadcasting_gives_all_messages_to_each(scenario, impatient_c
     assert scenario.consumed(scenario.group, topic) == {}
 
 
-def test_two_of_a_group_share_the_queues(scenario):
+def test_java_lite_consumers_of_a_group_share_the_queues(scenario):
     topic = scenario.topic(queues=4)
     first = scenario.lite(topic=topic)
     first.wait_for_assigned(0, 1, 2, 3)

@@ -45,7 +45,7 @@ def test_java_push_groups_are_independent(scenario):
         assert len(consumer.received) == 10
 
 
-def test_in_order_means_in_the_order_of_each_key(scenario):
+def test_java_orderly_consumer_gets_messages_in_order_per_key(scenario):
     topic = scenario.topic(queues=3)
     sent = [to_send(f"{number}", keys=f"order {number % 5}") for number in range(100)]
     scenario.producer().send_in_order(topic, *sent)
@@ -56,7 +56,7 @@ def test_in_order_means_in_the_order_of_each_key(scenario):
         assert received == [each["body"] for each in sent if each["keys"] == key]
 
 
-def test_in_order_a_message_that_fails_holds_up_its_queue(scenario):
+def test_failing_message_holds_up_its_queue_for_a_java_orderly_consumer(scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, *numbered(5))
     consumer = scenario.push(topic=topic, orderly=True, failTimes=2, failBody="message 2")
@@ -65,7 +65,7 @@ def test_in_order_a_message_that_fails_holds_up_its_queue(scenario):
     assert [each["reconsumeTimes"] for each in consumer.received] == [0, 0, 0, 1, 2, 0, 0]
 
 
-def test_in_order_a_message_that_fails_for_good_ends_as_a_dead_letter(scenario):
+def test_java_orderly_message_failing_for_good_becomes_a_dead_letter(scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, *numbered(3))
     consumer = scenario.push(

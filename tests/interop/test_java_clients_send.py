@@ -26,7 +26,7 @@ FOR_EVER = (1 << 63) - 1
 MESSAGE_ILLEGAL, TOPIC_NOT_EXIST = 13, 17
 
 
-def test_all_that_a_message_carries_arrives(scenario):
+def test_all_message_fields_of_a_java_producer_arrive(scenario):
     topic = scenario.topic()
     sent = [
         to_send(

@@ -257,7 +257,7 @@ def test_retry_in_a_mixed_group_may_succeed_in_the_other_client(scenario, ours):
     assert scenario.ask("queues", topic=retry_topic(group))
 
 
-def test_in_order_both_respect_each_others_locks(scenario, ours):
+def test_orderly_consumers_of_java_and_python_respect_each_others_locks(scenario, ours):
     topic, said = scenario.topic(queues=4), []
     listener = Listener(lambda message: said.append((message.queue.queue_id, time.monotonic())))
     mine = ours.push(listener, scenario.group, topic, orderly=True)

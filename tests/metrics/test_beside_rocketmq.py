@@ -98,7 +98,7 @@ LABELS_LEFT_OUT = {"rocketmq_send_to_dlq_messages_total": {"topic"}}
 
 
 @pytest.mark.parametrize("who", ["broker", "exporter"])
-def test_each_metric_has_the_kind_the_labels_and_the_unit_that_rocketmq_gives_it(scrapes, who):
+def test_metrics_have_rocketmqs_kinds_labels_and_units(scrapes, who):
     theirs, shown = scrapes["RocketMQ"], scrapes[who]
     names = {name for name in shown.samples.names if name.startswith("rocketmq_")}
     assert names

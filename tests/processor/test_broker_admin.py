@@ -11,7 +11,7 @@ from rocketpoll.broker.processor.admin.broker_admin import properties_text
 @pytest.mark.parametrize(
     "body", [b"", b"brokerPermission=4\n", b"filterServerNums=1\nrocketmqHome=/tmp/x"]
 )
-def test_no_setting_can_be_changed_from_afar(room, body):
+def test_remote_settings_change_is_refused(room, body):
     before = room.config
     code, remark = room.refused(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
     assert code == ResponseCode.NO_PERMISSION

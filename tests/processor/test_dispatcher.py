@@ -65,7 +65,7 @@ def test_unknown_request_code_is_answered_not_supported():
     assert (answer.code, answer.opaque, answer.remark) == (3, 7, " request type 12 not supported")
 
 
-def test_no_code_has_two_handlers():
+def test_request_code_with_two_handlers_is_refused():
     with pytest.raises(ValueError, match="code 10 has two"):
         RequestDispatcher([{10: handler(None)}, {10: handler(None)}], 1_000, never_parked)
 

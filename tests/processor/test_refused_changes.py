@@ -208,7 +208,7 @@ def kind(request):
     return request.param
 
 
-def test_two_changes_of_one_name_that_are_both_refused_have_not_happened(room, kind):
+def test_two_refused_changes_of_one_name_are_both_rolled_back(room, kind):
     clients = Clients(room, kind)
     known, new = kind.names
     clients.ask(known, 2)

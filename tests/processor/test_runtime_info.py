@@ -80,7 +80,7 @@ def figures(room) -> dict[str, str]:
     return dict(room.asked(KVTable, RequestCode.GET_BROKER_RUNTIME_INFO).table)
 
 
-def test_every_key_that_tools_read_is_there(room, tmp_path):
+def test_runtime_info_has_every_key_that_tools_read(room, tmp_path):
     assert set(figures(room)) == {
         *READ_BY_TOOLS,
         *OURS,

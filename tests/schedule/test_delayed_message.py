@@ -48,7 +48,7 @@ def test_scheduled_retry_topic_of_a_long_group_uses_the_long_record():
 
 
 @given(stored_messages(), st.integers(1, 18), st.integers(0, (1 << 31) - 1))
-def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
+def test_scheduled_and_delivered_message_keeps_all_other_fields(given_message, level, queue_id):
     original = dataclasses.replace(given_message, queue_id=queue_id)
     back = to_real_topic(to_schedule_topic(original, level))
     kept = {name: value for name, value in original.properties.items() if name not in WITHOUT_DELAY}

@@ -465,7 +465,7 @@ def test_undelivered_messages_of_a_removed_delay_level_are_kept(
     assert broker.service.offsets().offset_table == {1: 0, 3: 1}
 
 
-def test_in_sync_flush_a_delivered_message_becomes_visible_without_another_send(tmp_path):
+def test_delivered_message_is_visible_under_sync_flush_without_another_send(tmp_path):
     broker = Broker(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     broker.store.wait_until_stored(broker.delay("x", 1))
     broker.record_arrival(1)

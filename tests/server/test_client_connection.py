@@ -204,7 +204,7 @@ async def test_answers_ready_at_the_end_of_a_turn_leave_in_one_write():
 
 
 @story
-async def test_all_answers_of_a_turn_leave_in_one_write():
+async def test_responses_of_a_turn_leave_in_one_write():
     end = End()
     end.receive(*requests(20))
     assert len(end.transport.writes) == 1

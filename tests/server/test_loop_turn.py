@@ -181,7 +181,7 @@ async def test_long_step_gets_a_turn_of_its_own(turn):
 
 
 @story
-async def test_many_that_ask_for_a_whole_turn_keep_neither_the_line_nor_newcomers_out(turn):
+async def test_works_of_a_whole_turn_do_not_starve_queued_or_new_ones(turn):
     diary = []
     for number in range(20):
         turn.run_steps(long_steps(number, 1, diary))

@@ -75,7 +75,7 @@ def defaults():
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_every_key_is_read_is_shown_as_it_was_written_and_changes_one_thing(name):
+def test_setting_is_parsed_shown_and_checked(name):
     value, wrong = others_of(name)
     config = config_of({name: value})
     assert settings_of(config) == {**defaults(), name: value}
@@ -274,6 +274,6 @@ def test_shipped_broker_conf_has_every_key_at_its_default():
     assert load_config(CONF) == config_of({})
 
 
-def test_each_comment_is_one_line_of_words():
+def test_setting_comments_are_one_line():
     for name, key in KEYS.items():
         assert re.fullmatch(r"[ -~]{5,100}", key.setting.comment), name

@@ -89,7 +89,7 @@ def loaded(rocketpoll_broker, rocketpoll_topic):
     return load
 
 
-def test_all_readers_of_a_loaded_batch_end_where_its_queues_ended_at_load(
+def test_readers_of_a_loaded_batch_end_where_queues_ended_at_load(
     loaded, rocketpoll_broker, rocketpoll_topic
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")

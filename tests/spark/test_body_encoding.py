@@ -77,7 +77,7 @@ def in_zone(kind, zone):
 @pytest.mark.parametrize("kind", ["json", "avro"])
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam", "America/New_York", "Asia/Kathmandu"])
 @pytest.mark.parametrize("type_", OF_MOMENTS)
-def test_all_moments_of_the_years_1_to_9999_are_written_in_any_zone(kind, zone, type_):
+def test_timestamps_of_years_1_to_9999_are_encoded_in_any_zone(kind, zone, type_):
     schema = parse_schema(f"v {type_}, n BIGINT")
     (arrow, _) = arrow_schema_of(schema).types
     moments = pa.array([OF_MOMENTS[type_](each) for each in MOMENTS], arrow)

@@ -134,7 +134,7 @@ def test_contradicting_options_are_refused_without_showing_secrets(given, name):
 
 
 @pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"nameServer", "subscribe"}))
-def test_no_option_may_be_empty(name):
+def test_empty_option_is_refused(name):
     given = {
         **({} if name in ("subscribePattern", "assign") else NEEDED),
         "namesrvAddr": "a:1",
@@ -307,7 +307,7 @@ def test_invalid_namespace_option_is_refused(namespace):
         ({"assign": '{"a": [0]}'}, "assign names queues, which have to be there"),
     ],
 )
-def test_only_topics_by_name_are_waited_for(chosen, said):
+def test_wait_for_topic_needs_topics_by_name(chosen, said):
     with pytest.raises(OptionError, match=f"option waitForTopic: {said}"):
         read_options({"namesrvAddr": "localhost:9876", "waitForTopic": "true", **chosen})
 

@@ -175,7 +175,7 @@ trees = st.dictionaries(
 
 @given(trees)
 @example({" > ": {"v": {"0": 1}}, "v": {"0": {"0": 2}}})
-def test_each_queue_that_is_named_gets_its_own(tree):
+def test_named_queues_get_their_own_positions(tree):
     positions = parse_positions(
         "o", json.dumps(tree if "v" not in tree else {"offsets": tree, "v": 1})
     )

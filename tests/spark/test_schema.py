@@ -17,7 +17,7 @@ def check(schema):
     check_schema(schema, read_options({"namesrvAddr": "h:1", "topic": "T"}))
 
 
-def test_each_column_can_be_built():
+def test_every_column_has_a_ddl_type():
     assert set(DDL_TYPES) == {*COLUMNS, "brokerName"}
 
 

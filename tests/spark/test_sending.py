@@ -79,7 +79,7 @@ def test_write_stores_all_rows_and_returns_their_spans(rocketpoll_broker, rocket
     }
 
 
-def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
+def test_sink_task_without_rows_sends_nothing(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
     assert write(options, {"body": pa.array([], pa.string())}) == TaskReport(0, 0, 0)
 

@@ -160,7 +160,7 @@ def test_delayed_rows_come_later(sink):
 
 
 @pytest.mark.deep
-def test_no_rows_are_no_messages(sink):
+def test_batch_write_without_rows_sends_nothing(sink):
     sink.write(sink.spark.sql("select 'a' as body where false"))
     assert sink.messages(0) == []
 

@@ -179,5 +179,5 @@ def test_row_ids_by_keys_refuse_rows_with_empty_or_repeated_keys():
     assert said in refused(40, keys=["a", "a", "b", "b"], ids=RowIds.KEYS)
 
 
-def test_no_rows_are_no_rows():
+def test_checked_rows_of_an_empty_batch_are_empty():
     assert checked(body=pa.array([], pa.string()), ids=RowIds.POSITIONS).num_rows == 0

@@ -90,7 +90,7 @@ class TestTimes:
         assert source.bodies(topic=topic, endingOffsets=iso) == BODIES
         assert source.bodies(topic=topic, startingTimestamp=1) == [*BODIES, "later"]
 
-    def test_each_queue_can_have_a_time_of_its_own(self, source, topic, stored):
+    def test_each_queue_can_have_its_own_timestamp_bound(self, source, topic, stored):
         _, later = stored
         starts = {topic: {"0": later, "1": 1}}
         assert source.bodies(topic=topic, startingOffsetsByTimestamp=json.dumps(starts)) == [

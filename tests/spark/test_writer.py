@@ -88,7 +88,7 @@ def test_writer_needs_a_body_column_and_a_spark_task(rocketpoll_broker, rocketpo
         source.writer(schema_of("body string"), overwrite=False).write(iter([]))
 
 
-def test_only_a_batch_write_has_a_name(rocketpoll_broker, rocketpoll_topic):
+def test_write_name_is_refused_for_streams(rocketpoll_broker, rocketpoll_topic):
     given = {
         "namesrvAddr": rocketpoll_broker.address,
         "topic": rocketpoll_topic,
@@ -127,7 +127,7 @@ def test_rows_of_a_batch_write_have_the_same_ids_when_it_is_started_again(
     assert sorted(found) == sorted([known_by + "0", known_by + "1"] * 2)
 
 
-def test_only_a_batch_write_has_an_application_and_a_version(rocketpoll_broker, rocketpoll_topic):
+def test_txn_app_id_and_version_are_refused_for_streams(rocketpoll_broker, rocketpoll_topic):
     given = {
         "namesrvAddr": rocketpoll_broker.address,
         "topic": rocketpoll_topic,

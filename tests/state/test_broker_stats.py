@@ -55,7 +55,7 @@ def test_steady_stream_has_one_rate_and_growing_sums_over_all_windows(clocked):
     assert 2 * 23 * 3600 < day <= 2 * 24 * 3600
 
 
-def test_each_window_forgets_in_its_own_time_and_then_so_does_memory(clocked):
+def test_statistics_windows_expire_and_free_their_memory(clocked):
     clocked.stats.record_put("T", 5, 50)
     clocked.pass_ms(10 * SECOND)
     assert clocked.sums("TOPIC_PUT_NUMS", "T") == (5, 5, 5)
@@ -166,7 +166,7 @@ def test_wall_clock_jump_does_not_change_counters(clocked, jump_ms):
     assert clocked.sums("TOPIC_PUT_NUMS", "T") == (60, 90, 90)
 
 
-def test_each_morning_closes_a_day(clocked):
+def test_statistics_close_a_day_each_morning(clocked):
     clocked.stats.record_put("T", 5, 50)
     clocked.stats.record_get("T", "G", 2, 20, 0)
     clocked.pass_ms(10 * SECOND)

@@ -67,7 +67,7 @@ def test_rollback_keeps_value_overwritten_by_a_committed_change():
     assert names.values == {"a": 2}
 
 
-def test_two_changes_to_the_same_value_are_two():
+def test_two_changes_to_the_same_value_are_rolled_back_separately():
     names = Names()
     first, second = names.change(a=1), names.change(a=1)
     first.rollback()

@@ -50,7 +50,7 @@ def test_negative_offset_is_not_stored(offsets):
     assert not offsets.is_dirty
 
 
-def test_two_first_commits_of_a_group_are_both_kept(offsets):
+def test_first_commits_of_several_queues_are_all_kept(offsets):
     """R22: one was lost."""
     offsets.commit("g", "T", 0, 1)
     offsets.commit("g", "T", 1, 2)

@@ -91,7 +91,7 @@ def test_reconnected_producer_is_reached_at_its_last_connection(producers, one):
     assert producers.find("one") is None
 
 
-def test_two_clients_with_the_same_id_may_go_in_any_order(producers, one):
+def test_two_producers_with_one_client_id_may_leave_in_any_order(producers, one):
     again = FakeConnection("one")
     producers.register("p", channel(one, 1))
     producers.register("p", channel(again, 2))

@@ -24,7 +24,7 @@ class Slow:
         self.saved.append(value)
 
 
-def test_only_what_has_changed_is_saved():
+def test_saved_table_writes_only_changes():
     table, number = Slow(), [1]
     saver = SavedTable(table, lambda: number[0])
     saver.save()

@@ -156,7 +156,7 @@ def test_topics_stay_dirty_after_a_failed_save(clock):
     assert topics.is_dirty
 
 
-def test_each_change_gives_the_table_a_new_version(topics, clock):
+def test_each_topic_change_increments_the_data_version(topics, clock):
     counter = topics.data_version.counter
     for change in (
         lambda: topics.put(config("T")),

@@ -543,7 +543,7 @@ def test_commit_and_abort_leave_no_staging_files(store, tmp_path):
     assert sink.last == 0
 
 
-def test_only_the_attempt_that_is_named_counts(store):
+def test_commit_counts_only_the_named_attempt(store):
     sink = Sink(store)
     sink.stage(0, [("T", 0, ["of the other attempt"])], "lost")
     sink.commit(0, sink.stage(0, CHUNKS, "won"))

@@ -35,7 +35,7 @@ def chunk_of(texts, queue_ids=0):
 
 
 @pytest.mark.parametrize("count", [1, 6, 7, 8, 50, 200])
-def test_all_parts_are_appended_in_their_order(store, count):
+def test_chunk_parts_are_appended_in_order(store, count):
     texts = [f"{number} " + "x" * (number % 90) for number in range(count)]
     store.put_message(message("before"))
     result = store.put_chunk(*chunk_of(texts))

@@ -314,7 +314,7 @@ class SlowDisk(LocalDisk):
         return file
 
 
-def test_two_flushes_at_once_both_wait_for_the_disk(tmp_path, clock):
+def test_concurrent_flushes_both_wait_for_the_disk(tmp_path, clock):
     """The second finds nothing left to do, and must not say so before the first is through."""
     disk = SlowDisk()
     log = log_on(tmp_path, clock, disk)

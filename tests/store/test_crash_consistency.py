@@ -234,7 +234,7 @@ def check_second_power_losses(tmp_path, dice, count):
         shutil.rmtree(again.root)
 
 
-def test_no_power_loss_takes_the_directories_that_the_store_lies_in(tmp_path, dice):
+def test_power_loss_takes_no_parent_directory_of_the_store(tmp_path, dice):
     """Even if the start that made them was killed before it came to its end."""
     for killed_after in (None, *range(0, 40, 3)):
         root = Path(tempfile.mkdtemp(prefix="killed-", dir=tmp_path))

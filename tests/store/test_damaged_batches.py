@@ -196,7 +196,7 @@ BOTH = ("config/stagedBatches.json", "config/stagedBatches.journal")
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize("what", [BOTH, ("config",)], ids=["both files", "all of config"])
-def test_both_files_of_an_older_copy_are_refused(tmp_path, end, checkpoint, what):
+def test_older_copy_of_both_batch_files_is_refused(tmp_path, end, checkpoint, what):
     """Else the sink would commit batches a second time that are seen already."""
     root = tmp_path / "s"
     committed(root, "stopped", 2, **SYNC)

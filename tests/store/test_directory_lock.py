@@ -228,7 +228,7 @@ def test_messages_of_rocketmq_4_after_our_crash_are_kept(tmp_path):
         crash(store)
 
 
-def test_each_start_leaves_a_sign_of_its_own(tmp_path):
+def test_abort_file_differs_at_each_start(tmp_path):
     signs = set()
     for _ in range(3):
         abort = AbortFile(LocalDisk(), tmp_path)
@@ -283,7 +283,7 @@ def signs(log, into):
     }
 
 
-def test_no_power_loss_makes_the_sign_that_of_another_program(tmp_path):
+def test_power_loss_never_makes_our_abort_file_foreign(tmp_path):
     """A start after a crash leaves the sign again, and RocketMQ's is empty."""
     root = tmp_path / "root"
     root.mkdir()

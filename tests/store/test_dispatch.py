@@ -90,7 +90,7 @@ messages = st.lists(
 
 @given(messages)
 @settings(max_examples=60)
-def test_few_records_and_many_come_to_the_same_entries(sent):
+def test_few_and_many_records_give_the_same_entries(sent):
     records = log_of(sent)
     table = both_ways(records)
     expected = {}

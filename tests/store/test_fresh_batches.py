@@ -27,7 +27,7 @@ def test_batches_back_to_back_are_taken_together(batches):
     assert batches.next_contiguous(1_000, 9_999) == [rows_at(3_500, 300)]
 
 
-def test_few_among_others_are_read_with_these(batches):
+def test_small_unindexed_run_among_others_is_read_with_them(batches):
     assert batches.next_contiguous(2_000, 9_999) == [rows_at(3_500, 300)]
     assert batches.next_contiguous(6_500, 9_999) == ()
 

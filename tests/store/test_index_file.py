@@ -272,7 +272,7 @@ def test_index_query_hops_are_limited(tmp_path):
     assert file.walk(5, *ALWAYS, 64, INDEX_HOPS_MAX) == ([], 0, INDEX_HOPS_MAX)
 
 
-def test_only_pages_that_changed_are_written_and_neighbours_at_once(tmp_path):
+def test_index_flush_writes_only_changed_pages(tmp_path):
     disk = RecordingDisk(LocalDisk(), tmp_path)
     sizes = IndexSizes(hash_slot_num=10_000, index_num=100)
     file = create(tmp_path, sizes, disk)

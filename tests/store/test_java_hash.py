@@ -36,7 +36,7 @@ def signed(hashes):
 
 
 @given(columns, st.integers(0, 2))
-def test_many_texts_hash_as_each_does(values, cut):
+def test_column_hashes_equal_single_text_hashes(values, cut):
     assert signed(hash_texts(column_of(values, cut))) == [
         java_string_hash(text or "") for text in values
     ]

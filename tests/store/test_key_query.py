@@ -113,7 +113,7 @@ def test_times_of_a_query_count_to_the_millisecond(tmp_path_factory, times, begi
     store.shutdown()
 
 
-def test_many_messages_later_in_the_second_hide_none_before_the_end_of_the_span(tmp_path):
+def test_key_query_is_not_filled_up_by_later_messages_of_the_same_second(tmp_path):
     clock = ManualClock(1_000_000)
     store = open_store(tmp_path, clock=clock)
     store.put_message(message("wanted", keys="k"))

@@ -102,7 +102,7 @@ def test_topic_deleted_while_files_are_being_removed_is_removed_too(tmp_path):
     store.shutdown()
 
 
-def test_no_checkpoint_misses_what_goes(tmp_path, few):
+def test_checkpoint_covers_topic_files_being_deleted(tmp_path, few):
     store = open_store(tmp_path)
     store.put_message(message("kept", "K"))
     with_deleted(store, "T")
@@ -117,7 +117,7 @@ def test_no_checkpoint_misses_what_goes(tmp_path, few):
     again.shutdown()
 
 
-def test_each_queue_is_closed_once_as_its_files_go_and_none_stays_open(tmp_path, few, monkeypatch):
+def test_deleted_queue_is_closed_once_with_its_files(tmp_path, few, monkeypatch):
     closed, close = [], ConsumeQueue.close
 
     def note_and_close(queue):

@@ -69,7 +69,7 @@ def what_is_said(ask):
     return ""
 
 
-def test_every_error_names_its_file(tmp_path):
+def test_disk_errors_name_their_file(tmp_path):
     disk = LocalDisk()
     path = tmp_path / "log"
     file = disk.create(path, 8)

@@ -274,7 +274,7 @@ def test_rebuild_on_a_full_disk_is_noted_before_any_queue_is_written(tmp_path, g
     again.shutdown()
 
 
-def test_no_offset_is_given_twice_where_the_log_is_an_older_copy(tmp_path):
+def test_offsets_are_not_reused_when_the_log_is_an_older_copy(tmp_path):
     """Of a store with SYNC_FLUSH, whose queues know no messages but those that
     the log had for good."""
     sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "mapped_file_size_commit_log": 1 << 16}

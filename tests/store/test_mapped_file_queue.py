@@ -180,7 +180,7 @@ def test_remains_of_a_failed_file_creation_do_not_block_the_next(files):
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_no_start_that_ends_while_it_gives_files_their_size_leaves_a_gap(files, number):
+def test_start_ended_while_sizing_files_leaves_no_gap(files, number):
     for each in (0, 100, 200):
         files.write(each, b"abc")
     (files.directory / f"{100:020d}").write_bytes(b"")

@@ -124,7 +124,7 @@ def test_undecided_first_entries_are_not_returned(found, count_max, bytes_max):
         assert len(more.places) < count_max
 
 
-def test_no_more_pieces_are_taken_than_the_limits_decide_on():
+def test_picking_reads_no_more_pieces_than_its_limits():
     found = [(10 + number, 100, 1) for number in range(60)]
     for limits, pieces in (
         (GetLimits(10, 10**6, 60), 1),

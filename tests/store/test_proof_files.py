@@ -84,7 +84,7 @@ def test_disk_error_at_a_proof_file_only_disables_proof_files(tmp_path, caplog, 
     store.shutdown()
 
 
-def test_no_proof_is_written_where_the_log_lies_elsewhere(tmp_path):
+def test_proof_is_not_written_for_a_log_elsewhere(tmp_path):
     class Elsewhere:
         directory = tmp_path / "other" / "commitlog"
         file_size = 1 << 20
@@ -93,7 +93,7 @@ def test_no_proof_is_written_where_the_log_lies_elsewhere(tmp_path):
     assert proofs.write("client", NONCE, *ENDS) is None
 
 
-def test_no_proof_is_written_where_the_path_is_no_text(tmp_path):
+def test_proof_is_not_written_at_a_path_that_is_not_utf_8(tmp_path):
     """The bytes of a name may be of any encoding; an answer is UTF-8."""
     root = tmp_path / os.fsdecode(b"gr\xf6sse")
 

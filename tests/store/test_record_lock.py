@@ -39,7 +39,7 @@ def test_forked_child_is_refused_to_write_to_the_store(tmp_path):
     held.release()
 
 
-def test_two_files_of_one_directory_have_two_locks(tmp_path):
+def test_two_lock_files_in_one_directory_are_independent(tmp_path):
     held = [FileLock(tmp_path / name) for name in "ab"]
     for lock in held:
         lock.release()

@@ -507,7 +507,7 @@ def test_any_history_and_then_a_power_loss_leaves_a_table(tmp_path_factory, step
     assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=4)
 
 
-def test_without_the_flush_of_the_directory_these_tests_would_fail(tmp_path):
+def test_power_loss_check_of_tables_detects_a_missing_directory_flush(tmp_path):
     class Forgetful(RecordingDisk):
         def flush_directory(self, path):
             """Nothing."""

@@ -60,7 +60,7 @@ def served(store, **limits):
 
 @pytest.mark.parametrize("count_max", spread(2, [1, 32, COUNT]))
 @pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
-def test_all_other_messages_are_served_however_many_are_asked_for(filled, wanted, count_max):
+def test_messages_outside_an_unreadable_page_are_served_at_any_count(filled, wanted, count_max):
     root, lost = filled
     disk = FaultyDisk()
     disk.unreadable.append(Refusal("commitlog", BAD))

@@ -43,7 +43,7 @@ def test_invalid_host_text_is_refused(text):
 
 
 @pytest.mark.parametrize("data", [b"", bytes(7), bytes(9), bytes(21)])
-def test_only_two_widths_are_hosts(data):
+def test_host_bytes_of_another_width_are_refused(data):
     with pytest.raises(RecordError, match="host at byte 0: needed 8 or 20 bytes"):
         decode_host(data)
 

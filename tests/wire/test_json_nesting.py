@@ -79,7 +79,7 @@ def test_invalid_json_is_left_to_the_parser_unless_too_deep(text, is_deep):
         (fastjson.loads, BodyError, b"{0:", b"}"),
     ],
 )
-def test_no_deep_text_reaches_a_parser(monkeypatch, decode, error, before, after, size):
+def test_deeply_nested_json_reaches_no_parser(monkeypatch, decode, error, before, after, size):
     class Parser:
         JSONDecodeError = orjson.JSONDecodeError
 

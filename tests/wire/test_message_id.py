@@ -43,7 +43,7 @@ def test_java_unique_ids_are_recognized(vector):
 
 
 @given(addresses, st.integers(1, 0xFFFF), int64)
-def test_no_brokers_id_is_taken_for_a_producers(address, port, offset):
+def test_offset_message_id_is_not_taken_for_a_unique_id(address, port, offset):
     assert not is_unique_id(encode_offset_message_id(Host(address, port), offset))
 
 

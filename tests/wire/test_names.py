@@ -49,7 +49,7 @@ def test_topic_fault_of_a_long_name_is_short():
 
 
 @given(st.text("%|aZ9_-", min_size=1, max_size=300))
-def test_each_group_that_may_be_has_a_retry_topic_and_a_dead_letter_queue(group):
+def test_every_valid_group_has_valid_retry_and_dead_letter_topics(group):
     if group_fault(group) is None:
         assert topic_fault(retry_topic(group)) is None
         assert topic_fault(dlq_topic(group)) is None

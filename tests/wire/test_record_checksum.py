@@ -129,7 +129,7 @@ def test_any_flipped_bit_is_noticed(message, data):
     assert not has_valid_checksum(record)
 
 
-def test_every_single_bit_of_a_record_is_watched():
+def test_record_checksum_detects_any_flipped_bit():
     record = sealed(MESSAGE)
     for bit in range(8 * len(record)):
         damaged = bytearray(record)

@@ -48,7 +48,7 @@ def as_record_reads(data, position):
     return (position + size, *values)
 
 
-def test_each_field_of_a_usual_record_is_as_it_was_stored():
+def test_plain_record_decoder_returns_every_field():
     data = b"before" + encode_record(MESSAGE) + b"behind"
     found = decode_plain_record(data, 6)
     assert found == as_record_reads(data, 6)

@@ -130,7 +130,7 @@ def test_ledger_counts_deliveries_and_repeats():
     assert (delivered, repeats, settled) == (4, 1, 2)
 
 
-def test_two_orderly_listeners_at_one_queue_are_found_out_unless_one_is_dead():
+def test_two_live_orderly_listeners_of_a_queue_are_detected():
     scene = Scene(is_orderly=True)
     scene.begins(0)
     with pytest.raises(Broken, match="both at"):

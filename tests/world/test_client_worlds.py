@@ -25,7 +25,7 @@ KEPT = sorted((Path(__file__).parent / "client_stories").glob("*.json"))
 
 
 @pytest.mark.parametrize("first", spread(5, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
-def test_no_promise_of_a_client_is_broken(first):
+def test_client_worlds_end_well(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, ClientWorld, "world.clients")
 
 

@@ -44,7 +44,7 @@ def test_simultaneous_events_run_in_an_order_given_by_the_seed():
     assert len({order(seed) for seed in range(20)}) > 10
 
 
-def test_only_one_actor_runs_at_a_time(kernel):
+def test_kernel_runs_one_actor_at_a_time(kernel):
     running = []
 
     def work():
@@ -75,7 +75,7 @@ def test_suspended_actor_is_woken_or_times_out(kernel):
     assert told == [(True, 2), (False, 7)]
 
 
-def test_all_actors_of_a_process_that_is_killed_unwind_before_anything_else_happens(kernel):
+def test_killed_process_unwinds_its_actors_first(kernel):
     process, told = object(), []
 
     def work(name):

@@ -98,7 +98,7 @@ def test_ledger_finds_a_message_with_wrong_content_or_place(scene, lie, complain
         scene.ledger.saw(lie(scene, sent))
 
 
-def test_two_messages_in_one_place(scene):
+def test_two_messages_at_one_offset_are_detected(scene):
     scene.put(0)
     with pytest.raises(Broken, match="where message 1"):
         scene.put(0)

@@ -139,7 +139,7 @@ def test_simulated_delay_keeps_order():
     assert room.server.data == b"ab"
 
 
-def test_only_the_connections_of_one_host_are_cut():
+def test_cut_all_cuts_only_the_connections_of_one_host():
     room = Room()
     room.network.cut_all("127.0.0.2")
     assert room.server.events == []

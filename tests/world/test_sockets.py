@@ -88,7 +88,7 @@ def test_udp_probe_finds_the_own_address_and_sends_nothing():
     assert in_a_world(work) == (["127.0.2.7"], [])
 
 
-def test_each_process_has_a_number_and_chance_that_are_the_same_whenever_the_seed_is():
+def test_simulated_process_ids_and_randomness_depend_on_the_seed():
     def work(kernel, listener):
         found = []
         for _ in range(2):

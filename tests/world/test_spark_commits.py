@@ -21,7 +21,7 @@ FIRST = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_FIRST", "0"))
 
 
 @pytest.mark.parametrize("seed", spread(2, range(FIRST, FIRST + SEEDS)))
-def test_every_batch_counts_once_whatever_befalls_its_commit(seed):
+def test_commit_worlds_count_every_batch_once(seed):
     assert_all_end_well([seed], draw, SparkWorld, "world.spark.at_commits")
 
 

@@ -168,7 +168,7 @@ def test_reentrant_lock_is_released_while_its_owner_waits():
     assert in_a_world(work) == ["waits", "woken", "let go", "goes on"]
 
 
-def test_each_thread_of_a_world_has_a_name_a_number_and_values_of_its_own():
+def test_simulated_threads_have_their_own_name_number_and_locals():
     def work(kernel, threads):
         own, told = threading.local(), []
 

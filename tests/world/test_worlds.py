@@ -39,7 +39,7 @@ KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))
 
 
 @pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
-def test_no_promise_is_broken(first):
+def test_broker_worlds_end_well(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, World, "world")
 
 
@@ -61,7 +61,7 @@ def test_simulated_world_is_identical_for_a_seed_in_any_process():
     assert_told_alike_in_any_process((3, 8, 21, 34), draw, World)
 
 
-def test_no_statement_that_runs_once_a_process_is_interrupted():
+def test_once_per_process_statements_are_not_interrupted():
     """Or the first story of a process would be told differently."""
     once = [bulk_tools, lazy_numpy, directory_lock]
     assert not [module for module in once if re.search(PREEMPTED, module.__file__)]

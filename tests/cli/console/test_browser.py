@@ -71,7 +71,7 @@ def sign_in(page):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_page_fits_its_window_in_every_look(open_page, cluster, look):
+def test_console_pages_fit_their_window_in_every_look(open_page, cluster, look):
     page = open_page(**LOOKS[look])
     background = set()
     for path in paths(staged(cluster)):
@@ -112,7 +112,7 @@ def test_controls_of_console_pages_do_not_overlap(open_page, cluster, look):
         assert page.evaluate(TOUCHING) == [], path
 
 
-def test_on_a_phone_what_a_dry_run_would_do_is_seen_without_scrolling(open_page, cluster):
+def test_dry_run_is_visible_on_a_phone_without_scrolling(open_page, cluster):
     page, stage = open_page(**LOOKS["phone"]), staged(cluster)
     page.goto(f"/groups/{stage.group}/seek?to=start")
     for heading in ("Committed", "Goes to"):
@@ -445,7 +445,7 @@ def test_copy_button_copies_the_group_seek_command(open_page, cluster, is_secure
     )
 
 
-def test_without_a_script_no_button_offers_to_copy(open_page, cluster):
+def test_copy_button_is_hidden_without_javascript(open_page, cluster):
     page = open_page(java_script_enabled=False)
     page.goto(f"/groups/{staged(cluster).group}/seek?to=start")
     assert page.is_visible(".command code")

@@ -56,7 +56,7 @@ def test_http_request_is_parsed_into_method_path_query_and_form(port):
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/x"), ("GET", "/fails"), ("PUT", "/x"), ("GET", "/leads")]
 )
-def test_every_response_keeps_other_sites_out(port, method, path):
+def test_console_response_headers_keep_other_sites_out(port, method, path):
     _, headers, _ = ask(port, method, path)
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy

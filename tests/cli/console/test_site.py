@@ -27,7 +27,7 @@ from rocketpoll import EmbeddedBroker
 READS = ("/", "/topics", "/topics?sort=sizes", "/groups", "/dead-letters", "/charts", "/find?q=x")
 
 
-def test_every_page_is_there_with_its_frame(console, cluster):
+def test_console_pages_have_the_common_frame(console, cluster):
     for path in paths(staged(cluster)):
         page = console.read(path)
         assert ("main", {"id": "content", "tabindex": "-1"}) in page.elements, path
@@ -275,7 +275,7 @@ def commands_on(answer):
 
 
 @pytest.mark.parametrize("start", ["--namesrv", "--profile", "environment"])
-def test_every_command_that_a_page_shows_acts_on_the_cluster_of_the_page(
+def test_commands_shown_by_console_pages_name_the_pages_cluster(
     cluster, stage, run, tmp_path, monkeypatch, start
 ):
     profiles = tmp_path / "profiles.ini"

@@ -42,7 +42,7 @@ def found(cluster, chunks):
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, COUNT), (17, 18), (100, 733), (5, 5)])
-def test_each_offset_comes_once_and_in_order(cluster, api, topic, start, end):
+def test_bulk_pull_returns_each_offset_once_in_order(cluster, api, topic, start, end):
     pull = BulkPull(api, cluster.address, "G", cluster.queue(topic), start, end)
     chunks = list(pull)
     came = found(cluster, chunks)

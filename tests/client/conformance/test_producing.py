@@ -26,7 +26,7 @@ def clients(both_clients):
     return both_clients
 
 
-def test_all_that_a_message_carries_arrives(cluster, clients):
+def test_all_message_fields_arrive(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
     sent = Message(

@@ -174,7 +174,7 @@ def test_refused_connect_is_retried_at_once(connections):
     assert connections.silent_addresses == ()
 
 
-def test_no_thread_for_a_connection_is_a_connection_that_fails(connections, monkeypatch):
+def test_connection_without_a_startable_thread_fails(connections, monkeypatch):
     real, limited = threading.Thread.start, {"rocketpoll dials": True, "rocketpoll reader": True}
 
     def start(thread):
@@ -219,7 +219,7 @@ def test_client_without_extensions_agrees_on_none_with_our_broker(running_broker
     connections.shutdown()
 
 
-def test_many_threads_that_need_the_same_connection_make_one(connections):
+def test_many_threads_needing_one_connection_dial_once(connections):
     heard = Heard()
     with FakeServer(answering(heard)) as server:
         threads = [
@@ -236,7 +236,7 @@ def test_many_threads_that_need_the_same_connection_make_one(connections):
 
 
 @pytest.mark.parametrize("version", [407, 513])
-def test_every_request_is_signed_as_the_peer_checks_it(version):
+def test_requests_are_signed_as_the_peer_version_checks(version):
     heard = Heard(version)
     credentials = Credentials("RocketMQ", "12345678", "token")
     connections = RemotingClient(credentials=credentials)
@@ -251,7 +251,7 @@ def test_every_request_is_signed_as_the_peer_checks_it(version):
         assert request.ext_fields[SIGNATURE] == signed
 
 
-def test_no_text_of_credentials_shows_the_secret():
+def test_credentials_repr_hides_the_secret():
     assert "12345678" not in repr(Credentials("RocketMQ", "12345678", "12345678"))
 
 

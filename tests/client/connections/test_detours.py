@@ -27,7 +27,7 @@ def reached(instead):
     return found
 
 
-def test_without_detours_nothing_is_changed():
+def test_route_without_address_overrides_is_unchanged():
     route = TopicRouteData(broker_datas=(A,))
     assert NO_ADDRESS_OVERRIDES.apply_to_route(route) is route
     assert reached({"elsewhere": "x:1"}) == {"a": A.broker_addrs, "b": B.broker_addrs}

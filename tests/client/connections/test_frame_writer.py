@@ -68,7 +68,7 @@ def test_frame_writer_writes_at_once_and_keeps_order_of_enqueued_frames(room):
     assert room.received(1_000) == list(range(1_000))
 
 
-def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
+def test_frame_writer_keeps_every_request_of_many_threads(room):
     def gather(first):
         for opaque in range(first, first + 500):
             room.writer.enqueue(ASK._replace(opaque=opaque))
@@ -81,7 +81,7 @@ def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
         thread.join(10)
 
 
-def test_two_that_gather_at_the_same_moment_are_both_written(room):
+def test_frame_writer_writes_two_simultaneous_requests(room):
     class Meeting(OrderedDict):
         """While the first is put in, a second comes."""
 

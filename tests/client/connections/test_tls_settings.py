@@ -83,7 +83,7 @@ def test_contradicting_tls_settings_are_refused(given, setting, says):
 
 
 @pytest.mark.parametrize("verify", [None, 0, 1, "", "false", [], float("nan")])
-def test_only_true_and_false_say_whether_certificates_are_verified(verify):
+def test_tls_verify_setting_must_be_a_boolean(verify):
     needed = "verify: needed True or False, found .*; for example: True"
     with pytest.raises(TypeError, match=needed):
         TlsSettings.of_files(verify=verify)

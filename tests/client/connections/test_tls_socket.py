@@ -79,7 +79,7 @@ def test_thousands_of_answers_that_come_at_once_are_all_read(connect):
 
 
 @pytest.mark.parametrize("_", range(6))
-def test_many_threads_write_while_another_reads(connect, _):
+def test_tls_connection_is_written_by_many_threads_while_read(connect, _):
     """With Python's own socket in place of ours, one round in four fails here up to Python 3.12."""
     with serving(answering(echo)) as server:
         connection = connect(server.address)
@@ -101,7 +101,7 @@ def test_many_threads_write_while_another_reads(connect, _):
         assert not connection.is_closed
 
 
-def test_both_sides_say_megabytes_at_once_and_neither_waits_for_the_other():
+def test_tls_peers_sending_megabytes_simultaneously_do_not_deadlock():
     """A writer that finds no room must not keep the reader from what would make room."""
     each, count = bytes(1 << 20), 12
     heard = []

@@ -107,7 +107,7 @@ class FarBroker:
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(1, 1), (7, 1), (32, 8), (64, 16), (256, 16)])
-def test_many_queues_of_a_broker_are_stored_some_at_a_time_and_few_in_turn(count, at_once):
+def test_offsets_of_many_queues_are_all_stored(count, at_once):
     store = FarBroker(at_once)
     offsets = {MessageQueue("T", "broker-a", number): number for number in range(count)}
     store_offsets(store, CommitRequest(offsets, {}), offsets, lambda _: 0, lambda _: True)

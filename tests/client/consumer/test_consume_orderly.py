@@ -266,7 +266,7 @@ def test_expired_queue_lock_is_requested_again():
     assert bench.asked_for_locks == 1
 
 
-def test_in_broadcasting_nothing_is_locked():
+def test_broadcasting_orderly_consumer_needs_no_queue_lock():
     listener = Listener()
     bench = Bench(listener, locks=False)
     bench.request.process_queue.set_locked(bench.tasks(), locked=False)

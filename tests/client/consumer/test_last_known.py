@@ -218,7 +218,7 @@ def test_missing_message_at_the_last_offset_is_no_proof_of_recreated_queue():
     assert not last.must_relocate
 
 
-def test_no_offset_is_stored_while_the_last_message_is_missing_until_a_pull_is_answered():
+def test_offset_is_not_stored_while_the_last_message_is_missing():
     last = known()
     last.record_failure(ConnectionClosed("b:1", "gone"))
     last.verify(QUEUE, stands(None)[0])
@@ -303,7 +303,7 @@ def test_damaged_store_time_never_relocates_past_the_old_offset():
         {"store_timestamp": 9, "commit_log_offset": 900},  # the same one, sent again
     ],
 )
-def test_two_marks_that_differ_make_it_another_queue(differs):
+def test_queue_with_a_different_message_mark_is_relocated(differs):
     last = known()
     last.record_pause()
     last.verify(QUEUE, stands(replace(received(5), **differs))[0])

@@ -384,7 +384,7 @@ def test_listeners_learn_of_queues(cluster, lite):
     assert len(consumer.fetch_message_queues(topic)) == 3
 
 
-def test_no_message_of_a_new_queue_comes_before_the_queue_listener_has_returned(cluster, lite):
+def test_new_queue_delivers_nothing_before_its_listener_returned(cluster, lite):
     topic = cluster.topic(queues=2)
     cluster.send(topic, *numbers(200), queues=2)
     is_called, may_return = threading.Event(), threading.Event()

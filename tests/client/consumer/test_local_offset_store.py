@@ -105,7 +105,7 @@ def test_local_offset_file_path_is_javas(monkeypatch, tmp_path):
     )
 
 
-def test_no_file_means_no_offsets(path):
+def test_missing_local_offset_file_means_no_offsets(path):
     assert opened(path).offsets("T") == {}
     assert opened(path).stored_offset(QUEUE) is None
 

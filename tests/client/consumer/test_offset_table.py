@@ -21,7 +21,7 @@ def test_update_offset_with_increase_only_ignores_an_older_offset():
     assert table.known_offset(QUEUES[0]) == 5
 
 
-def test_no_offset_is_below_zero():
+def test_negative_offset_update_is_refused():
     with pytest.raises(ValueError, match="needed 0 or more, found -1"):
         RemoteBrokerOffsetStore(None).update_offset(QUEUES[0], -1, increase_only=False)
 
@@ -45,7 +45,7 @@ def test_offset_table_holds_the_result_of_any_sequence_of_updates(updates):
     assert table.offsets() == model
 
 
-def test_no_update_of_many_threads_is_lost():
+def test_offset_updates_of_many_threads_are_all_kept():
     table, start = RemoteBrokerOffsetStore(None), threading.Barrier(8)
 
     def count(thread):

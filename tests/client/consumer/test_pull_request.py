@@ -115,7 +115,7 @@ def bench():
 
 
 @pytest.mark.parametrize("status", [PullStatus.NO_MATCHED_MSG, PullStatus.NO_NEW_MSG])
-def test_without_messages_the_request_goes_back_at_once_with_a_corrected_offset(bench, status):
+def test_pull_without_messages_is_repeated_at_once_with_a_corrected_offset(bench, status):
     bench.start()
     bench.answer(pulled(then=800, status=status))
     assert bench.comes_back_after(0)

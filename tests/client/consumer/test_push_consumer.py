@@ -264,7 +264,7 @@ def test_orderly_listener_that_always_fails_sends_the_message_to_dead_letters(cl
     wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
 
 
-def test_two_orderly_members_never_have_a_queue_at_the_same_time(cluster, push):
+def test_orderly_members_never_own_a_queue_simultaneously(cluster, push):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *numbers(40), queues=2)
     first, second = Listener(), Listener()
@@ -289,9 +289,7 @@ def _shared(*consumers, topic):
     return [sum(queue.topic == topic for queue in each.assignment()) for each in consumers]
 
 
-def test_each_broadcasting_listener_gets_everything_and_nothing_is_tried_again(
-    cluster, push, tmp_path
-):
+def test_broadcasting_listeners_get_every_message_without_redelivery(cluster, push, tmp_path):
     topic, group = cluster.topic(queues=2), cluster.group()
     listeners = [Listener(lambda *_: LATER) for _ in range(2)]
     broadcasting = {"message_model": MessageModel.BROADCASTING, "local_offset_directory": tmp_path}
@@ -561,7 +559,7 @@ def test_push_consumer_needs_exactly_one_listener(cluster, both):
         PushConsumer("G", cluster.instance(), listener=listener, orderly_listener=listener)
 
 
-def test_all_queues_are_reset_while_their_broker_is_away():
+def test_queues_are_reset_while_their_broker_is_away():
     """Each is consumed again when it is back, and where the group is, is stored then."""
     seen = []
 

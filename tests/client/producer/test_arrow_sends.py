@@ -65,7 +65,7 @@ def pull(running_broker, api):
     return pull
 
 
-def test_every_row_becomes_a_message(producer, pull):
+def test_send_table_sends_every_row_as_a_message(producer, pull):
     result = producer.send_table(TABLE, "T", chunk_bytes=4_000)
     assert result.message_count == sum(span.message_count for span in result.spans) == 100
     assert len(result.spans) > 4
@@ -137,7 +137,7 @@ def test_refused_append_keeps_later_chunks_from_being_stored(producer, pull, mon
     assert [message.body for message in pull()] == [b"%d" % n for n in range(20)]
 
 
-def test_no_rows_are_no_messages(producer):
+def test_send_table_without_rows_sends_nothing(producer):
     assert producer.send_table(TABLE.slice(0, 0), "T").message_count == 0
 
 

@@ -80,7 +80,7 @@ def test_sent_message_arrives_with_all_fields(producer, pull):
     assert got.sys_flag == 0x301
 
 
-def test_each_way_of_sending_stores_the_message(producer, pull):
+def test_each_way_of_sending_stores_its_message(producer, pull):
     queue = MessageQueue("T", "broker-a", 0)
     producer.send(Message("T", b"sync"), queue)
     assert producer.send_async(Message("T", b"async"), queue).result(10).queue_offset == 1

@@ -135,7 +135,7 @@ class OtherEndsFirst(Producer):
         self._runs = runs
 
 
-def test_two_that_end_it_at_once_take_one_user_from_its_instance(instance, sends):
+def test_simultaneous_producer_shutdowns_release_the_instance_once(instance, sends):
     life = producer(instance, sends, OtherEndsFirst)
     life.start()
     life.shutdown()

@@ -77,9 +77,7 @@ def sent(monkeypatch):
     return found
 
 
-def test_all_rows_of_several_chunks_are_committed_in_their_order(
-    producer, api, running_broker, sent
-):
+def test_staged_rows_of_several_chunks_are_committed_in_order(producer, api, running_broker, sent):
     tries = Tries()
     sends = attempt_of(producer, tries, chunk_bytes=1_000)
     queue = producer.publish_queues("T")[1]

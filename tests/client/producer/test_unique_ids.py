@@ -37,7 +37,7 @@ def test_unique_id_generator_notices_a_new_month():
 
 
 @pytest.mark.parametrize(("address", "digits"), [("10.0.0.1", 32), ("::1", 56)])
-def test_no_two_are_the_same(address, digits):
+def test_generated_unique_ids_never_repeat(address, digits):
     ids = [UniqueIdGenerator(address) for _ in range(2)]
     made = [each.next() for each in ids for _ in range(1_000)]
     made += [unique_id for each in ids for unique_id in each.next_many(1_000)]

@@ -44,7 +44,7 @@ def offsets(chunks):
 
 @pytest.mark.parametrize(("start", "end"), [(0, COUNT), (17, 18), (100, 333), (5, 5), (7, 3)])
 @pytest.mark.parametrize("in_flight", [1, 4])
-def test_each_offset_comes_once_and_in_order(api, address, start, end, in_flight):
+def test_bulk_pull_returns_each_offset_once_in_order(api, address, start, end, in_flight):
     rules = PullRules(in_flight=in_flight, chunk_messages=40)
     chunks = list(BulkPull(api, address, "G", QUEUE, start, end, rules))
     assert offsets(chunks) == list(range(start, end))

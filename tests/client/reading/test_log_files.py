@@ -596,7 +596,7 @@ def test_broker_without_the_log_file_proof_is_pulled_from(running_broker, tmp_pa
         ("[fe80::1]:5", "[fe80::2]:9876", False),
     ],
 )
-def test_only_a_broker_at_the_readers_own_address_is_asked(
+def test_log_files_are_asked_only_of_a_broker_on_the_same_machine(
     running_broker, api, monkeypatch, caplog, client, broker, asks
 ):
     filled(running_broker, LARGE)

@@ -61,7 +61,7 @@ def test_time_search_tries_the_next_offset_after_an_empty_answer():
     st.integers(0, 40),
     st.integers(-5, 50),
 )
-def test_no_message_that_is_late_enough_is_left_out(steps, timestamp_ms, start, hint):
+def test_time_search_leaves_out_no_message_late_enough(steps, timestamp_ms, start, hint):
     now, times = 0, []
     for step, is_there in steps:
         now += step

@@ -31,7 +31,7 @@ def test_parallel_map_limits_its_threads():
     assert highest == 4
 
 
-def test_each_is_done_once_and_an_error_is_what_came_of_it():
+def test_each_action_is_done_once_and_errors_are_returned():
     done = []
 
     def action(thing):

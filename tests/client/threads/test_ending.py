@@ -118,7 +118,7 @@ time.sleep(0.05)
     assert time.monotonic() - began < PATIENCE_S
 
 
-def test_each_step_is_done_whatever_became_of_those_before_it(caplog):
+def test_shutdown_steps_all_run_despite_errors(caplog):
     done = []
     run_steps("G", lambda: done.append(1), lambda: 1 / 0, lambda: done.append(2))
     assert done == [1, 2]

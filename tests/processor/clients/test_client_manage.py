@@ -140,7 +140,7 @@ def test_heartbeat_registers_a_client_with_its_attributes(clients, parts):
     )
 
 
-def test_all_members_hear_of_a_newcomer_itself_too(clients, one, two):
+def test_all_members_are_notified_of_a_new_member(clients, one, two):
     clients.beat(one, consumer("g", "T"))
     assert one.codes() == [NOTICE]
     notice = one.sent[0]

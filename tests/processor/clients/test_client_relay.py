@@ -118,9 +118,7 @@ def test_questions_that_wait_keep_little_and_are_counted_until_they_are_answered
     assert awaited.bytes == 0
 
 
-def test_no_more_questions_wait_than_one_client_may_ask_at_a_time(
-    processor, consumers, admin, awaited
-):
+def test_relayed_questions_of_one_client_are_bounded(processor, consumers, admin, awaited):
     member = join(consumers, "g", "c", "T")
     others = FakeConnection("another")
     while awaited.bytes < BYTES_MAX // CLIENT_SHARE:

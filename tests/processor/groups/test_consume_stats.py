@@ -107,7 +107,7 @@ def test_consume_stats_of_an_unknown_group_are_empty(stocked):
     assert consume_stats(stocked, "nobody") == ConsumeStats()
 
 
-def test_every_queue_that_can_be_read_is_shown(room):
+def test_consume_stats_show_every_readable_queue(room):
     room.create_topic("T", read_queue_nums=3, write_queue_nums=1)
     assert set(consume_stats(room, topic="T").offset_table) == {
         queue("T", number) for number in range(3)
@@ -160,7 +160,7 @@ def test_consume_stats_of_all_groups_show_every_writable_queue(room):
     assert lags(stats) == {"T/0": 0, "T/1": 0, "T/2": 1}
 
 
-def test_only_topics_in_order_can_be_asked_for(stocked):
+def test_broker_consume_stats_can_be_restricted_to_ordered_topics(stocked):
     stocked.create_topic("T", queue_nums=1, order=True)
     found = of_broker(stocked, is_order=True)
     assert found.total_diff == 1

@@ -105,7 +105,7 @@ def test_broker_assigns_queues_as_each_strategy_would(
         ]
 
 
-def test_each_member_of_a_broadcast_is_assigned_all_queues(processor, parts):
+def test_broadcast_member_is_assigned_all_queues(processor, parts):
     parts.make_topic("T", 3)
     broadcasting = clients.MessageModel.BROADCASTING
     assert assignment(processor, "a", message_model=broadcasting) == [0, 1, 2]

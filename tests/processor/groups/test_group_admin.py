@@ -80,7 +80,7 @@ def test_invalid_subscription_group_is_refused_with_the_reason(room, config, why
     assert room.groups.groups == before
 
 
-def test_many_groups_are_created_at_once_and_none_if_a_name_is_wrong(room):
+def test_group_list_is_created_whole_or_not_at_all(room):
     good = tuple(SubscriptionGroupConfig(group_name=name) for name in ("G", "H"))
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     bad = SubscriptionGroupList(
@@ -102,7 +102,7 @@ def test_invalid_group_in_a_list_creates_no_group(room):
     assert [room.groups.get(group) is not None for group in "GH"] == [False, False]
 
 
-def test_all_groups_come_at_once_even_if_a_page_is_asked_for(room):
+def test_all_groups_are_returned_despite_paging_fields(room):
     page = {"groupSeq": "0", "maxGroupNum": "1"}
     answer = room.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, page)
     assert answer.ext_fields == {}

@@ -86,7 +86,7 @@ def test_offset_reset_notifies_members_which_store_it(processor, consumers, part
     assert parts.offsets.queues("g", "T") == {0: 3, 1: 1}
 
 
-def test_without_force_a_group_is_only_moved_back(processor, consumers, story):
+def test_group_reset_without_force_only_moves_back(processor, consumers, story):
     join(consumers, "g", "a", "T")
     assert reset(processor, story + 60_000) == {0: 3, 1: 1, 2: 0, 3: 0}
     assert reset(processor, story + 60_000, force=True) == {0: 5, 1: 2, 2: 0, 3: 0}

@@ -120,7 +120,7 @@ def test_empty_pulls_are_counted_with_their_time(parts):
     assert (room.stats.got_messages, room.stats.get_latency_ms_max) == (0, 7)
 
 
-def test_every_status_has_its_row():
+def test_store_status_table_covers_every_status():
     assert {*STATUSES, GetMessageStatus.FOUND} == set(GetMessageStatus)
 
 

@@ -113,7 +113,7 @@ def test_unusual_pull_header_is_left_to_the_codec(old, new):
     ],
     ids=lambda change: change[1].decode(),
 )
-def test_no_shape_is_made_where_another_place_might_be_meant(change):
+def test_pull_shape_is_not_made_from_an_ambiguous_header(change):
     header = header_of(USUAL).replace(*change)
     request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
     shape = build_template(header, request)

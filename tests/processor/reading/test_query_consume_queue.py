@@ -38,7 +38,7 @@ def test_entries_of_several_files_come_together_and_end_with_the_queue(stocked):
     assert ask(stocked, 20, 5).queue_data == ()
 
 
-def test_without_a_group_everything_passes(stocked):
+def test_consume_queue_query_without_a_group_passes_everything(stocked):
     found = ask(stocked)
     assert all(entry.eval for entry in found.queue_data)
     assert (found.subscription_data, found.filter_data) == (None, None)

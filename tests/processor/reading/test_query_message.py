@@ -59,7 +59,7 @@ def test_query_message_for_none_finds_none(stocked, wanted):
     assert query(stocked, maxNum=wanted).code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_no_answer_holds_more_messages_than_rocketmqs(room):
+def test_message_query_answer_has_rocketmqs_maximum_of_messages(room):
     for number in range(70):
         room.put(number, keys="k")
     assert len(bodies(query(room, maxNum="1000"))) == query_message.MESSAGES_MAX == 64

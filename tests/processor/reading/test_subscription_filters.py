@@ -145,7 +145,7 @@ def test_invalid_subscription_text_or_type_is_refused():
     assert refusal(FILTERS.for_subscription, other) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_without_filters_by_properties_only_tags_are_taken():
+def test_disabled_property_filter_accepts_only_tags():
     filters = SubscriptionFilters(FilterLimits(enable_property_filter=False))
     assert filters.for_text("T", "A", None) is not None
     assert refusal(filters.for_subscription, sql("a = 1")) is ResponseCode.SYSTEM_ERROR

@@ -110,7 +110,7 @@ def story(tell):
 
 
 @story
-async def test_all_sends_of_a_turn_are_answered_by_one_flush_in_their_order():
+async def test_sends_of_a_turn_are_answered_in_order_by_one_flush():
     waiting = Waiting()
     waiting.send(10, 20, 30)
     await turn()

@@ -112,7 +112,7 @@ def test_sent_back_message_is_delayed_for_its_groups_retry_topic(room, parts):
     assert room.stats.data("SNDBCK_PUT_NUMS", "T@g").stats_minute.sum == 1
 
 
-def test_only_topics_that_there_are_become_keys_of_statistics(room, parts):
+def test_send_back_statistics_count_existing_topics_only(room, parts):
     """A sender may name any topic as the one that its message comes from,
     and there is no end to names."""
     for number in range(3):

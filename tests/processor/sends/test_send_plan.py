@@ -54,7 +54,7 @@ def test_second_message_of_a_kind_reuses_the_send_plan(plans):
     assert (born_timestamp, properties) == (1_600_000_000_005, "KEYS\x012\x02")
 
 
-def test_both_names_of_each_field_say_the_same(plans):
+def test_long_and_short_header_names_give_the_same_send_plan(plans):
     long_names, *long = plans.resolve(send_request("a", code=RequestCode.SEND_MESSAGE))
     short_names, *short = plans.resolve(send_request("a"))
     assert long_names is not short_names

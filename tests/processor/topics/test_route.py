@@ -55,7 +55,7 @@ def test_default_topic_has_a_route_to_inherit_from(room):
     assert (queues.read_queue_nums, queues.write_queue_nums, queues.perm) == (8, 8, 7)
 
 
-def test_without_auto_creation_the_default_topic_has_no_route(tmp_path):
+def test_default_topic_without_auto_creation_has_no_route(tmp_path):
     room = AdminRoom(tmp_path, auto_create_topic_enable=False)
     assert room.refused(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})[0] == 17
     room.shutdown()

@@ -103,7 +103,7 @@ def test_invalid_topic_is_refused_with_the_reason(room, changes, why):
     assert room.topics.topics == before
 
 
-def test_many_topics_are_created_at_once(room):
+def test_topic_list_is_created_at_once(room):
     configs = tuple(TopicConfig(topic_name=name, read_queue_nums=1) for name in ("T", "U"))
     body = CreateTopicListRequestBody(topic_config_list=configs)
     assert room.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body).code == ResponseCode.SUCCESS
@@ -266,7 +266,7 @@ def test_unsaved_topic_change_is_rolled_back(room):
 # ---- looking
 
 
-def test_all_topics_come_at_once_even_if_a_page_is_asked_for(room):
+def test_all_topics_are_returned_despite_paging_fields(room):
     room.create_topic("T")
     page = {"topicSeq": "0", "maxTopicNum": "1"}
     answer = room.ask(RequestCode.GET_ALL_TOPIC_CONFIG, page)

@@ -49,7 +49,7 @@ def parts_of(hint):
         yield hint
 
 
-def test_each_body_names_its_request_in_its_first_line():
+def test_body_docstrings_name_their_request():
     """Or the file that it is; what is only a part of other bodies names none."""
     hints = [hint for body in CLASSES.values() for hint in typing.get_type_hints(body).values()]
     parts = {part for hint in hints for part in parts_of(hint)}

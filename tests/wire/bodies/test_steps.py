@@ -80,7 +80,7 @@ def test_stepwise_body_errors_equal_those_of_short_bodies(text):
     fault(b",".join([b'{"topic":"T"}'] * 3_000))
 
 
-def test_no_step_of_reading_reads_much(monkeypatch):
+def test_body_reading_steps_are_bounded(monkeypatch):
     read, most = [], []
     reader_of = incremental_codec.reader_of
 

@@ -76,7 +76,7 @@ def test_bodies_over_32_kib_are_summed_one_by_one(monkeypatch):
 
 
 @pytest.mark.parametrize("length", LENGTHS[1:])
-def test_each_bit_of_a_body_counts(length):
+def test_each_bit_of_a_body_is_covered_by_its_crc(length):
     random = Random(length)
     clean = chunk_of([length, *random.choices(LENGTHS, k=400)])
     at = int(RecordChunk(bytes(clean)).body_at[0])

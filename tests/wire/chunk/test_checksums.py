@@ -134,7 +134,7 @@ def test_checksum_property_is_in_no_column(messages):
         assert column.build(sealed).equals(column.build(plain)), name
 
 
-def test_no_records_have_no_checksums():
+def test_empty_chunk_has_no_checksums():
     chunk = with_empty_checksums(RecordChunk(b""))
     assert len(chunk) == 0
     ChecksumWriter(chunk).write()

@@ -80,7 +80,7 @@ def test_sizes_may_be_any_integers(kind):
 
 
 @pytest.mark.parametrize("sizes", [[], (), np.array([]), np.array([], np.int32)])
-def test_no_sizes_fit_no_records(sizes):
+def test_empty_sizes_fit_only_an_empty_chunk(sizes):
     assert len(RecordChunk(b"", sizes)) == 0
     with pytest.raises(RecordError, match="chunk at sizes: needed a sum"):
         RecordChunk(DATA, sizes)

@@ -127,7 +127,7 @@ def test_header_lookup_equals_the_table():
 
 
 @pytest.mark.parametrize("code", HEADERS)
-def test_every_header_belongs_to_a_request_that_has_a_name(code):
+def test_every_header_belongs_to_a_named_request(code):
     assert isinstance(code, RequestCode)
 
 
