@@ -18,7 +18,7 @@ from rocketpoll.broker.__main__ import main
 from rocketpoll.broker.settings.settings import KEYS, load_config
 
 
-def test_the_settings_that_it_would_run_with_are_printed_as_a_file_that_it_reads(tmp_path, capsys):
+def test_print_option_prints_the_settings_as_a_readable_file(tmp_path, capsys):
     path = tmp_path / "my.conf"
     path.write_text("brokerName=mine\nlistenPort=1\n")
     assert main(["-c", str(path), "-p", "listenPort=2"]) == 0
@@ -39,7 +39,7 @@ def test_wrong_settings_stop_the_start_with_one_line(tmp_path):
     assert not directory.exists()
 
 
-def test_an_address_of_other_machines_is_refused(tmp_path, capsys):
+def test_bind_address_of_other_machines_is_refused(tmp_path, capsys):
     assert main(["bindAddress=0.0.0.0", f"storePathRootDir={tmp_path}"]) == 2
     assert "allowRemoteWithoutAuthentication=true" in capsys.readouterr().err
 
@@ -115,7 +115,7 @@ def test_signal_stops_the_broker_with_held_pulls(tmp_path, number):
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_an_address_of_ip_version_6_is_listened_on(tmp_path):
+def test_broker_listens_on_an_ipv6_address(tmp_path):
     with BrokerProcess(tmp_path, bindAddress="::1") as broker:
         assert broker.ready_line == f"rocketpoll broker-a listens on [::1]:{broker.port}\n"
         with socket.create_connection(("::1", broker.port)):

@@ -8,7 +8,7 @@ import rmq_spark.client.aio.consumer
 from rocketpoll import aio
 
 
-def test_every_name_that_it_promises_is_there():
+def test_rocketpoll_aio_exports_every_name():
     assert {name: getattr(aio, name).__name__ for name in aio.__all__} == {
         name: name for name in aio.__all__
     }

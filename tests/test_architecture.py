@@ -33,7 +33,7 @@ def test_imports_keep_to_the_contracts_in_setup_cfg():
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def test_the_contract_that_keeps_the_chunk_codec_apart_names_all_the_rest_of_the_wire():
+def test_import_contract_of_the_chunk_codec_names_all_other_wire_modules():
     contracts = configparser.ConfigParser()
     contracts.read(ROOT / "setup.cfg", encoding="utf-8")
     wire = ROOT / "rmq_spark" / "wire"
@@ -51,7 +51,7 @@ def trees():
     return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 
 
-def test_each_module_says_what_it_is_for(trees):
+def test_each_module_has_a_docstring(trees):
     said = {name: ast.get_docstring(tree) or "" for name, tree in trees.items()}
     assert [name for name, docstring in said.items() if len(docstring) <= 40] == []
 
@@ -83,7 +83,7 @@ def test_each_module_says_what_it_is_for(trees):
         ),
     ],
 )
-def test_an_import_brings_nothing_heavy_along(module, heavy):
+def test_module_import_loads_no_heavy_library(module, heavy):
     script = f"import sys, {module}; print(*sorted(set({heavy!r}) & set(sys.modules)))"
     loaded = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
@@ -91,7 +91,7 @@ def test_an_import_brings_nothing_heavy_along(module, heavy):
     assert loaded.stdout.split() == []
 
 
-def test_no_named_tuple_is_generic(trees):
+def test_generic_named_tuples_are_not_used(trees):
     """Python 3.10 cannot make one, and would not even import the module."""
     assert [
         f"{name}:{node.lineno} {node.name}"
@@ -109,7 +109,7 @@ _STARTS_THREADS = {
 }  # fmt: skip
 
 
-def test_only_one_module_of_the_broker_starts_threads(trees):
+def test_broker_starts_threads_in_one_module_only(trees):
     """`Thread.start` waits without limit for a thread that gets no memory for its first steps.
 
     An event loop resolves names of hosts in a thread, too.

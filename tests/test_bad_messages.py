@@ -175,7 +175,7 @@ def test_lookups_bring_every_message_and_a_fault_with_those_that_cannot_be_read(
                     found.json()
 
 
-def test_all_messages_of_an_embedded_broker_are_read(bad):
+def test_embedded_messages_include_unreadable_ones(bad):
     found = {each.queue_offset: each for each in bad.broker.messages(bad.topic)}
     assert {at: found[at].body for at in found if found[at].fault is None} == bad.sound
     assert {at for at in found if found[at].fault} == set(bad.bad)
@@ -183,7 +183,7 @@ def test_all_messages_of_an_embedded_broker_are_read(bad):
     assert "cannot be read: compressed body" in repr(bad.broker.messages(bad.topic))
 
 
-def test_a_record_whose_size_is_damaged_hides_none_after_it(bad, monkeypatch):
+def test_record_with_a_damaged_size_hides_no_later_record(bad, monkeypatch):
     """Bytes on their way: a broker finds its own records by the consume queue."""
     from rmq_spark.client.reading import bulk_pull  # noqa: PLC0415
 
@@ -209,13 +209,13 @@ def test_a_record_whose_size_is_damaged_hides_none_after_it(bad, monkeypatch):
 # ---- tables
 
 
-def test_a_table_without_bodies_has_all_rows(bad):
+def test_read_table_without_bodies_has_all_rows_despite_bad_messages(bad):
     with Admin(bad.broker.address) as admin:
         table = admin.read_table(bad.topic, columns=["queueOffset"], on_bad_record="null")
     assert table.column("queueOffset").to_pylist() == list(range(len(bad.sound) + len(bad.bad)))
 
 
-def test_a_table_with_bodies_names_the_message_that_cannot_be_read(bad):
+def test_read_table_with_bodies_names_the_unreadable_message(bad):
     with Admin(bad.broker.address) as admin:
         for at in bad.bad:
             with pytest.raises(MessageUnreadable, match=f"^the message at offset {at} of queue 0"):
@@ -239,7 +239,7 @@ def test_read_table_refuses_unknown_on_bad_record_value(bad):
 
 
 @pytest.mark.parametrize("how", ["null", "skip"])
-def test_a_spark_task_reads_all_others(bad, how, caplog):
+def test_spark_task_reads_all_readable_messages(bad, how, caplog):
     schema = arrow_schema_of(schema_of("body binary, queueOffset bigint"))
     options = options_for(bad.broker, bad.topic, onBadRecord=how)
     end = len(bad.sound) + len(bad.bad)
@@ -317,7 +317,7 @@ def _aio(bad):
 
 
 @pytest.mark.parametrize("consume", [_lite, _push, _orderly, _aio])
-def test_a_consumer_gets_all_others_and_makes_one_dead_letter_of_each(bad, consume, caplog, run):
+def test_consumer_gets_all_readable_messages_and_dead_letters_the_others(bad, consume, caplog, run):
     group = consume.__name__.removeprefix("_")
     with caplog.at_level(logging.ERROR, "rmq_spark.client.consumer"):
         seen = consume(bad)
@@ -376,7 +376,7 @@ def test_dead_letters_that_can_be_read_are_shown_and_resent_beside_one_that_cann
 # ---- commits
 
 
-def test_a_manifest_that_cannot_be_read_is_named_by_its_place(bad):
+def test_unreadable_manifest_is_named_by_its_place(bad):
     with pytest.raises(
         ManifestError,
         match=r"the message at offset 0 of .*queue_id=0\) \(\w+\) cannot be read: comp",

@@ -49,7 +49,7 @@ def test_pull_is_answered_with_the_first_check_that_fails(
     tell(story, tmp_path, **settings)
 
 
-def test_the_subscription_comes_from_heartbeats_unless_the_pull_has_its_own(tmp_path):
+def test_pull_uses_the_heartbeats_subscription_unless_it_has_its_own(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", properties={"TAGS": "A"})
@@ -158,7 +158,7 @@ def test_sparse_filter_pull_scans_a_bounded_number_and_advances(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_pull_is_bounded_by_count_and_bytes_and_has_one_message_at_least(tmp_path):
+def test_pull_is_bounded_by_count_and_bytes_but_has_one_message(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put(*["x" * 1_000] * 50)
@@ -178,7 +178,7 @@ def test_a_pull_is_bounded_by_count_and_bytes_and_has_one_message_at_least(tmp_p
         ("maxTransferBytesOnMessageInMemory", 2_500, 2),
     ],
 )
-def test_the_broker_bounds_pulls_as_its_settings_say(tmp_path, name, value, found):
+def test_pull_is_bounded_by_the_brokers_settings(tmp_path, name, value, found):
     async def story(broker):
         client = await broker.connect()
         await client.put(*["x" * 1_000] * 10)
@@ -223,7 +223,7 @@ def test_property_filter_disabled_refuses_sql92(tmp_path):
 # ---- offsets that come with pulls
 
 
-def test_a_pull_commits_the_offset_that_it_brings_and_never_an_older_one(tmp_path):
+def test_pull_commits_its_offset_and_never_an_older_one(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put(*range(5))
@@ -253,7 +253,7 @@ def test_held_pull_commits_its_offset_at_arrival_only(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_slave_commits_nothing(tmp_path):
+def test_slave_broker_does_not_commit_pulled_offsets(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -304,7 +304,7 @@ def test_large_pulls_need_the_agreed_extension(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_large_pull_waits_like_others_and_its_answer_has_sizes_too(tmp_path):
+def test_chunk_pull_is_held_like_others_and_its_response_has_sizes(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
@@ -374,7 +374,7 @@ def test_unknown_request_code_is_answered_not_supported(tmp_path, code):
     tell(story, tmp_path)
 
 
-def test_a_field_that_is_missing_or_no_number_is_named(tmp_path):
+def test_missing_or_non_numeric_header_field_is_named(tmp_path):
     async def story(broker):
         client = await broker.connect()
         fields = dict(pull_request(0).ext_fields)

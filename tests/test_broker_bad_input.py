@@ -100,7 +100,7 @@ def test_garbage_bytes_close_the_connection_with_one_log_line(tmp_path, data, ca
 
 
 @pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ])
-def test_a_body_of_deep_json_is_refused_before_it_is_parsed(tmp_path, code):
+def test_deeply_nested_json_body_is_refused_before_parsing(tmp_path, code):
     async def story(broker):
         client = await broker.connect()
         client.send(RemotingCommand(code, body=b"[" * NESTED + b"]" * NESTED))
@@ -238,7 +238,7 @@ def test_random_requests_are_answered_with_rocketmq_codes_only(tmp_path, caplog)
 # ---- a process: memory is bounded whatever comes
 
 
-def test_a_broker_under_attack_serves_others_and_stays_small(tmp_path):
+def test_broker_under_attack_serves_others_in_bounded_memory(tmp_path):
     big = send_request(bytes(7 << 20)).encode()
     bomb = zlib.compress(bytes(100 << 20), 9)
     inflates = send_request(

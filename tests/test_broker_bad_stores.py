@@ -243,9 +243,7 @@ def test_broken_store_is_refused_in_one_line_and_served_after_repair(store, good
     [(FIRST_LOG, longer_by(-9_000)), (LAST_LOG, longer_by(-60_000)), (SECOND_LOG, remove)],
     ids=["the first is cut", "the last is cut", "one is missing"],
 )
-def test_a_log_that_has_lost_a_part_is_served_without_it_once_the_advice_is_followed(
-    store, name, break_it
-):
+def test_truncated_log_file_is_served_without_its_loss_after_the_advice(store, name, break_it):
     break_it(store / name)
     advice = re.search(rf"truncate -s \d+ {re.escape(str(store / name))}", refusal(store))
     subprocess.run(shlex.split(advice[0]), check=True)
@@ -322,7 +320,7 @@ HOLES = {
 @pytest.mark.wide
 @AFTER_BOTH_ENDS
 @pytest.mark.parametrize(("name", "break_it"), HOLES.values(), ids=HOLES)
-def test_damage_in_the_log_is_said_with_its_file_and_messages_return_with_a_good_copy(
+def test_damaged_log_file_is_named_and_its_messages_return_with_a_good_copy(
     store, good, name, break_it
 ):
     break_it(store / name)
@@ -336,9 +334,7 @@ def test_damage_in_the_log_is_said_with_its_file_and_messages_return_with_a_good
 
 
 @pytest.mark.parametrize("name", [FIRST_LOG, LAST_LOG])
-def test_a_log_file_at_an_end_that_the_last_checkpoint_knew_is_missed_aloud(
-    good_stores, tmp_path, name
-):
+def test_missing_last_log_file_known_to_the_checkpoint_is_logged(good_stores, tmp_path, name):
     store = shutil.copytree(good_stores["stop"] / "store", tmp_path / "store")
     remove(store / name)
     found, (said,) = served(tmp_path)
@@ -453,7 +449,7 @@ def read_only(store):
 
 
 @needs_mounts
-def test_a_store_that_would_have_to_be_changed_first_waits_on_a_disk_that_is_really_read_only(
+def test_store_needing_changes_waits_on_a_read_only_disk(
     store,
 ):
     """It tells of no end of a queue to which messages are still to be carried."""

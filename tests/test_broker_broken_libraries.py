@@ -19,7 +19,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
-def test_few_messages_go_on_and_many_are_refused_with_the_reason(tmp_path, text):
+def test_few_messages_work_and_bulk_requests_fail_with_broken_pyarrow(tmp_path, text):
     async def send(port):
         async with BrokerClients(port) as clients:
             client = await clients.connect()
@@ -38,7 +38,7 @@ def test_few_messages_go_on_and_many_are_refused_with_the_reason(tmp_path, text)
         assert not [line for line in broker.said() if "Traceback" in line]
 
 
-def test_a_start_that_needs_it_ends_with_the_reason(tmp_path):
+def test_start_that_needs_a_broken_library_ends_with_the_reason(tmp_path):
     async def fill(port):
         async with BrokerClients(port) as clients:
             client = await clients.connect()

@@ -59,7 +59,7 @@ def questions(stored_ms):
 
 
 @pytest.mark.parametrize("damaged", WHERE.values(), ids=WHERE)
-def test_no_request_about_others_is_refused(tmp_path, damaged):
+def test_damaged_record_fails_only_requests_about_it(tmp_path, damaged):
     async def story(broker):
         client = await broker.connect()
         for number in range(COUNT):
@@ -92,7 +92,7 @@ def test_no_request_about_others_is_refused(tmp_path, damaged):
     tell(story, tmp_path, metricsPort=0)
 
 
-def test_a_gap_that_damage_has_left_hides_nothing_before_it(tmp_path):
+def test_gap_left_by_a_damaged_record_hides_no_message_before_it(tmp_path):
     """Who is told that a queue begins behind a gap takes all before it for lost."""
 
     async def fill(broker):

@@ -30,7 +30,7 @@ async def settled(broker):
         await client.ask(0)
 
 
-def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_waits(tmp_path):
+def test_delayed_message_is_delivered_in_time_and_wakes_a_held_pull(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         consumer, producer = await broker.connect(), await broker.connect()
@@ -46,7 +46,7 @@ def test_a_delayed_message_is_delivered_when_its_time_has_come_and_wakes_who_wai
     tell(story, tmp_path)
 
 
-def test_a_message_that_was_taken_is_delivered_whatever_length_is_allowed_since(tmp_path):
+def test_delayed_message_is_delivered_despite_a_lowered_max_message_size(tmp_path):
     async def first(broker):
         broker.make_topic("T")
         await (await broker.connect()).put("x" * 3_000, properties={"DELAY": "2"})
@@ -142,7 +142,7 @@ def test_delays_of_several_levels_in_one_write_are_logged_without_errors(tmp_pat
     assert lines_of(caplog) == []
 
 
-def test_pulls_whose_deadlines_are_nearly_now_are_each_answered_once(tmp_path, caplog):
+def test_held_pulls_with_very_short_deadlines_are_answered_once(tmp_path, caplog):
     async def story(broker):
         broker.make_topic("T", queues=8)
         client = await broker.connect()
@@ -348,7 +348,7 @@ def test_missing_delay_offsets_at_start_are_logged_as_possible_repeats(tmp_path,
     assert len(said) == lost
 
 
-def test_a_start_of_a_store_without_delayed_messages_misses_nothing(tmp_path, caplog):
+def test_start_without_delayed_messages_logs_no_missing_delay_file(tmp_path, caplog):
     async def story(broker):
         await (await broker.connect()).put("at once")
 

@@ -95,7 +95,7 @@ def test_send_during_a_refused_topic_deletion_waits_and_finds_the_topic(tmp_path
     tell(story, tmp_path, disk)
 
 
-def test_a_pull_that_waits_hears_that_its_topic_is_gone_and_finds_nothing_of_the_next(tmp_path):
+def test_held_pull_is_answered_when_its_topic_is_deleted(tmp_path):
     async def story(broker):
         operator, consumer, other = [await broker.connect() for _ in range(3)]
         for topic in ("T", "U"):
@@ -208,9 +208,7 @@ def test_delayed_message_due_during_topic_deletion_is_delivered_afterwards(tmp_p
 
 
 @pytest.mark.parametrize(("names", "spared"), REFUSED_LATER.values(), ids=REFUSED_LATER)
-def test_a_deletion_that_has_begun_is_never_taken_back_and_ends_when_there_is_room(
-    tmp_path, disk, names, spared
-):
+def test_begun_topic_deletion_is_finished_once_the_disk_has_room(tmp_path, disk, names, spared):
     async def first(broker):
         broker.make_topic("T")
         client = await broker.connect()

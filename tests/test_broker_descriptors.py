@@ -74,7 +74,7 @@ def test_clients_that_find_no_descriptor_are_let_in_when_there_are_some_again(tm
 
 
 @pytest.mark.usefixtures("_loop")
-def test_a_broker_with_few_descriptors_takes_fewer_clients_and_keeps_some_for_its_files(tmp_path):
+def test_broker_with_few_descriptors_limits_clients_and_reserves_some_for_files(tmp_path):
     async def story(broker):
         async with BrokerClients(broker.port) as clients:
             first = await clients.connect()

@@ -131,7 +131,7 @@ def test_messages_come_to_their_queues_by_themselves_when_the_disk_has_room_agai
     ]
 
 
-def test_a_broker_that_starts_on_a_full_disk_gives_out_messages_and_takes_some_when_there_is_room(
+def test_broker_started_on_a_full_disk_serves_and_later_takes_messages(
     tmp_path,
 ):
     disk = FaultyDisk()
@@ -270,7 +270,7 @@ def test_async_flush_sends_do_not_wait_for_the_disk(tmp_path):
     tell(story, tmp_path, disk)
 
 
-def test_a_broker_that_stops_acknowledges_what_waits_for_the_disk(tmp_path, caplog):
+def test_stopping_broker_acknowledges_messages_waiting_for_the_disk(tmp_path, caplog):
     disk = FaultyDisk(slow="commitlog")
 
     async def first(broker):
@@ -293,7 +293,7 @@ def test_a_broker_that_stops_acknowledges_what_waits_for_the_disk(tmp_path, capl
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
-def test_every_operation_of_the_disk_may_fail_and_nothing_acknowledged_is_lost(tmp_path):
+def test_disk_failing_at_any_operation_loses_no_acknowledged_send(tmp_path):
     """Ten sends, and the disk fails for good at its n-th operation after the start,
     for every n or some."""
     for number in itertools.count(0, STEP):

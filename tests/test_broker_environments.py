@@ -155,7 +155,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("situation", "entry"), spread(8, ROWS))
-def test_a_broker_serves_and_ends_in_order_in_an_odd_environment(tmp_path, situation, entry):
+def test_broker_process_serves_and_stops_in_an_unusual_environment(tmp_path, situation, entry):
     port, how = free_port(), SITUATIONS[situation]()
     variables = {**how.pop("env", os.environ), "PYTHONPATH": str(ROOT)}
     process = started(entry, tmp_path, port, env=variables, **how)
@@ -170,7 +170,7 @@ def test_a_broker_serves_and_ends_in_order_in_an_odd_environment(tmp_path, situa
 
 
 @pytest.mark.parametrize("entry", spread(2, ENTRIES))
-def test_a_broker_with_a_file_of_settings_outlives_sighup_in_its_whole_life(tmp_path, entry):
+def test_broker_with_a_settings_file_survives_sighup_at_any_time(tmp_path, entry):
     """From its first line on, and while it stops; a service manager's reload may come any time."""
     (tmp_path / "broker.conf").write_text("maxTopics=100\n")
     port = free_port()

@@ -51,9 +51,7 @@ def json_frame(body=b"", **header):
 
 
 @pytest.mark.parametrize("spelling", HEARTBEATS)
-def test_a_push_consumer_of_another_language_becomes_a_member_and_receives_messages(
-    tmp_path, spelling
-):
+def test_foreign_push_consumer_joins_a_group_and_receives_messages(tmp_path, spelling):
     async def story(broker):
         broker.make_topic("T")
         client, producer = await broker.connect(), await broker.connect()
@@ -178,9 +176,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_a_refused_request_is_logged_with_its_client_and_cause_and_counted(
-    tmp_path, caplog, refusal
-):
+def test_refused_request_is_logged_and_counted(tmp_path, caplog, refusal):
     request, (level, name, client_id, code), cause = REFUSALS[refusal]
 
     async def story(broker):
@@ -240,7 +236,7 @@ async def reset_to_the_start(operator):
 
 
 @pytest.mark.parametrize("is_held", [False, True], ids=["pulls next", "waits for messages"])
-def test_a_reset_moves_a_client_of_5_by_its_next_pull(tmp_path, is_held):
+def test_offset_reset_moves_a_java_5_client_by_its_next_pull(tmp_path, is_held):
     """Java's client sleeps ten seconds in a shared thread when it is notified of a reset."""
 
     async def story(broker):
@@ -278,7 +274,7 @@ def test_a_reset_moves_a_client_of_5_by_its_next_pull(tmp_path, is_held):
     ],
     ids=["a member of 4.9", "a member in C++", "a broadcast"],
 )
-def test_a_reset_notifies_all_members_if_one_cannot_be_moved_by_its_pull(tmp_path, others):
+def test_offset_reset_notifies_all_members_if_one_cannot_be_moved_by_its_pull(tmp_path, others):
     async def story(broker):
         members = [await member_of(broker, "five", JAVA_5)]
         members += [await member_of(broker, *other) for other in others]
@@ -296,7 +292,7 @@ def test_a_reset_notifies_all_members_if_one_cannot_be_moved_by_its_pull(tmp_pat
     tell(story, tmp_path)
 
 
-def test_a_reset_is_forgotten_with_the_last_member_so_that_offsets_can_be_stored(tmp_path):
+def test_offset_reset_is_forgotten_with_the_last_member(tmp_path):
     async def story(broker):
         client = await member_of(broker, "five", JAVA_5)
         operator = await broker.connect()
@@ -311,7 +307,7 @@ def test_a_reset_is_forgotten_with_the_last_member_so_that_offsets_can_be_stored
     tell(story, tmp_path)
 
 
-def test_a_pull_of_another_program_does_not_take_the_reset_of_a_member(tmp_path):
+def test_pull_of_a_non_member_does_not_take_a_members_reset(tmp_path):
     async def story(broker):
         client = await member_of(broker, "five", JAVA_5)
         operator = await broker.connect()

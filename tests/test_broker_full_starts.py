@@ -148,7 +148,7 @@ class FullDisk(FaultyDisk):
 
 
 @pytest.mark.parametrize("noted", [0, 10], ids=["nothing noted", "some noted"])
-def test_a_start_on_a_full_disk_serves_what_came_to_queues_since_it_was_noted(tmp_path, noted):
+def test_broker_started_on_a_full_disk_serves_messages_past_its_last_checkpoint(tmp_path, noted):
     disk = FullDisk(LocalDisk())
     sizes = {"mappedFileSizeConsumeQueue": str(20 * 8)}
 

@@ -45,7 +45,7 @@ def all_gone(controller):
 @pytest.mark.parametrize(
     ("flush_disk_type", "share"), [("ASYNC_FLUSH", 4), ("SYNC_FLUSH", 1)], ids=["async", "sync"]
 )
-def test_a_message_that_arrives_while_its_pull_finds_nothing_answers_it(
+def test_message_arriving_while_its_pull_is_being_held_answers_it(
     tmp_path, dice, flush_disk_type, share, new_event_loop
 ):
     config = small_broker(tmp_path, flushDiskType=flush_disk_type, mappedFileSizeCommitLog=64 << 20)
@@ -66,7 +66,7 @@ def own(caplog):
     return [each for each in caplog.records if each.thread == threading.get_ident()]
 
 
-def test_a_broker_that_holds_a_pull_a_moment_too_late_is_found_out(tmp_path, dice):
+def test_broker_that_holds_a_pull_too_late_fails_the_race_check(tmp_path, dice):
     """Such as RocketMQ's: what arrives in that moment answers nobody."""
     with BrokerThread(small_broker(tmp_path)) as broker:
 
@@ -303,7 +303,7 @@ class ReadErrors:
     [{}, {"subscription": "A"}, {"subscription": "price = 7", "expression_type": "SQL92"}],
     ids=["all", "tags", "sql"],
 )
-def test_a_log_that_cannot_be_read_while_waking_gives_each_pull_one_answer(tmp_path, asked, caplog):
+def test_unreadable_log_while_waking_pulls_answers_each_pull_once(tmp_path, asked, caplog):
     async def story(broker):
         broker.make_topic("T")
         consumers = [await broker.connect() for _ in range(20)]
@@ -393,7 +393,7 @@ def test_client_with_all_hold_places_yields_one_to_a_newcomer(tmp_path):
 
 
 @each_loop
-def test_no_more_pulls_wait_than_the_broker_holds(tmp_path):
+def test_held_pulls_are_limited_by_max_holds(tmp_path):
     async def story(broker):
         broker.make_topic("T", queues=8)
         clients = [await broker.connect() for _ in range(4)]
@@ -465,7 +465,7 @@ def test_held_group_past_an_empty_queue_is_moved_to_its_start(
 
 
 @each_loop
-def test_a_broker_that_stops_answers_all_that_wait(tmp_path):
+def test_stopping_broker_answers_all_held_pulls(tmp_path):
     async def story():
         async with started(small_broker(tmp_path)) as broker:
             broker.make_topic("T")

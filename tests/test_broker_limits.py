@@ -27,7 +27,7 @@ from rocketpoll.broker.settings.settings import KEYS
 from rocketpoll.broker.state.members.queue_locks import LOCK_BYTES_MAX, NON_MEMBER_SHARE
 
 
-def test_a_batch_that_is_worked_on_counts_as_bytes_in_flight(tmp_path):
+def test_batch_being_split_counts_as_bytes_in_flight(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("the topic is there now")
@@ -125,9 +125,7 @@ def test_max_message_size(tmp_path):
 
 
 @pytest.mark.parametrize(("size", "is_said"), [(65_000, False), (65_536, True)])
-def test_a_start_warns_if_a_file_of_the_log_has_no_room_for_max_message_size(
-    tmp_path, size, is_said, caplog
-):
+def test_broker_warns_if_max_message_size_exceeds_the_log_file(tmp_path, size, is_said, caplog):
     async def story(broker):
         client = await broker.connect()
         refused = await client.call(send_request("x" * 65_400))
@@ -139,7 +137,7 @@ def test_a_start_warns_if_a_file_of_the_log_has_no_room_for_max_message_size(
     assert (said in caplog.text) is is_said
 
 
-def test_the_largest_message_that_any_broker_may_take_can_be_pulled_with_all_its_properties(
+def test_largest_allowed_message_is_pulled_with_all_its_properties(
     tmp_path,
 ):
     """Its record is longer than what was sent, and no client reads a longer frame."""

@@ -128,7 +128,7 @@ def test_replacement_of_a_lost_directory_is_not_touched_by_stop(tmp_path, lose):
 
 
 @pytest.mark.parametrize("lose", [move_away, move_the_directory_above])
-def test_a_directory_that_is_put_back_is_gone_on_with(tmp_path, lose):
+def test_store_directory_put_back_is_used_again(tmp_path, lose):
     store, aside = tmp_path / "own" / "store", tmp_path / "aside"
     with broker_in(tmp_path) as broker:
         asyncio.run(sent(broker.port, *BEFORE))

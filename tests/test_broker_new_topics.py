@@ -153,7 +153,9 @@ def test_sends_to_a_new_topic_keep_their_order_of_whatever_kind_they_are(tmp_pat
 
 @each_loop
 @each_kind
-def test_a_topic_that_cannot_be_saved_takes_no_message_and_says_why(tmp_path, request_of, topic):
+def test_message_whose_topic_cannot_be_saved_is_refused_with_the_reason(
+    tmp_path, request_of, topic
+):
     disk = HeldTables()
 
     async def story(broker):
@@ -178,7 +180,7 @@ def test_a_topic_that_cannot_be_saved_takes_no_message_and_says_why(tmp_path, re
 
 
 @each_loop
-def test_no_more_sends_wait_for_topics_than_for_the_disk(tmp_path):
+def test_sends_waiting_for_topics_are_limited_like_those_waiting_for_the_disk(tmp_path):
     disk = HeldTables()
 
     async def story(broker):
@@ -219,7 +221,7 @@ def test_parked_sends_of_a_closed_client_are_dropped_unless_oneway(tmp_path):
 
 
 @each_loop
-def test_a_broker_that_stops_answers_what_waits_for_a_topic(tmp_path, caplog):
+def test_stopping_broker_answers_requests_waiting_for_a_topic(tmp_path, caplog):
     disk = HeldTables()
 
     async def story(broker):
@@ -267,7 +269,7 @@ def test_topic_with_added_queues_accepts_messages_after_the_save(tmp_path):
 
 
 @each_loop
-def test_a_pull_of_a_new_topic_is_woken_by_its_first_message(tmp_path):
+def test_pull_of_a_new_topic_is_woken_by_its_first_message(tmp_path):
     async def story(broker):
         consumer, producer = await broker.connect(), await broker.connect()
         producer.send(

@@ -300,7 +300,7 @@ def test_real_full_disk_refuses_sends_and_recovers(tmp_path, image):
 
 
 @pytest.mark.deep
-def test_a_real_disk_that_turns_read_only_is_said_by_each_refusal_and_by_the_stop(tmp_path, image):
+def test_disk_turning_read_only_is_named_by_each_refusal_and_at_stop(tmp_path, image):
     store = tmp_path / "store"
     with BrokerProcess(tmp_path, by=loop(image, store), **QUICK) as broker:
         asyncio.run(put_some(broker, "before"))
@@ -341,7 +341,7 @@ ADMIN_REQUESTS = {
 
 
 @pytest.mark.parametrize("name", ODD_NAMES.values(), ids=ODD_NAMES)
-def test_a_store_in_a_directory_with_an_odd_name_serves_all_clients(tmp_path, name):
+def test_store_in_a_directory_with_an_unusual_name_serves_all_clients(tmp_path, name):
     root = tmp_path / os.fsdecode(name)
     config = config_of(
         {**SMALL, "storePathRootDir": str(root), "listenPort": "0", "metricsPort": "0"}
@@ -367,7 +367,7 @@ def test_a_store_in_a_directory_with_an_odd_name_serves_all_clients(tmp_path, na
                 assert b"rocketpoll_" in answer.read()
 
 
-def test_a_refusal_names_a_file_whose_name_is_not_utf_8():
+def test_response_remark_escapes_a_file_name_that_is_not_utf_8():
     request = RemotingCommand(1, opaque=1)
     remark = f"the disk is full: {os.fsdecode(ODD_NAMES['another encoding'])}"
     reader = FrameReader()

@@ -124,9 +124,7 @@ class Readers:
 
 
 @pytest.mark.parametrize("flush_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_no_send_is_refused_beside_readers_that_read_as_fast_as_their_links_are(
-    tmp_path, flush_type
-):
+def test_sends_are_not_refused_beside_paced_readers(tmp_path, flush_type):
     large = {
         "mappedFileSizeCommitLog": str(64 << 20),
         "mappedFileSizeConsumeQueue": str(6_000_000),

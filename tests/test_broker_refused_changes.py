@@ -66,9 +66,7 @@ def test_concurrent_refused_topic_changes_are_both_rolled_back(tmp_path, disk):
     tell(second, tmp_path, disk)
 
 
-def test_a_group_whose_deletion_is_refused_is_the_same_though_its_members_go_on_pulling(
-    tmp_path, disk
-):
+def test_refused_group_deletion_leaves_the_group_unchanged_despite_pulls(tmp_path, disk):
     async def story(broker):
         broker.make_topic("T")
         operator, member = await broker.connect(), await broker.connect()

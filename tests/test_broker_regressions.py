@@ -142,7 +142,7 @@ def test_r5_queues_that_were_waited_for_leave_nothing_in_the_table(tmp_path):
     tell(story, tmp_path)
 
 
-def test_r6_nothing_is_said_to_clients_that_have_gone_and_nothing_logged(tmp_path, caplog):
+def test_r6_disconnected_clients_are_sent_and_logged_nothing(tmp_path, caplog):
     async def story(broker):
         broker.make_topic("T")
         for number in range(20):

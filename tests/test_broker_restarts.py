@@ -61,9 +61,7 @@ def its_checkpoint(root):
 
 @pytest.mark.parametrize("lose", [nothing, its_queues, its_checkpoint])
 @pytest.mark.parametrize(("delay", "body"), [(send_later, "later"), (give_back, "first")])
-def test_a_delayed_message_is_delivered_by_the_broker_that_follows_one_that_was_killed(
-    tmp_path, delay, body, lose
-):
+def test_delayed_message_survives_a_killed_broker_and_is_delivered(tmp_path, delay, body, lose):
     async def set_up(client):
         await client.put("first")
         await client.heartbeat("G", "T")  # which makes the group's topic for what is given back

@@ -135,7 +135,7 @@ def test_auto_created_topic_survives_a_restart(tmp_path):
     tell(second, tmp_path, autoCreateTopicEnable=False)
 
 
-def test_a_negative_queue_is_any_queue(tmp_path):
+def test_negative_queue_id_chooses_any_queue(tmp_path):
     async def story(broker):
         client = await broker.connect()
         chosen = {(await client.put("a", queue_id=-1)).ext_fields["queueId"] for _ in range(100)}
@@ -189,7 +189,7 @@ WAYS_TO_SEND = {
 
 @pytest.mark.parametrize("way", WAYS_TO_SEND)
 @pytest.mark.parametrize("count", [1, 3], ids=["alone", "many"])
-def test_each_message_is_stored_with_region_and_trace_switch(tmp_path, way, count):
+def test_stored_message_has_region_and_trace_switch(tmp_path, way, count):
     """A consumer of 5.x drops the trace of a message without a region."""
 
     async def story(broker):
@@ -277,7 +277,7 @@ def test_oneway_sends_are_never_answered(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_compressed_body_is_stored_and_served_untouched(tmp_path):
+def test_compressed_body_is_stored_and_served_unchanged(tmp_path):
     async def story(broker):
         client = await broker.connect()
         bomb = zlib.compress(bytes(100 << 20), 9)  # 100 MB in 100 kB
@@ -295,7 +295,7 @@ def test_a_compressed_body_is_stored_and_served_untouched(tmp_path):
 # ---- batches
 
 
-def test_a_batch_becomes_messages_with_successive_offsets_and_the_properties_of_all(tmp_path):
+def test_batch_is_stored_as_messages_with_the_shared_properties(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("before")
@@ -369,7 +369,7 @@ def test_batch_that_does_not_fit_goes_to_the_next_log_file(tmp_path):
 # ---- busy, and disks
 
 
-def test_while_whole_requests_wait_that_use_the_memory_up_a_broker_says_busy(tmp_path):
+def test_broker_with_too_many_bytes_in_flight_answers_busy(tmp_path):
     async def story(broker):
         many, client = await broker.connect(), await broker.connect()
         await client.put("before")
@@ -408,7 +408,7 @@ def test_failed_disk_refuses_sends_and_serves_stored_messages(tmp_path):
     tell(story, tmp_path, disk)
 
 
-def test_a_full_disk_takes_nothing_until_there_is_room_again(tmp_path):
+def test_full_disk_refuses_messages_until_there_is_room(tmp_path):
     disk = FaultyDisk(LocalDisk())
 
     async def story(broker):

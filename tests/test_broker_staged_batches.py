@@ -105,7 +105,7 @@ async def check(client, batch_id):
 @pytest.mark.parametrize(
     "flush", ["SYNC_FLUSH", pytest.param("ASYNC_FLUSH", marks=pytest.mark.deep)]
 )
-def test_a_broker_that_is_killed_in_a_commit_shows_all_rows_once_or_none(tmp_path, flush):
+def test_broker_killed_in_a_batch_commit_shows_all_rows_once_or_none(tmp_path, flush):
     journal = tmp_path / "store" / "config" / "stagedBatches.journal"
 
     def has_begun(batch_id):
@@ -129,7 +129,7 @@ def test_a_broker_that_is_killed_in_a_commit_shows_all_rows_once_or_none(tmp_pat
 
 
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])
-def test_a_broker_that_cannot_know_that_a_batch_is_committed_does_not_roll_it_back(tmp_path, end):
+def test_broker_with_a_damaged_batch_journal_does_not_roll_back_the_batch(tmp_path, end):
     """A bit of what says so has changed; what the broker says helps."""
     journal = tmp_path / "store" / "config" / "stagedBatches.journal"
     settings = {**SMALL, "storePathRootDir": tmp_path / "store", "flushDiskType": "SYNC_FLUSH"}
@@ -195,7 +195,7 @@ async def starts_in_order_and_commits(root):
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 4, 6, 8, 10, 14, 20, 30])
-def test_a_stop_amid_a_commit_is_one_in_order(tmp_path, caplog, turns, is_gone):
+def test_stop_during_a_batch_commit_is_clean(tmp_path, caplog, turns, is_gone):
     async def some_turns(_):
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -212,7 +212,7 @@ def test_a_stop_amid_a_commit_is_one_in_order(tmp_path, caplog, turns, is_gone):
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
 @pytest.mark.parametrize("directory", ["commitlog", "config"])
-def test_a_stop_waits_for_a_disk_that_has_yet_to_take_a_batch(tmp_path, caplog, directory, is_gone):
+def test_stop_waits_for_a_slow_disk_to_finish_a_batch_commit(tmp_path, caplog, directory, is_gone):
     disk = FaultyDisk(slow=directory)
 
     async def waits(broker):
@@ -238,7 +238,7 @@ class FullBehindTheCopy(FaultyDisk):
         return super()._run(call)
 
 
-def test_a_stop_does_not_wait_for_ever_for_a_disk_that_takes_no_end_of_a_batch(tmp_path, caplog):
+def test_stop_gives_up_waiting_for_a_batch_commit_on_a_full_disk(tmp_path, caplog):
     disk = FullBehindTheCopy(slow="commitlog")
     passing = []
 

@@ -116,7 +116,7 @@ def test_submit_raises_if_no_thread_can_be_started_and_the_next_job_starts_one(b
     workers.shutdown_and_wait()
 
 
-def test_a_second_thread_that_cannot_be_started_leaves_its_jobs_to_the_first(births):
+def test_thread_pool_runs_all_jobs_though_a_second_thread_cannot_be_started(births):
     workers = DaemonThreadPool("W", 2)
     workers.submit(list).result(_PATIENCE_SECONDS)
     births.fail("W", "refused", times=9)
@@ -192,7 +192,7 @@ def test_forked_child_does_not_wait_for_pool_threads_at_exit():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["EmbeddedBroker", *THREADS[:4]])
-def test_an_embedded_broker_starts_or_says_why_not_and_can_be_started_again(
+def test_embedded_broker_survives_a_thread_that_cannot_be_started_or_says_so(
     births, monkeypatch, name, kind
 ):
     monkeypatch.setattr("rocketpoll.broker.runtime.housekeeping._THREAD_CHECK_MS", 50)
@@ -328,7 +328,7 @@ def tried(root, name, kind, times):
 
 
 @pytest.mark.parametrize(("name", "kind"), spread(3, product(THREADS, KINDS)))
-def test_a_broker_outlives_the_failing_birth_of_each_thread_or_ends_with_a_line(
+def test_broker_survives_any_thread_that_cannot_be_started_or_ends_with_a_line(
     tmp_path, name, kind
 ):
     clean = Process(tmp_path, "-", "refused", 0)
@@ -350,7 +350,7 @@ def topics(address):
         return [each for each in admin.topics() if each.startswith("T")]
 
 
-def test_the_table_knows_all_threads_of_a_broker(tmp_path):
+def test_table_of_threads_lists_all_threads_of_a_broker(tmp_path):
     for _ in range(2):
         broker = Process(tmp_path, "-", "refused", 0)
         use(broker.address, 0)

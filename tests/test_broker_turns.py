@@ -234,9 +234,7 @@ def many_queries(number):
 
 
 @pytest.mark.parametrize("request_of", [many_sql_pulls, many_queries])
-def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
-    tmp_path, request_of, monkeypatch
-):
+def test_many_requests_yield_to_others_and_are_answered_in_order(tmp_path, request_of, monkeypatch):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", properties={"KEYS": "k"})
@@ -256,7 +254,7 @@ def test_many_requests_at_once_let_others_in_and_are_answered_in_their_order(
     tell(story, tmp_path)
 
 
-def test_a_long_append_has_a_turn_of_its_own(tmp_path, monkeypatch):
+def test_long_append_has_a_loop_turn_of_its_own(tmp_path, monkeypatch):
     async def story(broker):
         client, *others = [await broker.connect() for _ in range(5)]
         await client.put("a", topic="Full")
@@ -382,7 +380,7 @@ def test_closed_client_of_many_groups_lets_others_in(tmp_path, monkeypatch):
     tell(story, tmp_path)
 
 
-def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monkeypatch):
+def test_sends_covered_by_one_flush_are_answered_in_steps(tmp_path, monkeypatch):
     async def story(broker):
         client = await broker.connect()
         await client.put("first")
@@ -411,7 +409,7 @@ def test_many_sends_that_one_flush_covers_are_answered_bit_by_bit(tmp_path, monk
     tell(story, tmp_path, flushDiskType="SYNC_FLUSH")
 
 
-def test_many_clients_that_are_idle_are_closed_bit_by_bit(tmp_path, monkeypatch):
+def test_idle_clients_are_closed_in_steps(tmp_path, monkeypatch):
     async def story(broker):
         clients = [await broker.connect() for _ in range(60)]
         for client in clients:
@@ -539,7 +537,7 @@ def _members(broker, group):
     return len(found.clients) if found is not None else 0
 
 
-def test_a_backlog_of_messages_lets_others_in(tmp_path, monkeypatch):
+def test_reput_of_a_backlog_yields_between_loop_turns(tmp_path, monkeypatch):
     async def story(broker):
         client = await broker.connect()
         reput, store, controller = broker.store._reput, broker.store, broker.controller

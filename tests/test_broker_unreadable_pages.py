@@ -267,7 +267,7 @@ def test_unreadable_table_is_quarantined_and_logged_without_message_loss(filled,
 
 @AFTER_A_STOP
 @pytest.mark.parametrize("name", [SECOND_LOG, QUEUE_FILE])
-def test_a_page_that_goes_bad_while_the_broker_runs_costs_what_lies_on_it(filled, bad_page, name):
+def test_page_turning_unreadable_costs_only_the_messages_on_it(filled, bad_page, name):
     def story(broker):
         bad_page.is_in(name, 2 * PAGE if name == SECOND_LOG else 0)
         meanwhile = broker.answers()

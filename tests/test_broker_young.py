@@ -70,7 +70,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize(("request_text", "code"), spread(2, REQUESTS.values()), ids=REQUESTS)
-def test_the_loop_does_not_load_the_tools_for_many_messages(tmp_path, request_text, code):
+def test_event_loop_does_not_import_bulk_libraries(tmp_path, request_text, code):
     program = PROGRAM.format(request=request_text, code=code, root=str(tmp_path))
     run = subprocess.run(
         [sys.executable, "-c", program],

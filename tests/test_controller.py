@@ -20,7 +20,7 @@ from rocketpoll.broker.store.errors import DamagedTable, StoreInUse
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
 
-def test_a_directory_that_is_in_use_is_left_alone(tmp_path):
+def test_start_on_a_store_directory_in_use_is_refused(tmp_path):
     async def story(broker):
         await (await broker.connect()).put("a")
         with pytest.raises(StoreInUse):
@@ -30,7 +30,7 @@ def test_a_directory_that_is_in_use_is_left_alone(tmp_path):
     tell(story, tmp_path)
 
 
-def test_a_start_that_fails_lets_go_of_the_directory(tmp_path):
+def test_failed_controller_start_releases_the_store_directory(tmp_path):
     async def whole():
         async with started(small_broker(tmp_path / "one")) as broker:
             other = small_broker(tmp_path / "two", listenPort=broker.port)
@@ -154,7 +154,7 @@ async def _answers(client):
         said += [answer] * (answer.code == 0)
 
 
-def test_no_timer_of_a_broker_that_has_stopped_does_anything(tmp_path, caplog):
+def test_stopped_broker_runs_no_timer(tmp_path, caplog):
     async def whole():
         async with started(small_broker(tmp_path, flushDiskType="SYNC_FLUSH")) as broker:
             client = await broker.connect()
@@ -208,7 +208,7 @@ def test_clock_jump_closes_no_client_and_silent_one_is_closed(tmp_path):
     tell(story, tmp_path, now_ms=clock, clientExpiredTimeoutMills=60_000)
 
 
-def test_two_brokers_in_one_process_know_nothing_of_each_other(tmp_path):
+def test_two_brokers_in_one_process_are_independent(tmp_path):
     async def whole():
         async with (
             started(small_broker(tmp_path / "a")) as one,

@@ -90,7 +90,7 @@ def test_expired_messages_that_a_group_has_not_consumed_are_a_warning_that_names
     assert recorded.log.recent_forced_deletions() == ""
 
 
-def test_only_the_groups_that_lost_most_are_named(recorded, caplog):
+def test_deletion_log_names_only_the_groups_that_lost_most(recorded, caplog):
     for number in range(8):
         recorded.offsets.commit(f"G{number}", "T", 0, number)
     recorded.log.report(deleted(("T", 0, 0, 8), expired=1))

@@ -91,7 +91,7 @@ def test_each_alert_has_a_rule_test_in_which_it_fires():
     assert set(alerts()) == set(fired)
 
 
-def test_each_metric_of_ours_has_its_row_in_the_pages(shown):
+def test_own_metrics_are_listed_in_the_operating_guide(shown):
     rows = set(re.findall(r"^\| `([a-z_]+)`", OPERATE, re.MULTILINE))
     ours = {re.sub(r"_(bucket|count|sum)$", "", name) for name in shown}
     assert {name for name in ours if not name.startswith("process_")} <= rows
@@ -134,7 +134,7 @@ def test_systemd_unit_uses_notify_and_watchdog():
     )
 
 
-def test_the_unit_starts_no_broker_again_whose_settings_are_wrong(tmp_path):
+def test_systemd_unit_does_not_restart_a_broker_with_wrong_settings(tmp_path):
     (tmp_path / "broker.conf").write_text("listenPort=x\n", encoding="utf-8")
     for conf in (tmp_path / "broker.conf", tmp_path / "missing.conf"):
         done = subprocess.run(
@@ -170,7 +170,7 @@ def test_prometheus_takes_rules_and_configuration_and_a_scrape(scraped):
 
 @pytest.mark.deep
 @pytest.mark.skipif(not shutil.which("prometheus"), reason="Debian's package of it is not here")
-def test_a_prometheus_reads_a_broker_and_every_rule_has_what_it_asks_for(tmp_path):
+def test_prometheus_scrapes_the_broker_and_every_rule_has_its_metrics(tmp_path):
     """As deploy/compose.yaml runs it, on this machine and more often."""
     port, of_metrics = free_port(), free_port()
     with EmbeddedBroker(metricsPort=of_metrics) as broker:

@@ -49,7 +49,7 @@ def kinds(disk):
 # ---- the clock
 
 
-def test_the_clock_shows_what_it_is_set_to():
+def test_manual_clock_shows_its_set_time():
     clock = ManualClock(5)
     assert clock() == 5
     clock.now_ms -= 1
@@ -118,7 +118,7 @@ def test_persistent_fault_of_one_kind_lasts_until_the_plan_is_empty(root):
     file.close()
 
 
-def test_a_write_can_be_torn(root):
+def test_faulty_disk_tears_a_write(root):
     disk = FaultyDisk(LocalDisk(), [Fault(1, prefix=2), Fault(2, prefix=3)])
     file = disk.create(root / "log", PAGE)
     with pytest.raises(OSError, match="error"):
@@ -130,7 +130,7 @@ def test_a_write_can_be_torn(root):
     file.close()
 
 
-def test_a_torn_create_leaves_an_empty_file_and_a_torn_rename_a_renamed_one(root):
+def test_faulty_disk_tears_a_create_and_a_rename(root):
     disk = FaultyDisk(LocalDisk(), [Fault(0, prefix=1), Fault(1, prefix=1)])
     with pytest.raises(OSError, match="error"):
         disk.create(root / "log", PAGE)
@@ -252,7 +252,7 @@ def during(slow):
     return do
 
 
-def test_a_write_that_comes_during_a_flush_is_not_flushed(root, states, slow, during):
+def test_recorded_write_during_a_flush_is_not_flushed(root, states, slow, during):
     disk = RecordingDisk(slow, root)
     file = durable_log(disk, root)
     file.write(b"1", 0)
@@ -273,7 +273,7 @@ def test_directory_created_during_a_flush_may_be_lost(root, states, slow, during
     assert {"d" in state for state in states(disk)} == {False, True}
 
 
-def test_a_file_is_flushed_while_another_one_is_being_written_whole(root, states, slow, during):
+def test_recorded_flush_runs_during_a_write_whole_of_another_file(root, states, slow, during):
     disk = RecordingDisk(slow, root)
     file = durable_log(disk, root)
     file.write(b"1", 0)
@@ -284,7 +284,7 @@ def test_a_file_is_flushed_while_another_one_is_being_written_whole(root, states
     file.close()
 
 
-def test_a_flush_that_failed_is_recorded_as_such(root, states):
+def test_recording_disk_records_a_failed_flush(root, states):
     disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(4)]), root)
     file = durable_log(disk, root)
     file.write(b"lost", 0)
@@ -295,7 +295,7 @@ def test_a_flush_that_failed_is_recorded_as_such(root, states):
     file.close()
 
 
-def test_a_torn_write_is_recorded_as_it_landed(root, states):
+def test_recording_disk_records_a_torn_write_as_it_landed(root, states):
     disk = RecordingDisk(FaultyDisk(LocalDisk(), [Fault(3, prefix=2)]), root)
     file = durable_log(disk, root)
     with pytest.raises(OSError, match="error"):
@@ -328,7 +328,7 @@ def test_partially_failed_rename_is_recorded_as_it_came_about(root, states, kind
     assert states(disk) == [tree(root)]
 
 
-def test_a_file_keeps_its_content_under_a_new_name_and_through_an_old_handle(root, states):
+def test_recorded_file_keeps_its_content_through_a_rename_and_an_old_handle(root, states):
     disk = RecordingDisk(LocalDisk(), root)
     file = durable_log(disk, root, PAGE)
     disk.rename(root / "log", root / "old")
@@ -362,7 +362,7 @@ def test_files_from_before_the_recording_are_durable(root, states):
     assert states(RecordingDisk(LocalDisk(), root)) == [tree(root)]
 
 
-def test_a_recording_can_go_on_upon_a_state_of_another(root, tmp_path):
+def test_recording_can_continue_on_a_power_loss_state(root, tmp_path):
     disk = RecordingDisk(LocalDisk(), root)
     durable_log(disk, root).close()
     for state in power_loss_states(disk.log(), random.Random(1), 1, tmp_path):

@@ -155,7 +155,7 @@ def test_campaigns_that_make_lengthens_are_run_by_it_though_they_are_wide():
     assert "ROCKETPOLL_WIDE=1" in recipe
 
 
-def test_the_first_program_of_the_readme_needs_no_spark_and_prints_its_message(capsys):
+def test_readme_first_program_runs_without_spark(capsys):
     block = python_of("README.md")[0]
     assert "pyspark" not in block
     exec(compile(block, "README.md", "exec"), {})  # noqa: S102  # our own text
@@ -164,7 +164,7 @@ def test_the_first_program_of_the_readme_needs_no_spark_and_prints_its_message(c
 
 @pytest.mark.deep
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
-def test_the_python_of_the_readme_runs(tmp_path):
+def test_readme_spark_program_runs(tmp_path):
     [block] = [each for each in python_of("README.md") if "SparkSession" in each]
     program = tmp_path / "five.py"
     program.write_text(block, encoding="utf-8")
@@ -181,7 +181,7 @@ def test_the_python_of_the_readme_runs(tmp_path):
         pytest.param("docs/testing.md", marks=pytest.mark.deep),
     ],
 )
-def test_the_programs_and_the_tests_of_a_page_for_tests_run(tmp_path, page):
+def test_programs_and_tests_of_testing_pages_run(tmp_path, page):
     named = []
     for block in python_of(page):
         name = re.match(r"# (\w+\.py)\n", block)
@@ -207,14 +207,14 @@ def test_python_blocks_of_the_spark_page_compile():
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/spark.md", "docs/client.md"])
-def test_the_message_that_a_page_sends_arrives(document):
+def test_message_sent_by_a_pages_program_arrives(document):
     [block] = [each for each in python_of(document) if "producer.send(" in each]
     with EmbeddedBroker() as broker:
         run_at(broker, block)
         assert len(broker.messages("orders")) == 1
 
 
-def test_the_page_on_the_client_reads_a_topic_as_a_table(capsys):
+def test_client_pages_read_table_program_runs(capsys):
     [block] = [each for each in python_of("docs/client.md") if "read_table" in each]
     with EmbeddedBroker() as broker:
         broker.send("orders", "one", "two", tags="created")
@@ -225,7 +225,7 @@ def test_the_page_on_the_client_reads_a_topic_as_a_table(capsys):
     )
 
 
-def test_the_program_of_the_first_page_shows_what_it_has_sent(capsys):
+def test_docs_first_page_program_shows_what_it_sent(capsys):
     [block] = python_of("docs/README.md")
     exec(compile(block, "docs/README.md", "exec"), {})  # noqa: S102  # our own text
     shown = capsys.readouterr().out
@@ -238,7 +238,7 @@ def test_the_program_of_the_first_page_shows_what_it_has_sent(capsys):
     ("sign", "said"),
     [("LitePullConsumer", "[1, 2, 3]\n"), ("registry", "['bob', 'nobody']\n")],
 )
-def test_the_programs_of_the_page_on_typed_bodies_that_need_no_spark_run(capsys, sign, said):
+def test_typed_bodies_page_programs_without_spark_run(capsys, sign, said):
     [block] = [each for each in python_of("docs/typed-bodies.md") if sign in each]
     with EmbeddedBroker() as broker:
         run_at(broker, block)
@@ -246,7 +246,7 @@ def test_the_programs_of_the_page_on_typed_bodies_that_need_no_spark_run(capsys,
 
 
 @pytest.mark.deep
-def test_the_page_on_typed_bodies_writes_rows_and_reads_them(tmp_path):
+def test_typed_bodies_page_spark_program_writes_and_reads_rows(tmp_path):
     [block] = [each for each in python_of("docs/typed-bodies.md") if "SparkSession" in each]
     with EmbeddedBroker() as broker:
         program = tmp_path / "typed.py"
@@ -304,7 +304,7 @@ def test_client_page_creates_a_topic_with_the_stated_queues():
             assert len(asked.topic_offsets("orders")) == 4
 
 
-def test_the_programs_of_the_page_on_asyncio_run(capsys, tmp_path):
+def test_asyncio_page_programs_run(capsys, tmp_path):
     first, several, in_tests = python_of("docs/asyncio.md")
     with EmbeddedBroker() as broker:
         for block in (first, several):
@@ -320,7 +320,7 @@ def test_the_programs_of_the_page_on_asyncio_run(capsys, tmp_path):
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_programs_of_the_page_on_opentelemetry_run(tmp_path):
+def test_opentelemetry_page_programs_run(tmp_path):
     first, polls = python_of("docs/opentelemetry.md")
     with EmbeddedBroker() as broker:
         broker.create_topic("orders")
@@ -344,7 +344,7 @@ def test_asyncio_page_lists_all_methods():
         assert stated == named - {"start", "close", "forked", "is_running"}, kind
 
 
-def test_both_consumers_of_their_page_consume():
+def test_consumers_page_programs_consume():
     first, settings, _ = python_of("docs/consumers.md")
     printed = queue.SimpleQueue()
     bodies = []
@@ -471,10 +471,10 @@ def test_pages_keep_to_the_words_that_their_readers_use():
     assert found == []
 
 
-def test_the_makefile_is_wrapped_at_100_columns():
+def test_makefile_is_wrapped_at_100_columns():
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if len(line) > COLUMNS_MAX] == []
 
 
-def test_the_front_door_is_read_in_a_minute_or_two():
+def test_readme_is_shorter_than_120_lines():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120

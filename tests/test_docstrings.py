@@ -114,7 +114,7 @@ def unnamed_arguments(function: Callable[..., Any], text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("door", FRONT_DOORS)
-def test_every_public_docstring_names_all_arguments(door):
+def test_public_docstrings_name_all_arguments(door):
     checked = list(public_functions(FRONT_DOORS[door]))
     faults = [
         f"{name}: its docstring does not name {', '.join(unnamed)}"
@@ -134,7 +134,7 @@ LEANING = re.compile(
 
 
 @pytest.mark.parametrize("door", FRONT_DOORS)
-def test_no_public_docstring_sends_its_reader_to_another(door):
+def test_public_docstrings_do_not_refer_to_others(door):
     faults = [
         f"{name}: {found[0]!r}"
         for name, _, text in public_functions(FRONT_DOORS[door])
@@ -206,7 +206,7 @@ def public_classes() -> Iterator[tuple[str, type]]:
     yield from ((name, kind) for kind, name in exported.items())
 
 
-def test_every_public_record_says_what_each_of_its_fields_is():
+def test_every_public_record_documents_its_fields():
     checked = [(name, kind) for name, kind in public_classes() if fields_of(kind)]
     faults = [
         f"{name}: its Attributes leave out {', '.join(missing)}"
@@ -217,7 +217,7 @@ def test_every_public_record_says_what_each_of_its_fields_is():
     assert not faults, "\n".join(faults)
 
 
-def test_every_public_error_names_what_it_carries():
+def test_every_public_error_documents_its_attributes():
     checked = [
         (name, kind)
         for name, kind in public_classes()
@@ -267,7 +267,7 @@ def test_docstring_check_does_not_take_a_part_of_a_word_for_an_argument():
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_docstring_stands_alone(package):
+def test_docstrings_stand_alone(package):
     files = sorted((ROOT / package).rglob("*.py"))  # which does not follow rocketpoll/broker
     faults = [
         f"{path.relative_to(ROOT)}:{fault}"
@@ -304,7 +304,7 @@ def test_every_docstring_stands_alone(package):
         'of = 0\n"""{}"""',
     ],
 )
-def test_a_docstring_that_leans_on_its_surroundings_is_refused(source, text):
+def test_docstring_depending_on_its_surroundings_is_refused(source, text):
     [fault] = faults_of(source.format(text))
     assert fault.split()[1].lower() == "of:"
     assert text in fault
@@ -320,5 +320,5 @@ def test_a_docstring_that_leans_on_its_surroundings_is_refused(source, text):
         "Itemize the offsets.",
     ],
 )
-def test_a_docstring_that_stands_alone_is_accepted(text):
+def test_self_contained_docstring_is_accepted(text):
     assert faults_of(f'def of():\n    """{text}"""') == []

@@ -58,7 +58,7 @@ def test_error_text_has_place_needed_and_found():
     )
 
 
-def test_an_error_travels_between_processes():
+def test_error_survives_pickling():
     error = FrameError("frame", at=3, needed="more", found=b"x")
     again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
     assert type(again) is FrameError
@@ -76,11 +76,11 @@ def test_an_error_travels_between_processes():
     ],
     ids=["bytes", "view", "text", "number", "lists"],
 )
-def test_an_error_never_repeats_megabytes_of_bad_input(found):
+def test_error_excerpt_of_bad_input_is_short(found):
     assert len(excerpt(found)) < 70
 
 
-def test_an_error_cuts_long_places_and_still_travels():
+def test_error_with_a_long_place_is_shortened_and_survives_pickling():
     error = WireError("header", at="k" * 9_999_999, needed="text", found=5)
     assert len(str(error)) < 300
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # our own bytes
@@ -115,7 +115,7 @@ def test_all_errors_are_in_the_documented_tree(kind):
     assert kind.__name__ in (errors.__doc__ or "")
 
 
-def test_each_error_has_a_page_which_names_it_below_the_heading_of_its_address():
+def test_every_error_is_named_on_its_page():
     for kind in every_error():
         page, _, anchor = kind.page.partition("#")
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
@@ -127,7 +127,7 @@ def test_each_error_has_a_page_which_names_it_below_the_heading_of_its_address()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="notes of errors came with Python 3.11")
-def test_a_traceback_ends_with_the_address_of_the_errors_page():
+def test_traceback_ends_with_the_address_of_the_errors_page():
     note = f"See {PAGES}troubleshooting.md#topics-groups-names"
     error = RouteNotFound("orders")
     again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))  # noqa: S301  # ours

@@ -40,7 +40,7 @@ class Failing:
         return self.value
 
 
-def test_a_subscription_check_that_fails_is_due_at_the_next_rebalance():
+def test_failed_subscription_check_is_repeated_at_the_next_rebalance():
     clock, topics_at_brokers = Clock(), Failing(frozenset({"o"}), FAULT)
     check = SubscriptionCheck("G", topics_at_brokers, clock)
     for calls in (1, 2, 2):
@@ -122,7 +122,7 @@ def test_discovery_that_fails_is_due_at_the_next_look(
         assert len(discovery.queues()) == 6
 
 
-def test_a_comparison_with_the_last_messages_that_fails_is_due_at_the_next_batch(
+def test_failed_last_message_comparison_is_repeated_at_the_next_batch(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
     clock, more = Clock(), {"startingOffsets": "earliest", "failOnDataLoss": "false"}

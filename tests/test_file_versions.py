@@ -53,7 +53,7 @@ def test_unflushed_write_may_be_lost_and_flushed_one_may_not():
     assert found(file) == {b"keptlost"}
 
 
-def test_a_flush_that_is_under_way_promises_nothing():
+def test_unfinished_flush_guarantees_nothing():
     file = durable(4)
     file.write(b"data", 0)
     mark = file.begin_flush()
@@ -98,7 +98,7 @@ def test_failed_flush_requires_rewriting_the_data():
     assert {data[PAGE : PAGE + 4] for data in found(file)} == {b"more"}
 
 
-def test_a_flush_that_failed_takes_away_what_another_at_the_same_time_claims_to_have_flushed():
+def test_failed_flush_voids_a_concurrent_flush_of_the_same_file():
     """Linux tells the failure to one of two that flush by the same descriptor."""
     file = durable(1)
     file.write(b"1", 0)
@@ -176,13 +176,13 @@ def test_pages_are_lost_independently_and_within_one_the_writes_stay_in_order():
     }
 
 
-def test_a_write_over_two_pages_can_be_lost_by_half():
+def test_write_over_two_pages_can_be_lost_by_half():
     file = durable(2 * PAGE)
     file.write(b"ab", PAGE - 1)
     assert {data[PAGE - 1 : PAGE + 1] for data in found(file)} == {b"\0\0", b"a\0", b"\0b", b"ab"}
 
 
-def test_a_page_can_be_torn_between_sectors_but_not_within_one():
+def test_page_can_be_torn_between_sectors_but_not_within_one():
     file = durable(PAGE)
     file.write(b"x" * PAGE, 0)
     pages = drawn(file)
@@ -194,7 +194,7 @@ def test_a_page_can_be_torn_between_sectors_but_not_within_one():
 # ---- sizes
 
 
-def test_a_new_file_can_be_empty_until_it_was_flushed():
+def test_new_file_can_be_empty_until_flushed():
     file = durable(0)
     file.truncate(PAGE)
     assert found(file) == {b"", bytes(PAGE)}
@@ -220,7 +220,7 @@ def test_unflushed_growth_may_be_cut_at_any_sector():
     assert found(file) == {data[:size] for data in (whole, lost) for size in sizes}
 
 
-def test_a_file_that_is_written_whole_can_be_anything_between_old_and_new():
+def test_file_written_whole_can_be_anything_between_old_and_new():
     file = FileVersions(Image.of(b"old"))
     mark = written_whole(file, b"n" * 1000)
     left = drawn(file, odds=0.1) | drawn(file, odds=0.9)
@@ -239,7 +239,7 @@ def test_failed_whole_file_write_may_leave_anything():
     assert found(file) == {b"new"}
 
 
-def test_a_flush_that_began_before_a_file_was_emptied_promises_nothing_of_what_came_then():
+def test_flush_begun_before_a_truncation_guarantees_nothing_written_later():
     file = FileVersions(Image.of(b"old"))
     file.write(b"mid", 0)
     mark = file.begin_flush()
@@ -250,7 +250,7 @@ def test_a_flush_that_began_before_a_file_was_emptied_promises_nothing_of_what_c
     assert found(file) == {b"new"}
 
 
-def test_a_file_is_emptied_or_grows_and_is_never_cut_elsewhere():
+def test_file_model_truncates_to_zero_or_grows_only():
     file = durable(10)
     file.truncate(10)
     assert found(file) == {bytes(10)}

@@ -76,7 +76,7 @@ def rocketpoll(line, folder, address):
     return python("-m", "rocketpoll", *words, cwd=folder, address=address)
 
 
-def test_a_notebook_user_who_is_new_to_rocketmq_sees_messages_of_their_own(tmp_path):
+def test_notebook_walk_of_a_new_user_shows_their_messages(tmp_path):
     cells = blocks(NOTEBOOK, "python")
     notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
     resources = {"metadata": {"path": str(tmp_path)}}
@@ -92,7 +92,7 @@ def test_a_notebook_user_who_is_new_to_rocketmq_sees_messages_of_their_own(tmp_p
 
 
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
-def test_a_team_that_moves_from_kafka_has_its_totals(tmp_path):
+def test_kafka_walk_of_a_new_user_computes_totals(tmp_path):
     [orders], [job] = blocks(KAFKA, "json"), blocks(KAFKA, "python")
     (tmp_path / "orders.jsonl").write_text(orders, encoding="utf-8")
     install, start, send, run, look = commands(PAGE, KAFKA)
@@ -109,7 +109,7 @@ def test_a_team_that_moves_from_kafka_has_its_totals(tmp_path):
     check_told(walked(KAFKA, pasted=2), PAGE, KAFKA, WALK_SECONDS_MAX)
 
 
-def test_a_backend_developer_has_a_service_and_its_test(tmp_path):
+def test_backend_walk_of_a_new_user_has_a_service_and_its_test(tmp_path):
     pytest.importorskip("fastapi")
     for name, text in zip(("shop", "test_shop"), blocks(BACKEND, "python"), strict=True):
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ from support.programs.terminals import new_terminal
 README = (fresh_debian.CLONE / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_commands_are_those_of_the_readme_word_for_word():
+def test_fresh_debian_commands_are_those_of_the_readme():
     assert fresh_debian.readme_commands(README) == {
         "demo": "sh bootstrap.sh && make demo",
         "check": "sh bootstrap.sh && make check",
@@ -38,7 +38,7 @@ def test_unknown_readme_command_is_refused_with_the_choices():
     ]
 
 
-def test_the_last_lines_are_what_stood_on_the_terminal():
+def test_last_lines_of_a_terminal_output_apply_control_sequences():
     output = "old\r\n\x1b[1F\x1b[2K  rows 3\r\n\r\n 10 %\r100 %\r\nend"
     assert fresh_debian.last_lines(output, 3) == ["  rows 3", "100 %", "end"]
 
@@ -55,7 +55,7 @@ def test_the_last_lines_are_what_stood_on_the_terminal():
         ("sent 0 messages; no batch has ended", False),
     ],
 )
-def test_a_demo_without_rows_has_shown_nothing(summary, is_shown):
+def test_demo_summary_without_rows_counts_as_nothing_shown(summary, is_shown):
     assert (
         bool(fresh_debian.SHOWN["demo"].search(f"batch\r\n{summary}\r\nrows per second"))
         is is_shown

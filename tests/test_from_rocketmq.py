@@ -134,7 +134,7 @@ def test_names_and_tests_of_a_row_exist_in_the_linked_files():
         ("test_deferred_pulls_are_limited", "test_deferred_pulls_are_unlimited"),
     ],
 )
-def test_a_row_that_is_not_true_any_more_is_found(old, new):
+def test_from_rocketmq_row_that_became_untrue_is_found(old, new):
     [row] = [each for each in ROWS if "PullRequestHoldService#suspendPullRequest" in each.rocketmqs]
     assert list(faults_of(row)) == []
     changed = row._replace(here=row.here.replace(old, new), shown_by=row.shown_by.replace(old, new))
@@ -142,13 +142,13 @@ def test_a_row_that_is_not_true_any_more_is_found(old, new):
     assert list(faults_of(changed)) != []
 
 
-def test_each_name_of_rocketmqs_has_one_row():
+def test_from_rocketmq_names_have_one_row_each():
     counted = Counter(name for row in ROWS for name in row.rocketmqs)
     assert [name for name, count in counted.items() if count > 1] == []
     assert len(ROWS) > 200
 
 
-def test_a_row_says_same_other_or_absent_and_why_it_is_not_the_same():
+def test_from_rocketmq_row_has_a_verdict_and_a_reason():
     for row in ROWS:
         assert row.verdict in VERDICTS, row
         assert row.why or row.verdict == "same", row
@@ -156,7 +156,7 @@ def test_a_row_says_same_other_or_absent_and_why_it_is_not_the_same():
             assert (row.here, row.shown_by) == (NOTHING, NOTHING), row
 
 
-def test_the_part_on_pulls_that_wait_names_all_of_their_classes():
+def test_from_rocketmq_part_on_held_pulls_names_all_classes():
     text = PAGE.read_text(encoding="utf-8")
     part = text.partition("## Pulls that wait\n")[2].partition("\n## ")[0]
     classes = {
@@ -169,7 +169,7 @@ def test_the_part_on_pulls_that_wait_names_all_of_their_classes():
     assert {name for name in classes if f"`{name}" not in part} == set()
 
 
-def test_each_name_that_a_reader_of_rocketmqs_code_would_look_up_has_a_row():
+def test_from_rocketmq_page_covers_rocketmqs_classes_and_members():
     told = {name for row in ROWS for name in row.rocketmqs}
     classes = told | {name.rpartition(".")[2] for name in told}  # two are called PullRequest
     lost = [owner for owner in NAMES if owner not in classes]

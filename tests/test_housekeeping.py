@@ -128,7 +128,7 @@ class _Told:
         return found
 
 
-def test_the_sweep_finds_a_pull_that_was_overlooked_and_counts_it(tmp_path, caplog):
+def test_sweep_rescues_and_counts_an_overlooked_held_pull(tmp_path, caplog):
     async def story(broker):
         consumer, producer = await broker.connect(), await broker.connect()
         broker.make_topic("T")
@@ -162,7 +162,7 @@ def test_after_a_standstill_of_the_machine_no_deadline_counts_as_overlooked(tmp_
     assert lines_of(caplog) == []
 
 
-def test_a_client_without_heartbeats_is_closed(tmp_path, caplog):
+def test_client_without_heartbeats_is_closed(tmp_path, caplog):
     async def story(broker):
         client = await broker.connect()
         await client.heartbeat("G", "T")
@@ -307,7 +307,7 @@ def test_housekeeping_stop_waits_for_running_jobs(tmp_path):
     assert ended == [1]
 
 
-def test_while_a_checkpoint_hangs_offsets_are_saved_files_go_and_a_topic_is_deleted(tmp_path):
+def test_hanging_checkpoint_does_not_block_offsets_cleaning_or_deletion(tmp_path):
     disk = FaultyDisk(slow="consumequeue")
 
     async def story(broker):
@@ -338,7 +338,7 @@ def test_while_a_checkpoint_hangs_offsets_are_saved_files_go_and_a_topic_is_dele
         disk.let_go()
 
 
-def test_a_checkpoint_comes_early_when_many_files_wait_for_it(tmp_path):
+def test_checkpoint_comes_early_when_many_files_are_unflushed(tmp_path):
     """Else a write to yet another queue would have to wait for a flush, and with it everybody."""
 
     async def story(broker):
@@ -354,7 +354,7 @@ def test_a_checkpoint_comes_early_when_many_files_wait_for_it(tmp_path):
     tell(story, tmp_path, maxOpenFiles=18)
 
 
-def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch):
+def test_broker_stop_does_not_wait_for_a_hanging_checkpoint(tmp_path, monkeypatch):
     """Nothing is lost: the next start is one as after a crash."""
     monkeypatch.setattr(housekeeping, "_STORE_JOBS_STOP_SECONDS", 0.05)
     monkeypatch.setattr(checkpointer, "_LAST_CHECKPOINT_SECONDS", 0.05)
@@ -378,7 +378,7 @@ def test_the_end_does_not_wait_for_a_checkpoint_that_hangs(tmp_path, monkeypatch
         disk.let_go()
 
 
-def test_a_checkpoint_that_fails_while_the_broker_stops_is_no_fault_of_the_loop(tmp_path, caplog):
+def test_checkpoint_failing_during_stop_leaves_no_unretrieved_exception(tmp_path, caplog):
     begun, go_on = threading.Event(), threading.Event()
 
     def fail():
@@ -412,7 +412,7 @@ def test_housekeeping_job_after_stop_neither_runs_nor_fails(tmp_path):
     assert told == []
 
 
-def test_offsets_that_wait_for_a_slow_disk_are_saved_later_and_that_is_said_once(
+def test_offsets_unsaved_on_a_slow_disk_are_saved_later_and_logged_once(
     tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(controller, "_DRAIN_SECONDS", 0.05)
@@ -511,7 +511,7 @@ def test_housekeeping_without_threads_is_logged_once_and_retried(tmp_path, monke
     assert caplog.text.count("it is not done, retrying: no thread can be started") == 1
 
 
-def test_a_broker_that_serves_starts_no_thread_for_what_it_saves(tmp_path, monkeypatch):
+def test_saving_tables_starts_no_thread_while_serving(tmp_path, monkeypatch):
     async def story(broker):
         client = await broker.connect()
         with monkeypatch.context() as meanwhile:

@@ -102,14 +102,14 @@ BEFORE = {"dead-letters": fail_an_order}
         ("delay-a-message", "SEND_OK"),
     ],
 )
-def test_the_program_of_a_page_answers_its_question(capsys, broker, page, said):
+def test_how_to_page_program_answers_its_question(capsys, broker, page, said):
     BEFORE.get(page, lambda _: None)(broker)
     capsys.readouterr()
     run(block_of(page), broker.address)
     assert said in capsys.readouterr().out
 
 
-def test_each_page_is_a_question_and_tried():
+def test_how_to_pages_are_questions_and_tried():
     tried = {"read-a-day", "find-a-message", "send-a-group-back", "replay-from-yesterday"}
     tried |= {"consumer-is-stuck", "dead-letters", "send-json", "keep-the-order"}
     tried |= {"delay-a-message"}
@@ -152,7 +152,7 @@ def test_broker_addresses_page_reaches_a_broker_through_nat(capsys):
     assert "SEND_OK" in capsys.readouterr().out
 
 
-def test_under_tls_the_message_arrives(capsys, tmp_path):
+def test_how_to_page_on_tls_sends_a_message(capsys, tmp_path):
     block = block_of("use-tls")
     for name in ("ca.pem", "client.pem"):
         block = block.replace(f'"{name}"', f'"{certificate(name)}"')
@@ -177,7 +177,7 @@ def test_how_to_move_to_rocketmq_commands_verify_the_store(tmp_path):
 
 @pytest.mark.deep
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
-def test_the_programs_on_spark_answer_their_questions(broker, tmp_path):
+def test_how_to_page_spark_programs_answer_their_questions(broker, tmp_path):
     """One behind the other, in one Spark."""
     program = "\nprint('====')\n".join(map(block_of, ON_SPARK))
     program = program.replace("localhost:9876", broker.address)
@@ -190,7 +190,7 @@ def test_the_programs_on_spark_answer_their_questions(broker, tmp_path):
 
 @pytest.mark.deep
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
-def test_the_test_of_a_pipeline_passes(tmp_path):
+def test_how_to_page_pipeline_test_passes(tmp_path):
     (tmp_path / "test_totals.py").write_text(block_of("test-a-pipeline"), encoding="utf-8")
     done = python("-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
     assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -13,7 +13,7 @@ from support.programs.image_steps import Stage, build, context, image_of, stages
 HERE = image_steps.DOCKERFILE.read_text(encoding="utf-8")
 
 
-def test_the_stages_are_taken_with_their_steps_and_the_last_one_is_run():
+def test_dockerfile_stages_are_parsed_and_the_last_one_is_the_image():
     first, last = stages(HERE)
     assert (first.name, [word for word, _ in first.steps]) == ("build", ["COPY", "RUN"])
     image = image_of(last)
@@ -22,7 +22,7 @@ def test_the_stages_are_taken_with_their_steps_and_the_last_one_is_run():
     assert image["healthcheck"][:2] == ["python", "-c"]
 
 
-def test_a_step_copies_from_the_tree_or_an_earlier_stage_or_runs(tmp_path):
+def test_dockerfile_step_copies_or_runs_and_unknown_steps_fail(tmp_path):
     earlier, root, ran = tmp_path / "earlier", tmp_path / "root", []
     (earlier / "opt").mkdir(parents=True)
     (earlier / "opt" / "made").write_text("x", encoding="utf-8")

@@ -38,7 +38,7 @@ def largest_group(number):
     return SubscriptionGroupConfig(group_name=name, attributes={"k": "v" * room})
 
 
-def test_all_groups():
+def test_all_groups_fit_one_response():
     config = config_of({})
     groups = SubscriptionGroupManager(
         NoTable(), auto_create=True, max_groups=config.max_groups, now_ms=lambda: 1 << 41
@@ -50,7 +50,7 @@ def test_all_groups():
     assert answer_bytes_max(config) * 3 // 4 < size <= answer_bytes_max(config)
 
 
-def test_all_topics_with_those_of_all_groups():
+def test_all_topics_fit_one_response():
     config = config_of({})
     attributes = {name: max(values, key=len) for name, values in SUPPORTED.items()}
     names = [

@@ -12,6 +12,6 @@ def test_local_time_uses_the_time_zone_of_the_machine():
 
 
 @pytest.mark.parametrize("years", [8_100, 300_000, 290_000_000])
-def test_a_clock_beyond_all_dates_stands_at_the_last_of_them(years):
+def test_local_time_of_a_clock_beyond_all_dates_is_the_year_9999(years):
     told = local_time(years * 365 * 86_400_000)
     assert (told.year, told.month) == (9999, 12)

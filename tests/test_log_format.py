@@ -13,7 +13,7 @@ def record(message, *values, error=None):
     return logging.LogRecord("rocketpoll.broker", logging.WARNING, "x", 1, message, values, error)
 
 
-def test_a_record_is_one_object_on_one_line_whatever_it_says():
+def test_json_log_record_is_one_object_on_one_line():
     line = JsonFormatter().format(record("topic %s\nis gone", 'ä"'))
     assert "\n" not in line
     said = json.loads(line)

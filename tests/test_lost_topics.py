@@ -119,7 +119,7 @@ def test_delayed_message_does_not_recreate_a_deleted_topic(tmp_path, older_table
     ]
 
 
-def test_a_topic_that_is_just_leaving_is_not_made_again_before_it_is_gone(tmp_path):
+def test_topic_being_deleted_is_not_recreated_before_it_is_gone(tmp_path):
     async def story(broker):
         broker.make_topic("T")
         topics = broker.controller.tables.topics
@@ -136,7 +136,7 @@ def test_a_topic_that_is_just_leaving_is_not_made_again_before_it_is_gone(tmp_pa
 
 
 @pytest.mark.parametrize(("read", "write"), [(1, 4), (4, 1)])
-def test_an_older_table_does_not_narrow_a_topic_to_less_than_its_messages(tmp_path, read, write):
+def test_older_topic_table_does_not_narrow_a_topic_below_its_messages(tmp_path, read, write):
     async def story(broker):
         topics = broker.controller.tables.topics
         topics.put(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
@@ -148,7 +148,7 @@ def test_an_older_table_does_not_narrow_a_topic_to_less_than_its_messages(tmp_pa
     tell(story, tmp_path)
 
 
-def test_a_topic_that_its_file_has_lost_comes_back_with_its_messages(tmp_path, caplog):
+def test_topic_missing_in_its_table_returns_with_its_messages(tmp_path, caplog):
     async def first(broker):
         client = await broker.connect()
         await client.put("a", topic="Sent", queue_id=2, queue_nums=3)
@@ -172,7 +172,7 @@ def test_a_topic_that_its_file_has_lost_comes_back_with_its_messages(tmp_path, c
 
 
 @pytest.mark.parametrize("becomes_of_it", [Path.unlink, lambda path: path.write_bytes(b"{{{")])
-def test_messages_in_queues_that_an_older_table_does_not_know_are_read_all_the_same(
+def test_messages_in_queues_missing_in_an_older_topic_table_are_read(
     tmp_path, caplog, becomes_of_it
 ):
     table = tmp_path / "config" / "topics.json"
@@ -215,7 +215,7 @@ def test_queues_that_an_operator_has_taken_away_stay_away_over_a_restart(tmp_pat
     assert lines_of(caplog) == []
 
 
-def test_a_topic_that_was_deleted_does_not_come_back(tmp_path, caplog):
+def test_deleted_topic_does_not_return_after_a_restart(tmp_path, caplog):
     async def first(broker):
         client = await broker.connect()
         await client.put("a")

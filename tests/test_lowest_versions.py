@@ -14,6 +14,6 @@ def test_lowest_versions_are_those_of_every_dependency():
     assert constraints(TEXT) == lower
 
 
-def test_a_dependency_without_a_lower_bound_is_refused():
+def test_dependency_without_a_lower_bound_is_refused():
     with pytest.raises(ValueError, match=r'no lower bound in .*"lz4"'):
         constraints(TEXT.replace('"lz4>=4.1"', '"lz4"'))

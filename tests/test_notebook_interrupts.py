@@ -122,11 +122,11 @@ def interrupt(cell, then, *, own_process):
 
 
 @pytest.mark.parametrize("own_process", [False, True], ids=["in a thread", "in a process"])
-def test_a_long_poll_is_interrupted_and_the_consumer_goes_on(own_process):
+def test_interrupted_long_poll_leaves_the_consumer_usable(own_process):
     assert interrupt(POLLS, POLLS_ON, own_process=own_process) == ("b'one' 1\n", None)
 
 
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
 @pytest.mark.parametrize("own_process", [False, True], ids=["in a thread", "in a process"])
-def test_a_wait_for_a_stream_is_interrupted_and_the_query_goes_on(own_process):
+def test_interrupted_stream_wait_leaves_the_query_running(own_process):
     assert interrupt(STREAMS, STREAMS_ON, own_process=own_process) == ("True 1\n", None)

@@ -75,7 +75,7 @@ def test_notebook_asserts_its_results_and_stops_what_it_starts(path):
     assert ("spark.stop()" in sources[-1]) == any("SparkSession" in source for source in sources)
 
 
-def test_the_page_lists_all_notebooks():
+def test_notebooks_page_lists_all_notebooks():
     page = (NOTEBOOKS / "README.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| \[(\S+\.ipynb)\]", page, re.MULTILINE)) == [
         path.name for path in ALL

@@ -8,7 +8,7 @@ import rmq_spark.client.opentelemetry
 from rocketpoll import opentelemetry
 
 
-def test_every_name_that_it_promises_is_there():
+def test_rocketpoll_opentelemetry_exports_every_name():
     assert {name: getattr(opentelemetry, name).__name__ for name in opentelemetry.__all__} == {
         name: name for name in opentelemetry.__all__
     }

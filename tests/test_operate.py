@@ -9,7 +9,7 @@ import sys
 from support.brokers.in_process import run, small_broker, started
 
 
-def test_a_copy_of_a_stopped_broker_is_a_broker_of_its_own(tmp_path):
+def test_copy_of_a_stopped_brokers_store_can_be_served(tmp_path):
     store, copy = tmp_path / "store", tmp_path / "copy"
 
     async def whole():
@@ -34,7 +34,7 @@ def test_a_copy_of_a_stopped_broker_is_a_broker_of_its_own(tmp_path):
     assert looked.returncode == 0, looked.stdout + looked.stderr
 
 
-def test_a_snapshot_of_a_running_broker_recovers_as_from_a_power_loss(tmp_path):
+def test_snapshot_of_a_running_brokers_store_recovers(tmp_path):
     """Nothing moves while the copy is made, as while a file system takes a snapshot."""
     store, copy = tmp_path / "store", tmp_path / "copy"
 

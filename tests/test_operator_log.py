@@ -101,7 +101,7 @@ def test_reload_from_a_pipe_is_refused(tmp_path):
         assert broker.stop() == 0
 
 
-def test_without_a_file_a_hangup_ends_it_as_it_ends_any_program(tmp_path):
+def test_sighup_without_a_settings_file_ends_the_broker(tmp_path):
     # Whoever runs the tests may ignore it, as nohup does, and processes inherit that.
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
@@ -116,5 +116,5 @@ def test_process_title_is_rocketpoll(tmp_path):
         assert broker.title() == "rocketpoll"
 
 
-def test_an_address_of_version_6_stands_in_brackets():
+def test_ipv6_host_is_formatted_in_brackets():
     assert (format_host("::1"), format_host("127.0.0.1")) == ("[::1]", "127.0.0.1")

@@ -142,7 +142,7 @@ def metadata_of(wheel):
         return HeaderParser().parsestr(archive.read(name).decode())
 
 
-def test_the_wheel_has_our_names_and_no_others(built):
+def test_wheel_contains_our_packages_only(built):
     names = zipfile.ZipFile(built[0]).namelist()
     [info] = {name.split("/")[0] for name in names if ".dist-info/" in name}
     assert {name.split("/")[0] for name in names} == {
@@ -165,7 +165,7 @@ def test_the_wheel_has_our_names_and_no_others(built):
     assert not [name for name in names if "tests" in name.split("/")]
 
 
-def test_the_archive_of_the_sources_makes_the_same_wheel(built, tmp_path):
+def test_source_archive_builds_the_same_wheel(built, tmp_path):
     with tarfile.open(built[1]) as archive:
         archive.extraction_filter = getattr(
             tarfile, "data_filter", None
@@ -183,15 +183,13 @@ def says_hello(python, directory, own_process=False):
 
 
 @pytest.mark.parametrize("own_process", [False, True])
-def test_a_broker_beside_the_program_changes_nothing(site, tmp_path, own_process):
+def test_foreign_broker_module_beside_the_program_is_ignored(site, tmp_path, own_process):
     (tmp_path / "broker.py").write_text("raise RuntimeError('theirs')\n", encoding="utf-8")
     says_hello(site, tmp_path, own_process)
 
 
 @pytest.mark.parametrize("order", ["theirs ours", "ours theirs", "ours theirs uninstalled"])
-def test_a_distribution_named_broker_and_ours_leave_each_other_alone(
-    built, theirs, newcomer, tmp_path, order
-):
+def test_distribution_named_broker_and_ours_coexist(built, theirs, newcomer, tmp_path, order):
     for step in order.split():
         if step == "uninstalled":
             pip(newcomer, "uninstall", "broker")
@@ -243,7 +241,7 @@ def test_pytest_finds_the_plugin_that_pip_has_installed(built, tmp_path):
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_package_index_shows_links_that_work_or_none(built, tmp_path):
+def test_package_metadata_has_working_links_or_none(built, tmp_path):
     """With the address that whoever releases it fills in, and as long as there is none."""
     without = metadata_of(built[0])
     assert without["Project-URL"] is None
@@ -267,14 +265,14 @@ def test_a_package_index_shows_links_that_work_or_none(built, tmp_path):
     assert [path for _, path in paths if not (ROOT / path.split("/", 2)[2]).exists()] == []
 
 
-def test_the_command_line_runs_without_a_script(site, tmp_path):
+def test_command_line_runs_as_a_module_without_a_script(site, tmp_path):
     said = run(site, "-m", "rocketpoll", "broker", "-p", cwd=tmp_path)
     assert "listenPort=9876" in said.stdout.splitlines(), said.stderr
     assert run(site, "-m", "rocketpoll", "--version", cwd=tmp_path).stdout.startswith("rocketpoll ")
 
 
 @pytest.mark.parametrize("installed", ["editable", "wheel"])
-def test_a_users_project_is_checked_strictly(site, tmp_path, installed):
+def test_users_project_is_type_checked_strictly(site, tmp_path, installed):
     """Types reach the user by whichever way it is installed; ours here is the editable one."""
     (tmp_path / "shop.py").write_text(TYPED, encoding="utf-8")
     python = site if installed == "wheel" else sys.executable

@@ -46,7 +46,7 @@ def names(model):
 # ---- names
 
 
-def test_a_flushed_file_can_be_lost_with_its_name_until_its_directory_is_flushed():
+def test_flushed_file_can_be_lost_until_its_directory_is_flushed():
     model = PowerLossModel()
     create(model, "small", b"data")
     assert found(model) == {frozenset(), frozenset({("small", b"data")})}
@@ -54,7 +54,7 @@ def test_a_flushed_file_can_be_lost_with_its_name_until_its_directory_is_flushed
     assert found(model) == {frozenset({("small", b"data")})}
 
 
-def test_programs_see_what_was_done_whether_it_is_flushed_or_not():
+def test_power_loss_model_shows_unflushed_changes_to_programs():
     model = model_of(old=b"old", gone=b"gone")
     model.write(model.find(path("old")), b"new!", 0)
     model.delete(path("gone"))
@@ -81,7 +81,7 @@ def test_failed_directory_flush_promises_nothing():
     assert names(model) == {("small",)}
 
 
-def test_a_rename_can_be_lost_until_the_directory_is_flushed_and_never_happens_by_half():
+def test_rename_is_atomic_but_can_be_lost_until_the_directory_is_flushed():
     model = model_of(new=b"new", old=b"old")
     model.rename(path("new"), path("old"))
     before, after = frozenset({("new", b"new"), ("old", b"old")}), frozenset({("old", b"new")})
@@ -97,7 +97,7 @@ def test_renames_of_two_files_are_lost_independently():
     assert names(model) == {("a", "b"), ("a2", "b"), ("a", "b2"), ("a2", "b2")}
 
 
-def test_a_rename_between_directories_needs_both_of_them_flushed():
+def test_rename_between_directories_needs_both_flushed():
     model = PowerLossModel({path("a"): None, path("a/x"): Image.of(b"x"), path("b"): None})
     model.rename(path("a/x"), path("b/x"))
     flush(model, "b")
@@ -106,7 +106,7 @@ def test_a_rename_between_directories_needs_both_of_them_flushed():
     assert names(model) == {("a", "b", "b/x")}
 
 
-def test_a_deleted_file_can_come_back_until_the_directory_is_flushed():
+def test_deleted_file_can_return_until_the_directory_is_flushed():
     model = model_of(x=b"x")
     model.delete(path("x"))
     model.delete(path("x"))
@@ -127,7 +127,7 @@ def test_unflushed_directory_loses_its_flushed_content():
     assert names(model) == {("a", "a/b", "a/b/small")}
 
 
-def test_a_directory_that_was_deleted_for_good_takes_along_deletions_that_were_not_flushed():
+def test_durably_deleted_directory_takes_its_unflushed_deletions_along():
     model = PowerLossModel({path("a"): None, path("a/x"): Image.of(b"x")})
     model.delete(path("a/x"))
     model.delete(path("a"))
@@ -136,7 +136,7 @@ def test_a_directory_that_was_deleted_for_good_takes_along_deletions_that_were_n
     assert names(model) == {()}
 
 
-def test_a_file_keeps_its_content_under_a_new_name_and_its_inode():
+def test_renamed_file_keeps_its_content_and_inode():
     model = model_of(log=bytes(4))
     inode = model.find(path("log"))
     model.rename(path("log"), path("old"))
@@ -281,7 +281,7 @@ def drawn(model, seed=1, count=60):
     return [contents(tree) for tree in states(model, random.Random(seed), count)]
 
 
-def test_the_first_state_has_lost_the_most_and_the_second_nothing():
+def test_first_power_loss_state_lost_the_most_and_the_second_nothing():
     worst, best, *_ = drawn(some_changes())
     assert worst == {"log": bytes(8 * PAGE)}
     assert best == {"log": b"x" * 8 * PAGE, "small": b"data"}

@@ -19,7 +19,7 @@ TO_CLIENTS = {
 }
 
 
-def test_every_processor_is_there_and_no_request_is_one_that_only_clients_get(tmp_path):
+def test_dispatcher_has_every_processor_and_no_client_request(tmp_path):
     async def story(broker):
         codes = broker.controller.processors.dispatch.codes
         assert not codes & TO_CLIENTS
@@ -53,7 +53,7 @@ def test_every_processor_is_there_and_no_request_is_one_that_only_clients_get(tm
     tell(story, tmp_path)
 
 
-def test_a_client_that_goes_leaves_its_groups_and_is_forgotten_by_sends(tmp_path):
+def test_disconnected_client_leaves_its_groups_and_the_send_cache(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.heartbeat("G", "T")

@@ -123,7 +123,7 @@ def pytest_sessionfinish(session):
     assert len(set(ports)) == 2
 
 
-def test_each_worker_moves_its_own_clock_and_has_its_own_faults(project):
+def test_pytest_xdist_workers_have_their_own_clock_and_faults(project):
     tests = """
 from datetime import timedelta
 
@@ -194,13 +194,13 @@ def test_nothing_is_left_of_those_before(rocketpoll_broker):
 """
 
 
-def test_a_client_of_asyncio_lives_for_a_test_and_ends_what_the_test_has_left_open(project):
+def test_aio_client_fixture_closes_what_a_test_left_open(project):
     said = project(ASYNCIO, "-p", "anyio")
     assert outcome(said) == "1 failed, 5 passed", said
     assert "closed before" not in said, said
 
 
-def test_a_wrong_marker_is_refused(project):
+def test_wrong_rocketpoll_topic_marker_is_refused(project):
     said = project("""
 import pytest
 
@@ -274,7 +274,7 @@ def test_at_the_end(rocketpoll_broker, rocketpoll_topic):
     assert "broker.away() was still active, and is ended now" in said
 
 
-def test_a_test_that_freezes_the_time_sends_polls_and_ends(project):
+def test_test_with_frozen_time_can_send_and_poll(project):
     pytest.importorskip("freezegun")
     said = project("""
 import asyncio

@@ -26,7 +26,7 @@ def test_response_resolves_its_request_once():
     run(story())
 
 
-def test_a_question_whose_time_is_over_has_no_answer_and_one_that_comes_then_is_passed_over():
+def test_timed_out_request_to_a_client_ignores_its_late_response():
     async def story():
         questions, answers = OutgoingRequests(asyncio.get_running_loop()), []
         asked = questions.register(RemotingCommand(307), 5_000, answers.append)

@@ -40,11 +40,11 @@ def rows_of(page):
 
 
 @pytest.mark.parametrize("page", CODE)
-def test_a_page_names_each_thing_of_the_code_once_and_nothing_else(page):
+def test_reference_page_names_each_item_of_the_code_once(page):
     assert sorted(rows_of(page)) == sorted(CODE[page])
 
 
-def test_the_page_of_metrics_and_the_guide_name_the_same_metrics():
+def test_metrics_page_and_operating_guide_name_the_same_metrics():
     guide = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
     told = set(re.findall(r"^\| `((?:rocketmq|rocketpoll)_\w+)`", guide, re.MULTILINE))
     rows = rows_of("reference/metrics.md")
@@ -52,7 +52,7 @@ def test_the_page_of_metrics_and_the_guide_name_the_same_metrics():
     assert len(rows) == len(set(rows))
 
 
-def test_each_generated_page_is_named_here_and_in_the_navigation():
+def test_generated_pages_are_in_the_navigation():
     assert set(GENERATED) == {*CODE, "reference/metrics.md"}
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     assert [page for page in GENERATED if f": {page}\n" not in navigation] == []

@@ -14,7 +14,7 @@ import rocketpoll
 import rocketpoll.errors
 
 
-def test_every_name_that_it_promises_is_there():
+def test_rocketpoll_exports_every_name():
     for name in dir(rocketpoll):
         assert getattr(getattr(rocketpoll, name), "__name__", name) == name
     assert set(dir(rocketpoll)) == set(rocketpoll._MODULES) == set(rocketpoll.__all__)
@@ -40,7 +40,7 @@ def test_importing_it_brings_nothing_along(tmp_path):
     assert done.stdout == "set()\n", done.stderr
 
 
-def test_a_producer_loads_neither_other_parts_nor_large_libraries(tmp_path):
+def test_producer_import_loads_no_other_parts_or_large_libraries(tmp_path):
     """What importing costs, `benchmarks.gaps` measures."""
     others = [f"rmq_spark.{name}" for name in ("cli", "client.aio", "client.consumer", "spark")]
     large = ["asyncio", "http", "multiprocessing", "numpy", "pyarrow", "pyspark", "ssl"]

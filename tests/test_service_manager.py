@@ -27,7 +27,7 @@ def test_states_come_in_one_datagram(supervisor):
     assert hearing.recv(100) == b"READY=1\nSTATUS=listens"
 
 
-def test_a_watchdog_hears_of_a_loop_that_goes_round_until_the_end(supervisor):
+def test_watchdog_is_notified_while_the_loop_runs_and_not_after_stop(supervisor):
     hearing, name = supervisor
 
     async def story():
@@ -40,7 +40,7 @@ def test_a_watchdog_hears_of_a_loop_that_goes_round_until_the_end(supervisor):
     asyncio.run(story())
 
 
-def test_without_a_supervisor_nothing_is_sent_and_nothing_planned():
+def test_service_manager_without_a_supervisor_sends_nothing():
     async def story():
         manager = ServiceManager({"WATCHDOG_USEC": "2000"})
         manager.notify("READY=1")
@@ -57,7 +57,7 @@ def test_missing_notify_socket_is_logged_and_ignored(tmp_path, caplog):
     assert "READY=1" in caplog.text
 
 
-def test_a_start_is_given_more_time_with_each_report_of_its_progress(supervisor, caplog):
+def test_start_progress_reports_extend_the_start_timeout(supervisor, caplog):
     hearing, name = supervisor
     caplog.set_level(logging.INFO)
     now = [100.0]

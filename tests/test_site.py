@@ -52,7 +52,7 @@ def pages_of(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_every_link_of_the_site_leads_to_a_place_in_it(site):
+def test_site_links_lead_to_existing_places(site):
     pages = pages_of(site)
     lost = []
     for page, links in pages.items():
@@ -71,7 +71,7 @@ def test_every_link_of_the_site_leads_to_a_place_in_it(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_a_reader_whose_link_is_old_is_shown_ways_on(site):
+def test_page_404_offers_working_links(site):
     links = Links((site / "404.html").read_text(encoding="utf-8").partition("<h1>")[2])
     ways = [target for target in links.targets if target.startswith("/")]
     assert len(ways) >= 4
@@ -80,7 +80,7 @@ def test_a_reader_whose_link_is_old_is_shown_ways_on(site):
 
 @pytest.mark.deep
 @needs_mkdocs
-def test_the_list_for_machines_has_each_page_once_with_a_sentence(site):
+def test_llms_txt_lists_each_page_once_with_a_sentence(site):
     listed = re.findall(
         r"^- \[(.+)\]\((\S+)\): (\S.*)$",
         (site / "llms.txt").read_text(encoding="utf-8"),
@@ -143,7 +143,7 @@ def test_all_settings_and_commands_are_in_the_reference(site):
         ("aio", (aio.Producer, aio.Consumer, aio.Admin, aio.Client)),
     ],
 )
-def test_each_public_method_is_in_the_reference(site, page, kinds):
+def test_public_methods_are_in_the_reference(site, page, kinds):
     names = Links((site / "reference" / f"{page}.html").read_text(encoding="utf-8")).names
     wanted = {
         f"{kind.__module__}.{kind.__qualname__}.{name}"

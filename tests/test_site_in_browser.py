@@ -111,7 +111,7 @@ def opened(chromium, address):
     assert complaints == []
 
 
-def test_on_a_telephone_no_page_has_to_be_scrolled_sideways(site, opened):
+def test_site_pages_fit_a_phone(site, opened):
     page = opened(**PHONE)
     paths = [each.relative_to(site).as_posix() for each in site.rglob("*.html")]
     cut = {}
@@ -173,7 +173,7 @@ def looked_for(page, asked):
     )
 
 
-def test_the_search_leads_from_each_question_to_its_page(opened):
+def test_site_search_leads_each_how_to_question_to_its_page(opened):
     page = opened(**WIDE)
     first = {asked: looked_for(page, asked)[0] for asked in QUESTIONS}
     wrong = {
@@ -205,6 +205,6 @@ def test_the_search_leads_from_each_question_to_its_page(opened):
         ("ManyPullRequest", "from-rocketmq.html"),
     ],
 )
-def test_the_search_finds_what_people_type(opened, asked, found):
+def test_site_search_finds_commonly_typed_words(opened, asked, found):
     links = looked_for(opened(**WIDE), asked)
     assert any(f"/{found}" in link for link in links[:5]), links

@@ -5,7 +5,7 @@ import json
 from support.spark.driver_processes import Query
 
 
-def test_a_look_at_a_sink_reads_only_the_batches_that_have_come_since(tmp_path):
+def test_new_rows_of_a_query_sink_reads_only_new_batches(tmp_path):
     query = Query(tmp_path)
     assert query.new_rows() == []
     for batch_id in range(3):

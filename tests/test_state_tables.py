@@ -45,7 +45,7 @@ def test_state_tables_survive_a_restart(tmp_path):
     ]
 
 
-def test_the_settings_decide_what_is_made_by_itself(tmp_path):
+def test_auto_create_settings_decide_which_topics_and_groups_are_created(tmp_path):
     tables = load(tmp_path, auto_create_topic_enable=False, auto_create_subscription_group=False)
     assert tables.topics.get("TBW102") is None
     assert tables.groups.find_or_create("G") is None
@@ -59,7 +59,7 @@ def test_the_settings_decide_what_is_made_by_itself(tmp_path):
 @pytest.mark.parametrize(
     "name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json", "kvConfig.json"]
 )
-def test_a_table_that_cannot_be_read_is_no_empty_table(tmp_path, name):
+def test_unreadable_state_table_is_refused(tmp_path, name):
     load(tmp_path)
     for suffix in ("", ".bak"):
         (tmp_path / "config" / f"{name}{suffix}").write_bytes(b"{{{")

@@ -89,7 +89,7 @@ def test_stopped_stream_test_resumes(started):
 
 
 @pytest.mark.parametrize("output_mode", ["complete", "update"])
-def test_a_crash_runs_the_last_batch_again_and_its_state_counts_it_once(started, output_mode):
+def test_crashed_stream_reruns_its_last_batch_and_counts_state_once(started, output_mode):
     with started(totals, output_mode=output_mode) as stream:
         stream.add_data(ADA)
         stream.process_all()
@@ -117,7 +117,7 @@ def test_crash_before_the_first_batch_acts_like_a_stop(started):
         stream.check_answer(("one",))
 
 
-def test_a_crash_while_spark_writes_its_first_offset_is_one_before_anything_was_read(started):
+def test_crash_while_writing_the_first_offset_counts_as_before_any_read(started):
     with started() as stream:
         stream.crash()
         offsets = stream._checkpoint / "offsets"
@@ -145,9 +145,7 @@ def test_delayed_message_reaches_the_stream_when_the_clock_advances(
         stream.check_answer(("now",), ("later",))
 
 
-def test_a_query_that_runs_while_the_clock_is_moved_reads_each_message_once(
-    started, rocketpoll_broker
-):
+def test_stream_reads_each_message_once_while_the_clock_is_moved(started, rocketpoll_broker):
     numbers = [str(number) for number in range(200)]
     with started() as stream:
         stream.add_data("first")
@@ -160,7 +158,7 @@ def test_a_query_that_runs_while_the_clock_is_moved_reads_each_message_once(
         stream.check_answer(("first",), *((number,) for number in numbers))
 
 
-def test_a_query_waits_for_a_broker_that_is_away_and_reads_on(started, rocketpoll_broker):
+def test_stream_waits_for_an_away_broker_and_reads_on(started, rocketpoll_broker):
     with started() as stream:
         stream.add_data("one")
         stream.process_all()
@@ -171,7 +169,7 @@ def test_a_query_waits_for_a_broker_that_is_away_and_reads_on(started, rocketpol
         stream.check_answer(("one",), ("two",))
 
 
-def test_a_query_fails_that_may_not_wait_for_a_broker_that_is_away(started, rocketpoll_broker):
+def test_stream_with_a_short_retry_timeout_fails_on_an_away_broker(started, rocketpoll_broker):
     with started(options={"retryTimeoutMs": 1_000}) as stream:
         stream.add_data("one")
         stream.process_all()
@@ -265,7 +263,7 @@ AB, NAN, OTHER = Row("a", "b"), float("nan"), float("nan")  # two, as Python fin
     ],
     ids=repr,
 )
-def test_a_row_is_the_one_expected_by_values_and_by_names_if_both_have_some(
+def test_expected_row_is_compared_by_values_and_by_names_if_both_have_them(
     found, expected, is_same
 ):
     if is_same:
@@ -298,9 +296,7 @@ def test_rows_that_differ_are_shown_side_by_side(started):
         assert columns == "its columns are text"
 
 
-def test_a_broker_that_goes_away_in_the_first_line_goes_from_a_stream_that_runs(
-    started, rocketpoll_broker
-):
+def test_broker_away_right_after_start_does_not_break_the_stream(started, rocketpoll_broker):
     with started() as stream:
         with rocketpoll_broker.away():
             pass
@@ -311,7 +307,7 @@ def test_a_broker_that_goes_away_in_the_first_line_goes_from_a_stream_that_runs(
         stream.check_answer(("one",))
 
 
-def test_a_step_that_takes_too_long_ends_and_says_how_far_the_stream_is(started):
+def test_stream_step_over_its_timeout_fails_with_the_streams_progress(started):
     def slow(source):
         return source.selectExpr("java_method('java.lang.Thread', 'sleep', 20000L) AS x")
 

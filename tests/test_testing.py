@@ -66,7 +66,7 @@ def test_helper_arguments_of_wrong_type_are_refused_with_an_example(ask, why):
 
 
 @needs_java
-def test_a_topic_is_fed_and_a_stream_gives_its_rows(spark, rocketpoll_broker, rocketpoll_topic):
+def test_stream_rows_returns_the_rows_of_a_fed_topic(spark, rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.send(rocketpoll_topic, "before", tags="old")
     rows = stream_rows(
         spark,
@@ -88,7 +88,7 @@ def test_a_topic_is_fed_and_a_stream_gives_its_rows(spark, rocketpoll_broker, ro
 
 
 @needs_java
-def test_the_wrong_number_of_rows_is_shown_with_some_of_them(
+def test_stream_rows_with_the_wrong_row_count_shows_some_rows(
     spark, rocketpoll_broker, rocketpoll_topic
 ):
     rocketpoll_broker.send(rocketpoll_topic, "one", "two")
@@ -101,7 +101,7 @@ def test_the_wrong_number_of_rows_is_shown_with_some_of_them(
 
 
 @needs_java
-def test_a_stream_of_ones_own_is_run_to_its_end(spark, rocketpoll_broker, rocketpoll_topic):
+def test_collect_stream_runs_a_given_stream_to_its_end(spark, rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.send(rocketpoll_topic, "one", "two", "two")
     options = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     stream = (
@@ -113,7 +113,7 @@ def test_a_stream_of_ones_own_is_run_to_its_end(spark, rocketpoll_broker, rocket
 
 
 @needs_java
-def test_a_stream_that_does_not_end_is_stopped(spark):
+def test_collect_stream_stops_an_endless_stream_after_its_timeout(spark):
     endless = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     slow = endless.selectExpr("java_method('java.lang.Thread', 'sleep', 3000L)")
     with pytest.raises(NotInTime, match="its last progress was"):

@@ -67,7 +67,7 @@ def test_vip_channel_clients_are_counted(tmp_path):
     run(whole())
 
 
-def test_a_port_that_another_program_has_is_warned_of_and_the_broker_runs_without(tmp_path):
+def test_vip_port_in_use_is_logged_and_the_broker_runs_without(tmp_path):
     port = free_broker_port()
     with (
         socket.create_server(("127.0.0.1", port - 2)),
@@ -85,7 +85,7 @@ def test_a_port_that_another_program_has_is_warned_of_and_the_broker_runs_withou
         assert broker.stop() == 0
 
 
-def test_a_setting_closes_it(tmp_path):
+def test_vip_channel_enable_false_closes_the_vip_port(tmp_path):
     port = free_broker_port()
     with BrokerProcess(tmp_path, listenPort=str(port), vipChannelEnable="false") as broker:
         assert is_listened_on(port)
@@ -93,7 +93,7 @@ def test_a_setting_closes_it(tmp_path):
         assert not [line for line in broker.log() if "WARNING" in line]
 
 
-def test_a_broker_on_any_port_that_is_free_has_none(tmp_path, caplog):
+def test_broker_on_any_free_port_has_no_vip_port(tmp_path, caplog):
     async def story(broker):
         assert len(broker.controller.server.descriptors()) == 2
 
@@ -102,7 +102,7 @@ def test_a_broker_on_any_port_that_is_free_has_none(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("port", [1, 2])
-def test_below_the_first_port_there_is_none(tmp_path, port, monkeypatch):
+def test_lowest_ports_have_no_vip_port(tmp_path, port, monkeypatch):
     """The ports themselves only an administrator may have: what is listened on is noted instead."""
     asked = []
 

@@ -19,7 +19,7 @@ ORDERS = Path(__file__).parent.parent / "examples" / "web" / "orders.py"
 
 
 @told_in_a_loop
-async def test_an_order_that_is_posted_is_streamed(monkeypatch):
+async def test_posted_order_is_streamed_by_the_web_example(monkeypatch):
     spec = importlib.util.spec_from_file_location("orders", ORDERS)
     orders = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(orders)
@@ -42,7 +42,7 @@ async def test_an_order_that_is_posted_is_streamed(monkeypatch):
 
 
 @told_in_a_loop
-async def test_a_server_streams_to_browsers_that_come_and_go(monkeypatch):
+async def test_web_example_ends_the_consumer_of_a_disconnected_browser(monkeypatch):
     """Over real connections: a browser that hangs up ends its consumer."""
     uvicorn = pytest.importorskip("uvicorn")
     monkeypatch.syspath_prepend(str(ORDERS.parent))

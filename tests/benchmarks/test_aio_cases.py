@@ -8,7 +8,7 @@ from benchmarks.aio import MESSAGES, Stage, aio_cases, cpu_said, threads_said
 
 
 @pytest.mark.deep
-def test_each_case_does_its_work():
+def test_aio_benchmark_cases_report_their_figures():
     with Stage(consumers=3) as stage:
         assert len(cpu_said(aio_cases(stage, 3 * MESSAGES))) == 6
         assert len(threads_said(stage)) == 3

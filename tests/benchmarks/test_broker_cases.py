@@ -45,7 +45,7 @@ RESULTS = [
 ]
 
 
-def test_each_case_has_the_target_that_the_project_has_set_itself(tmp_path):
+def test_broker_benchmark_cases_have_the_projects_targets(tmp_path):
     with Arena(tmp_path, {}, object()) as arena:
         targets = {
             (case.subject, figure.name): (figure.target.quantity, figure.target.bound)
@@ -82,14 +82,14 @@ def test_anonymous_memory_of_a_process_is_measured(tmp_path):
     process.stop()
 
 
-def test_a_ratio_is_taken_within_each_round_and_is_above_one_for_the_better_side():
+def test_benchmark_ratio_is_taken_per_round_and_above_one_is_better():
     speed, latency, alone = RESULTS
     assert speed.ratio == 2.0
     assert latency.ratio == 1.5
     assert alone.ratio is None
 
 
-def test_a_target_that_is_missed_says_how_much_of_it_was_reached():
+def test_missed_benchmark_target_shows_the_share_reached():
     speed, latency, alone = RESULTS
     assert speed.share == pytest.approx(2.0 / 1.5)
     assert latency.share == pytest.approx(0.75)
@@ -130,7 +130,7 @@ def test_benchmark_table_has_a_column_per_side_and_verdicts():
     ]
 
 
-def test_the_json_holds_every_round_of_every_side():
+def test_broker_benchmark_json_holds_every_round_of_every_side():
     report = json.loads(json.dumps(as_json("broker", {"cores": 2}, RESULTS, NAMES, {"rounds": 3})))
     assert (report["machine"], report["conditions"]) == ({"cores": 2}, {"rounds": 3})
     sending, pushing, starting = report["results"]
@@ -150,7 +150,7 @@ def test_the_json_holds_every_round_of_every_side():
     assert starting["target"] is None
 
 
-def test_every_round_runs_every_case_on_every_side_and_some_are_warmed_before():
+def test_benchmark_rounds_run_every_case_on_every_side_after_warming():
     done = []
 
     def case(subject, roles, *, is_warmed):
@@ -171,7 +171,7 @@ def test_every_round_runs_every_case_on_every_side_and_some_are_warmed_before():
     assert second.rounds == {OURS: (5.0, 9.0), PEER: (6.0, 10.0)}
 
 
-def test_a_process_that_has_ended_says_its_last_words(tmp_path):
+def test_ended_benchmark_process_is_reported_with_its_last_output(tmp_path):
     process = Process([sys.executable, "-c", "exit('no more')"], tmp_path / "short.log", tmp_path)
     process.popen.wait()
     with pytest.raises(ProcessEnded, match=r"short has ended with 1; it said:\nno more"):
@@ -206,7 +206,7 @@ def test_our_broker_alone_is_measured_without_java_and_reported(tmp_path, capsys
         assert result["target"] is None or result["target"]["quantity"] == "value"
 
 
-def test_a_case_without_java_clients_measures_what_it_promises(tmp_path):
+def test_broker_benchmark_cases_without_java_clients_measure_and_clean_up(tmp_path):
     with Arena(tmp_path, SIDES, None) as arena:
         cases = {case.subject: case for case in broker_cases(arena, SMALL)}
         memory, idle_cpu, p50, p99, last = cases["20 held pulls"].measure(OURS)

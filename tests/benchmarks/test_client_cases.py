@@ -13,7 +13,7 @@ from benchmarks.client.cases import QUICK, client_cases
 
 
 @pytest.mark.wide
-def test_every_case_measures_what_it_promises(tmp_path):
+def test_client_benchmark_cases_measure_their_figures(tmp_path):
     with Arena(tmp_path, {OURS: RocketPoll()}, None) as arena:
         cases = client_cases(arena, QUICK)
         for case in cases:

@@ -21,7 +21,7 @@ def test_ending_benchmark_reports_shutdown_times(monkeypatch, capsys):
 
 
 @pytest.mark.deep
-def test_every_state_is_come_into_and_ended_in_time(monkeypatch, capsys):
+def test_client_ending_benchmark_reaches_and_ends_every_state(monkeypatch, capsys):
     monkeypatch.setattr(ending, "ROUNDS", 1)
     ending.main()
     seconds = [float(line[40:].removesuffix(" s")) for line in capsys.readouterr().out.splitlines()]

@@ -11,12 +11,12 @@ CASES = filter_cases(messages=200)
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_both_ways_come_to_the_same(name):
+def test_sql_filter_benchmark_ways_give_equal_results(name):
     one_at_a_time, by_chunk = (
         case.run() for case in CASES if case.subject == f"SQL92 filter, {name}"
     )
     assert by_chunk.tolist() == one_at_a_time
 
 
-def test_all_peers_are_there_and_names_are_unique():
+def test_filter_benchmark_names_are_unique_and_peers_exist():
     check_peers(CASES)

@@ -5,7 +5,7 @@ import json
 from benchmarks.turns import flatness
 
 
-def test_each_row_has_two_figures(capsys, tmp_path):
+def test_flatness_benchmark_rows_have_two_figures(capsys, tmp_path):
     few = ["--messages", "2000", "--clients", "10", "--queues", "40", "--rounds", "1"]
     flatness.main([*few, "--json", str(tmp_path / "flatness.json")])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]

@@ -56,18 +56,18 @@ def name_of(job):
 
 
 @pytest.mark.wide
-def test_every_kind_comes_to_an_end(measured):
+def test_gap_benchmark_measures_every_kind(measured):
     rows, codes, _, _ = measured
     assert all(0 <= gap.cpu_ms <= gap.whole_ms + 50 for _, _, gap in rows)
     assert codes <= REFUSALS
 
 
-def test_every_request_that_is_served_has_a_row(measured):
+def test_gap_benchmark_has_a_row_for_every_served_request(measured):
     rows, _, served, _ = measured
     assert served <= {each for about, _, _ in rows for each in about}
 
 
-def test_every_job_that_keeps_house_has_a_row_and_no_row_is_about_nothing(measured):
+def test_gap_benchmark_has_a_row_for_every_housekeeping_job(measured):
     rows, _, served, jobs = measured
     about = {each for about, _, _ in rows for each in about}
     assert about - served - OTHERS == jobs - {"_load_numpy"}  # a measured broker has loaded it

@@ -42,7 +42,7 @@ def result(*rounds, ratios=(), **more):
     return Result(case(**more), rounds, ratios)
 
 
-def test_the_rounds_of_all_cases_are_interleaved():
+def test_benchmark_rounds_of_all_cases_are_interleaved():
     clock = FakeClock()
     cases = [case(name, clock.work(name, 1.0)) for name in "abc"]
     measure(cases, rounds=3, seconds=1.0, clock=clock)
@@ -104,7 +104,7 @@ def test_benchmark_calibration_for_no_time_is_one_run():
     assert calibrate(lambda: None, 0.0, FakeClock()) == 1
 
 
-def test_the_median_ignores_a_round_that_was_interrupted():
+def test_benchmark_median_ignores_an_interrupted_round():
     found = result(1e-6, 2e-6, 3e-6, 4e-6, 500e-6)
     assert found.microseconds == pytest.approx(3)
     assert found.per_second == pytest.approx(1e6 / 3)
@@ -117,7 +117,7 @@ def test_single_round_has_no_spread():
     assert result(1e-6).spread == 0
 
 
-def test_the_ratio_is_the_median_of_each_rounds_own_ratio():
+def test_benchmark_ratio_is_the_median_of_per_round_ratios():
     cases = [case("slow"), case("fast", peer="slow")]
     # The machine is ten times as slow in the second round, for both.
     slow, fast = compare(
@@ -128,7 +128,7 @@ def test_the_ratio_is_the_median_of_each_rounds_own_ratio():
     assert slow.ratio is None
 
 
-def test_a_peer_that_was_slow_in_the_same_round_leaves_the_ratio_as_it_is():
+def test_benchmark_ratio_ignores_slowness_shared_with_the_peer():
     clock = FakeClock()
     mood = [
         1.0,

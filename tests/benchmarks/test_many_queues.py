@@ -40,7 +40,7 @@ def life_of(life, root, queues, capfd):
     ("queues", "seconds"),
     [(4_000, 3.0), pytest.param(80_000, 30.0, marks=pytest.mark.wide)],
 )
-def test_a_store_with_many_queues_starts_in_time_and_in_little_memory(
+def test_store_with_many_queues_starts_within_cpu_and_memory_bounds(
     tmp_path, queues, seconds, capfd
 ):
     """As processor seconds, since the machine has other things to do; a clean start and a stop."""

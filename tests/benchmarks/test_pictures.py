@@ -26,13 +26,13 @@ def test_pictures_are_those_of_the_results(drawn):
         assert words(ROOT / "docs" / "assets" / path.name) == words(path), "run: make pictures"
 
 
-def test_the_page_shows_each(drawn):
+def test_speed_page_shows_each_picture(drawn):
     page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
     shown = re.findall(r"\]\(assets/(\S+)\)", page)
     assert shown == [path.name for path in drawn]
 
 
-def test_a_picture_follows_its_results(drawn, tmp_path):
+def test_benchmark_picture_follows_its_results(drawn, tmp_path):
     for name in ("broker", "spark", "flatness"):
         text = (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
         (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")

@@ -20,7 +20,7 @@ RESULTS = [
 ]
 
 
-def test_the_table_names_peers_units_and_verdicts():
+def test_benchmark_table_names_peers_units_and_verdicts():
     assert as_table(RESULTS).splitlines() == [
         "case           speed     µs  spread  vs peer       target",
         "reading",
@@ -31,7 +31,7 @@ def test_the_table_names_peers_units_and_verdicts():
     ]
 
 
-def test_the_table_has_megabytes_where_units_have_bytes():
+def test_benchmark_results_with_bytes_per_unit_are_shown_in_megabytes():
     sized = Case(
         "copying",
         "sized",
@@ -53,7 +53,7 @@ def test_the_table_has_megabytes_where_units_have_bytes():
     assert unsized_report["bytes_per_second"] is None
 
 
-def test_the_json_holds_every_round():
+def test_benchmark_json_holds_every_round():
     report = json.loads(json.dumps(as_json("some", {"cores": 2}, RESULTS)))
     assert (report["benchmark"], report["machine"]) == ("some", {"cores": 2})
     slow, fast, late = report["results"]
@@ -77,14 +77,14 @@ def test_the_json_holds_every_round():
     assert late["target"]["reached"] is False
 
 
-def test_the_machine_is_described_with_the_versions_that_count():
+def test_describe_machine_lists_cpu_kernel_python_and_library_versions():
     machine = describe_machine(["numpy"])
     assert set(machine) == {"date", "cpu", "cores", "kernel", "python", "libraries"}
     assert list(machine["libraries"]) == ["numpy"]
     assert all(machine.values())
 
 
-def test_a_run_prints_the_table_and_writes_the_json(tmp_path, capsys):
+def test_benchmark_run_prints_the_table_and_writes_the_json(tmp_path, capsys):
     path = tmp_path / "new" / "some.json"
     arguments = ["--rounds", "2", "--seconds", "0", "--only", "fast", "--json", str(path)]
     run_benchmark("some", [PEER, FAST, LATE], ["numpy"], arguments)
@@ -97,7 +97,7 @@ def test_a_run_prints_the_table_and_writes_the_json(tmp_path, capsys):
     assert report["machine"]["load_average_after"] >= 0
 
 
-def test_a_benchmark_may_have_options_and_a_number_of_rounds_of_its_own(tmp_path, capsys):
+def test_benchmark_may_have_its_own_options_and_number_of_rounds(tmp_path, capsys):
     own = ArgumentParser(add_help=False)
     own.add_argument("--size", type=int, default=3, help="how large")
     path = tmp_path / "some.json"

@@ -6,7 +6,7 @@ import pytest
 pytestmark = pytest.mark.wide
 
 
-def test_a_busy_source_is_timed_beside_each_number_of_idle_ones():
+def test_busy_spark_source_is_timed_beside_each_number_of_idle_ones():
     """In a process of its own, as the benchmark ends the Spark that it finds."""
     done = subprocess.run(
         [

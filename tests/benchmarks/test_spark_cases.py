@@ -33,7 +33,7 @@ CHILD = (
 PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])"
 
 
-def test_each_case_has_the_target_that_the_project_has_set_itself(tmp_path):
+def test_spark_benchmark_cases_have_the_projects_targets(tmp_path):
     with Arena(tmp_path, {}) as arena:
         targets = {
             (case.subject, figure.name): figure.target and figure.target.bound
@@ -121,7 +121,7 @@ def test_ours_alone_is_measured_and_reported(tmp_path, capsys):
 
 @pytest.mark.interop
 @pytest.mark.peers
-def test_each_case_does_its_work_on_every_side_and_can_be_run_again(tmp_path):
+def test_spark_benchmark_cases_run_repeatedly_on_every_side(tmp_path):
     try:
         sides = {
             OURS: our_broker(PEER_VERSION, {}),

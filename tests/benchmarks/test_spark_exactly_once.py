@@ -7,7 +7,7 @@ import pytest
 pytestmark = pytest.mark.wide
 
 
-def test_both_ways_of_writing_and_reading_are_timed_and_compared():
+def test_exactly_once_benchmark_times_and_compares_both_ways():
     """In a process of its own, as the benchmark ends the Spark that it finds."""
     program = [sys.executable, "-m", "benchmarks.spark.exactly_once", "--rows", "50"]
     done = subprocess.run([*program, "--rounds", "1"], capture_output=True, text=True, check=False)

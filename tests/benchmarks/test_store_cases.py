@@ -47,7 +47,7 @@ def test_workspace_of_a_benchmark_case_is_emptied_before_the_next(tmp_path):
     assert len(closed) == 2
 
 
-def test_a_copy_has_the_same_bytes_and_the_same_holes(tmp_path):
+def test_copied_store_has_the_same_bytes_and_holes(tmp_path):
     (tmp_path / "old").mkdir()
     with (tmp_path / "old" / "file").open("wb") as file:
         file.truncate(32 << 20)

@@ -8,7 +8,7 @@ from benchmarks.telemetry import Stage, telemetry_cases
 pytestmark = pytest.mark.deep
 
 
-def test_every_case_runs():
+def test_telemetry_benchmark_cases_run():
     with Stage() as stage:
         cases = telemetry_cases(stage)
         check_peers(cases)

@@ -16,7 +16,7 @@ def turns(tmp_path):
     turns.shutdown()
 
 
-def test_every_case_has_its_answers(turns):
+def test_turn_benchmark_cases_are_answered(turns):
     cases = turn_cases(turns)
     check_peers(cases)
     # Where the disk is slow, some answers come a run later.

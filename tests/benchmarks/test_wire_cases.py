@@ -11,13 +11,13 @@ CASES = wire_cases(chunk_bytes=20_000)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_each_case_runs(case):
+def test_wire_benchmark_case_runs(case):
     case.run()
 
 
-def test_all_peers_are_there_and_names_are_unique():
+def test_wire_benchmark_names_are_unique_and_peers_exist():
     check_peers(CASES)
 
 
-def test_the_pull_request_is_as_long_as_javas():
+def test_benchmark_pull_request_has_as_many_fields_as_javas():
     assert len(pull_request(SerializeType.JSON).ext_fields) == 11

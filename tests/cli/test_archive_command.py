@@ -42,7 +42,7 @@ def test_archive_contains_source_and_client_but_no_broker(archive):
     assert not [name for name in names if {"cli", "broker"} & set(name.split("/"))]
 
 
-def test_the_same_modules_give_the_same_bytes(archive, tmp_path, capsys):
+def test_spark_archive_bytes_are_reproducible(archive, tmp_path, capsys):
     again = tmp_path / "again.zip"
     main(["archive", str(again)])
     assert (

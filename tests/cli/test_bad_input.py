@@ -109,7 +109,7 @@ def failed(called):
     return failed
 
 
-def test_each_verb_has_its_row():
+def test_bad_input_table_covers_each_command():
     asking = {verb for verb in EVERY for row in VERBS if f"{row} ".startswith(f"{verb} ")}
     assert asking == EVERY.keys() - GO_ON_AND_TELL - ASK_NO_CLUSTER
     assert EVERY.keys() >= GO_ON_AND_TELL | ASK_NO_CLUSTER
@@ -138,7 +138,7 @@ def two_brokers():
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_no_broker(failed, verb):
+def test_command_without_a_broker_says_how_to_start_one(failed, verb):
     assert failed(verb, "--namesrv", "127.0.0.1:1").startswith(
         "no name server answers: cannot connect to 127.0.0.1:1: Connection refused. "
         "Start one (rocketpoll broker), or give another address with --namesrv"
@@ -146,7 +146,7 @@ def test_no_broker(failed, verb):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_port_of_another_program(failed, verb):
+def test_command_on_a_port_of_another_program_asks_for_a_name_server(failed, verb):
     def speak_http(peer):
         peer.socket.recv(1 << 16)
         peer.send("HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -169,7 +169,7 @@ def name_server_of(bodies, others):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_name_server_without_brokers(called, failed, verb):
+def test_command_on_a_name_server_without_brokers_says_what_to_do(called, failed, verb):
     bodies = {
         RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(),
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(),
@@ -189,7 +189,7 @@ def test_a_name_server_without_brokers(called, failed, verb):
 
 
 @pytest.mark.parametrize("verb", NEED_A_TOPIC)
-def test_a_topic_that_is_not_there(cluster, failed, verb):
+def test_command_on_a_missing_topic_suggests_the_nearest_name(cluster, failed, verb):
     cluster.topic(name="order")
     cluster.store_offset("billing", "order", 0)
     assert failed(verb) == (
@@ -214,7 +214,7 @@ WRITTEN = "no broker with a master allows writing to it. Set its perm to 6"
         ("bench latency", "w", READ),
     ],
 )
-def test_no_permission_for_a_topic(run, cluster, verb, perm, why):
+def test_command_without_topic_permission_says_why(run, cluster, verb, perm, why):
     topic = cluster.topic()
     run("topic", "alter", topic, "--perm", perm)
     ran = run(*(topic if each == "orders" else each for each in VERBS[verb]), stdin=b"x\n")
@@ -223,7 +223,7 @@ def test_no_permission_for_a_topic(run, cluster, verb, perm, why):
 
 
 @pytest.mark.parametrize("verb", [each for each in VERBS if each not in NOT_REFUSED])
-def test_no_permission_for_an_account(failed, verb):
+def test_command_without_account_permission_asks_for_other_keys(failed, verb):
     """As RocketMQ answers whom its access lists do not let do something: by the request."""
     refused = (ResponseCode.NO_PERMISSION, "billing may not do this")
     bodies = {}
@@ -277,7 +277,7 @@ def test_half_a_cluster_away_and_messages_go_to_the_other_half(run, two_brokers)
         (("--nmesrv", "x"), "--namesrv"),
     ],
 )
-def test_a_wrong_option_of_the_connection(run, monkeypatch, arguments, why):
+def test_wrong_connection_option_is_refused_in_one_line(run, monkeypatch, arguments, why):
     monkeypatch.setenv("ROCKETPOLL_PROFILES", "/nowhere.ini")
     ran = run("topic", "list", *arguments)
     assert ran.code in (1, 2)

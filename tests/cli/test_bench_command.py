@@ -50,7 +50,7 @@ def test_bench_latency_times_arrivals(run, cluster):
     assert 0 < found["p50_ms"] <= found["max_ms"]
 
 
-def test_a_send_that_fails_ends_it_in_one_line(run):
+def test_bench_command_with_a_failing_send_ends_in_one_line(run):
     with EmbeddedBroker() as broker:
         broker.create_topic("orders")
         with broker.full_disk():

@@ -38,7 +38,7 @@ def hostile(tmp_path):
     return tmp_path
 
 
-def test_a_stray_module_of_the_same_name_is_not_taken_for_it(hostile):
+def test_broker_command_ignores_stray_modules_in_the_working_directory(hostile):
     done = run(["-p"], hostile)
     assert done.returncode == 0, done.stderr
     assert "listenPort=9876" in done.stdout.splitlines()

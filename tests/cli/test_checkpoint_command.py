@@ -83,7 +83,7 @@ def test_checkpoint_command_counts_one_earlier_batch_in_singular(checkpoint, cap
     assert capsys.readouterr().out.startswith("1 earlier batch not shown. Add --all to see them\n")
 
 
-def test_a_program_gets_the_batches_as_rows(checkpoint, capsys):
+def test_checkpoint_command_prints_batches_as_json_rows(checkpoint, capsys):
     assert main(["checkpoint", checkpoint, "-o", "json"]) == 0
     *_, last = json.loads(capsys.readouterr().out)
     assert (last["batch"], last["committed"], last["queue"], last["next"]) == (11, False, 1, 5)

@@ -22,7 +22,7 @@ def two_brokers():
         yield servers.address, first, second
 
 
-def test_all_brokers_are_shown(run, cluster):
+def test_cluster_info_shows_all_brokers(run, cluster):
     def row_with_figures():
         [row] = run("cluster", "info", "-o", "json").json
         return row if row["version"] else None
@@ -35,7 +35,7 @@ def test_all_brokers_are_shown(run, cluster):
     assert row["disk"].endswith("%")
 
 
-def test_a_cluster_that_is_well_ends_with_0(run, cluster):
+def test_cluster_health_of_a_healthy_cluster_exits_with_0(run, cluster):
     ran = run("cluster", "health", "-o", "json")
     assert ran.code == 0
     assert {row["state"] for row in ran.json} == {"ok"}

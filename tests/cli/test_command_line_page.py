@@ -25,7 +25,7 @@ AFTERNOON = datetime(2026, 11, 24, 14, 30).astimezone().timestamp()
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_command_of_the_page_is_understood(line, tmp_path, monkeypatch):
+def test_every_command_on_the_command_line_page_parses(line, tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: AFTERNOON)  # before nine, @09:00 is in the future
     (tmp_path / "store").mkdir()
     command = cli.command_tree()
@@ -36,7 +36,7 @@ def test_a_command_of_the_page_is_understood(line, tmp_path, monkeypatch):
     command.make_context(line, words)  # raises if it means nothing
 
 
-def test_the_page_names_every_command_and_no_other():
+def test_command_line_page_names_exactly_the_existing_commands():
     named = set(re.findall(r"`rocketpoll ([a-z]+)", PAGE))
     named |= set(re.findall(r"`(demo|checkpoint|archive)`", PAGE))
     assert named == {name for section in cli.SECTIONS.values() for name in section}

@@ -60,14 +60,12 @@ def test_connection_option_overrides_profile_and_environment(access_of, monkeypa
     assert access_of("--profile", "prod", "--namesrv", "option:1").name_servers == "option:1"
 
 
-def test_a_name_server_that_is_an_unset_variable_is_not_this_machine(access_of):
+def test_empty_namesrv_option_is_refused(access_of):
     with pytest.raises(click.UsageError, match=r"--namesrv is empty\. Give HOST:PORT"):
         access_of("--namesrv", "")
 
 
-def test_a_mark_that_an_editor_left_at_the_beginning_of_the_file_does_no_harm(
-    access_of, monkeypatch, tmp_path
-):
+def test_profile_file_with_a_byte_order_mark_is_read(access_of, monkeypatch, tmp_path):
     path = tmp_path / "marked.ini"
     path.write_text(PROFILES.lstrip(), encoding="utf-8-sig")
     monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
@@ -116,7 +114,7 @@ def test_certificates_mean_tls(access_of, monkeypatch):
         (b"[prod]\nnamesrv = \xff\n", "is not an INI file"),
     ],
 )
-def test_a_profile_that_cannot_be_meant_is_refused(monkeypatch, tmp_path, text, why):
+def test_invalid_profile_is_refused_with_the_reason(monkeypatch, tmp_path, text, why):
     path = tmp_path / "profiles.ini"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
@@ -180,7 +178,7 @@ def test_account_without_home_directory_gets_advice_on_profiles():
     assert "click.exceptions.UsageError: --profile prod: this account has no home" in done.stderr
 
 
-def test_an_access_is_a_value():
+def test_cluster_access_objects_compare_by_value():
     assert ClusterAccess({"namesrv": "a:1"}) == ClusterAccess({"namesrv": "a:1"})
 
 
@@ -201,7 +199,7 @@ STARTS = {
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("variables", [{}, {"NAMESRV_ADDR": "environment:1"}])
-def test_a_command_reaches_the_same_cluster_from_another_shell(
+def test_printed_connection_options_reach_the_same_cluster_from_another_shell(
     access_of, monkeypatch, tmp_path, start, variables
 ):
     profiles = tmp_path / "profiles.ini"
@@ -233,7 +231,7 @@ def test_a_command_reaches_the_same_cluster_from_another_shell(
     assert access_of(*STARTS["keys"]).needs_credentials
 
 
-def test_a_sentence_names_the_cluster_in_each_command(access_of):
+def test_commands_in_a_printed_sentence_get_the_clusters_options(access_of):
     access = access_of("--namesrv", "a:1;b:2")
     text = "rocketpoll topic list shows all, rocketpoll top rates, rocketpoll broker starts one"
     assert access.complete_commands(text) == (

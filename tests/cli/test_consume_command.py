@@ -68,7 +68,7 @@ def test_messages_of_before_a_time_are_left_out(run, filled, cluster):
     assert found[-1] == 9
 
 
-def test_no_offset_of_a_group_changes(run, filled, cluster):
+def test_consume_command_changes_no_group_offsets(run, filled, cluster):
     run("consume", filled)
     assert run("topic", "describe", filled, "-o", "json").json["groups"] == []
 
@@ -80,7 +80,7 @@ def test_consume_format_controls_the_output(run, filled, cluster):
 
 @pytest.mark.parametrize("how", [("consume",), ("consume", "--follow"), ("tail",)])
 @pytest.mark.parametrize("condition", ["size = 'b", "size >", "1"])
-def test_a_condition_that_cannot_be_read_shows_no_message(run, filled, cluster, how, condition):
+def test_invalid_sql_condition_makes_consume_print_no_message(run, filled, cluster, how, condition):
     ran = run(*how, filled, "-n", 1, "--sql", condition)
     assert (ran.code, ran.out) == (1, "")
     assert len(ran.err.splitlines()) == 1
@@ -150,7 +150,7 @@ def test_ctrl_c_is_quiet(cluster):
         assert following.stderr.read() == ""
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(cluster):
+def test_consume_ends_with_0_when_its_output_pipe_closes(cluster):
     topic = cluster.topic(queues=1)
     cluster.send(topic, *(f"{number:1000}" for number in range(200)), queues=1)
     command = " ".join([*ROCKETPOLL, "consume", topic, "--namesrv", cluster.name_server])

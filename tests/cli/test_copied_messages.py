@@ -74,7 +74,7 @@ def fields(message: Message):
 
 
 @given(messages, st.booleans())
-def test_a_message_that_is_printed_as_json_and_sent_again_is_the_same(message, is_compressed):
+def test_message_printed_as_json_and_produced_again_is_the_same(message, is_compressed):
     line = renderer("json", None)(stored(message, is_compressed=is_compressed))
     [copy] = parse_messages([InputText("line 1", line)], SETTINGS, is_json=True)
     assert fields(copy) == fields(message)
@@ -82,7 +82,7 @@ def test_a_message_that_is_printed_as_json_and_sent_again_is_the_same(message, i
 
 
 @given(messages)
-def test_a_dead_letter_that_is_sent_again_is_the_same(message):
+def test_resent_dead_letter_equals_the_original_message(message):
     letter = stored(message, "%DLQ%G")
     letter.properties["DLQ_ORIGIN_TOPIC"] = "T"
     assert fields(original_message(letter, "G")) == fields(message)
@@ -136,7 +136,7 @@ def test_produce_refuses_a_line_of_an_unreadable_message():
 
 
 @pytest.mark.parametrize("flag", ["1", 1.5, True, 1 << 31])
-def test_a_flag_that_is_none_is_refused_with_its_line(flag):
+def test_invalid_message_flag_is_refused_with_its_line(flag):
     line = json.dumps({"body": "x", "flag": flag}).encode()
     with pytest.raises((Failure, click.UsageError), match="line 1: flag"):
         list(parse_messages([InputText("line 1", line)], SETTINGS, is_json=True))
@@ -149,7 +149,7 @@ def test_a_flag_that_is_none_is_refused_with_its_line(flag):
         *[("-1", 0), ("soon", 0), ("", 0), ("3 ", 0), (str(1 << 31), 0), ("9" * 5_000, 0)],
     ],
 )
-def test_a_delay_level_is_read_as_by_java(text, level):
+def test_delay_level_property_is_parsed_as_in_java(text, level):
     message = received(1)
     message.properties.clear()
     message.properties["DELAY"] = text

@@ -83,7 +83,7 @@ def test_failed_resend_does_not_block_other_dead_letters(run, cluster):
     assert len(run("consume", topics[0]).lines) == 4
 
 
-def test_a_message_that_is_a_dead_letter_is_said_to_be_one(run, buried):
+def test_message_with_a_dead_letter_is_shown_with_its_dlq_command(run, buried):
     group, topic = buried
     bad, good = (json.loads(line) for line in run("consume", topic, "-n", 2, "-o", "json").lines)
     states = [

@@ -84,7 +84,7 @@ def shell(home, addresses):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_each_verb_has_an_example_and_its_help_shows_it(run, name):
+def test_each_command_help_shows_an_example(run, name):
     verb = EVERY[name]
     assert isinstance(verb, CommandWithExample)
     assert verb.example.startswith(("rocketpoll ", "echo ", "seq "))
@@ -97,7 +97,7 @@ def test_each_verb_has_an_example_and_its_help_shows_it(run, name):
         assert f"\n  {line}\n" in said.out
 
 
-def test_the_help_of_the_broker_shows_its_example(shell):
+def test_broker_help_shows_its_example(shell):
     with shell("rocketpoll broker --help") as asked:
         said, _ = asked.communicate(timeout=60)
     assert f"\nexample: {EVERY['broker'].example}\n" in said
@@ -132,7 +132,7 @@ def stage(run, cluster, kind):
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("name", "line"), EXAMPLES)
-def test_an_example_runs_as_it_is_written(cluster, stage, shell, name, line):
+def test_help_example_runs_as_written(cluster, stage, shell, name, line):
     if name in NEED_SPARK and java_fault() is not None:
         pytest.skip("this machine has no Java for Spark")
     if name not in WITHOUT_A_CLUSTER:

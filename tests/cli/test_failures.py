@@ -51,13 +51,13 @@ AT = "b:1"
         (SystemBusy(2, "busy", AT, 10), "Try again later, or send more slowly"),
     ],
 )
-def test_an_error_says_what_to_do(error, remedy):
+def test_error_line_ends_with_a_remedy(error, remedy):
     line = describe_error(error)
     assert line.startswith(str(error).removesuffix("; check that a broker listens there"))
     assert remedy in line
 
 
-def test_an_unknown_host_is_a_wrong_name_server():
+def test_unknown_host_error_advises_to_correct_the_name_server():
     failed = ConnectionFailed("no-such-host:1", "Name or service not known")
     failed.__cause__ = socket.gaierror()
     assert describe_error(NoNameServer([failed])) == (
@@ -66,18 +66,18 @@ def test_an_unknown_host_is_a_wrong_name_server():
     )
 
 
-def test_an_error_that_says_it_itself_is_left_alone():
+def test_error_with_its_own_remedy_is_printed_unchanged():
     error = MessageRejected("topic", "a name", "a/b")
     assert describe_error(error) == str(error)
 
 
-def test_a_complaint_is_one_line(capsys):
+def test_print_error_prints_one_line(capsys):
     print_error("rocketpoll topic", "one\n  two")
     assert capsys.readouterr() == ("", "rocketpoll topic: one two\n")
     assert Failure("").exit_code == 1
 
 
-def test_warnings_are_shown_while_somebody_waits(capsys):
+def test_client_warnings_are_shown_within_show_client_warnings(capsys):
     log = logging.getLogger("rmq_spark.client")
     with show_client_warnings():
         log.warning("%s is away", "b:1")

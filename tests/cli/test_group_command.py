@@ -31,7 +31,7 @@ def offsets(cluster, group, topic):
     return [cluster.stored_offset(group, topic, each) for each in range(2)]
 
 
-def test_a_group_is_listed_with_its_lag(run, billing):
+def test_group_list_shows_a_group_with_its_lag(run, billing):
     group, topic = billing
     [row] = [each for each in run("group", "list", "-o", "json").json if each["group"] == group]
     assert (row["members"], row["topics"], row["behind"]) == (0, [topic], 5)
@@ -39,7 +39,7 @@ def test_a_group_is_listed_with_its_lag(run, billing):
     assert "TOOLS_CONSUMER" in run("group", "list", "--all").out
 
 
-def test_a_group_is_described_queue_by_queue(run, billing):
+def test_group_describe_shows_each_queue(run, billing):
     group, topic = billing
     found = run("group", "describe", group, "-o", "json").json
     assert (found["members"], found["behind"], found["dead_letters"]) == (0, 5, 0)
@@ -52,7 +52,7 @@ def test_a_group_is_described_queue_by_queue(run, billing):
     assert run("group", "describe", group).lines[0].split() == ["group", group]
 
 
-def test_the_members_and_their_queues_are_shown(run, cluster, clients):
+def test_group_describe_shows_members_and_their_queues(run, cluster, clients):
     topic, group = cluster.topic(queues=2), cluster.group()
     consumer = clients.lite(group, topic)
     wait_until("both queues", lambda: len(consumer.assignment()) == 2)
@@ -88,7 +88,7 @@ def test_group_seek_skips_one_message(run, cluster, billing):
         ("@-0s", [5, 3]),
     ],
 )
-def test_a_group_that_is_offline_goes_on_elsewhere(run, cluster, billing, place, expected):
+def test_group_seek_moves_an_offline_group(run, cluster, billing, place, expected):
     group, topic = billing
     dry = run("group", "seek", group, "--to", place, "--dry-run", "-o", "json")
     assert [row["to"] for row in dry.json] == expected
@@ -106,7 +106,7 @@ REPLACING = {
 
 
 @pytest.mark.parametrize("command", REPLACING)
-def test_a_command_that_replaces_offsets_needs_yes_without_a_terminal(
+def test_group_commands_replacing_offsets_need_yes_without_a_terminal(
     run, cluster, billing, command
 ):
     group, topic = billing
@@ -122,7 +122,9 @@ def test_a_command_that_replaces_offsets_needs_yes_without_a_terminal(
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_a_seek_shows_its_moves_on_a_terminal_and_asks(run, cluster, billing, monkeypatch, answer):
+def test_group_seek_on_a_terminal_shows_its_moves_and_asks(
+    run, cluster, billing, monkeypatch, answer
+):
     group, topic = billing
     asked = []
 
@@ -168,7 +170,7 @@ def test_relative_seek_without_committed_offset_is_refused(run, cluster, kind):
     assert "has committed no offset in" in ran.err
 
 
-def test_a_group_is_cloned_and_deleted(run, cluster, billing):
+def test_group_clone_and_group_delete(run, cluster, billing):
     group, topic = billing
     rows = run("group", "clone", group, f"{group}-copy", "-o", "json").json
     assert [(row["topic"], row["committed"]) for row in rows] == [(topic, 2), (topic, 1)]
@@ -178,7 +180,7 @@ def test_a_group_is_cloned_and_deleted(run, cluster, billing):
     assert f"{group}-copy" not in run("group", "list").out
 
 
-def test_a_group_that_is_online_is_neither_deleted_nor_overwritten(run, cluster, clients, billing):
+def test_group_delete_and_clone_refuse_an_online_group(run, cluster, clients, billing):
     online = cluster.group()
     clients.lite(online, billing[1])
     for command in (("delete", online, "--yes"), ("clone", billing[0], online)):
@@ -214,7 +216,7 @@ def test_retry_or_dlq_topic_name_suggests_its_group(run, cluster, name):
     assert f"there is no group {name}. Did you mean g? " in run("group", "describe", name).err
 
 
-def test_a_queue_belongs_to_a_topic(run, cluster):
+def test_group_seek_with_a_queue_needs_its_topic(run, cluster):
     group = cluster.group()
     for _ in range(2):
         cluster.store_offset(group, cluster.topic(), 0)

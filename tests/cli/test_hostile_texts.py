@@ -151,7 +151,7 @@ def steering(text):
 
 
 @pytest.mark.parametrize(("verb", "call"), CALLS, ids=[call for _, call in CALLS])
-def test_no_verb_lets_what_others_wrote_steer_a_terminal(on_a_terminal, verb, call):
+def test_hostile_text_never_controls_the_terminal(on_a_terminal, verb, call):
     written = on_a_terminal(call)
     assert written
     assert steering(written) == []

@@ -20,7 +20,7 @@ NAMES = [name for section in cli.SECTIONS.values() for name in section]
 
 
 @pytest.mark.parametrize("noun", ["topic", "group", "dlq", "store", "cluster", "bench", "sink"])
-def test_a_noun_without_a_verb_prints_its_help_line_by_line(capsys, noun):
+def test_command_group_without_a_verb_prints_its_help(capsys, noun):
     assert cli.main([noun]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -59,7 +59,7 @@ def test_broker_command_line_is_passed_on(monkeypatch, given):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_command_is_imported_when_it_is_run(name):
+def test_each_command_can_be_imported(name):
     tree = cli.command_tree()
     command = tree.get_command(click.Context(tree), name)
     assert command.name == name
@@ -75,7 +75,9 @@ def test_each_command_is_imported_when_it_is_run(name):
         (ConnectionFailed("b:1", "gone"), 1, f"rocketpoll topic list: {GONE}\n"),
     ],
 )
-def test_a_command_ends_in_one_line_and_a_code(monkeypatch, capsys, error, code, said):
+def test_failing_command_prints_one_line_and_returns_its_exit_code(
+    monkeypatch, capsys, error, code, said
+):
     def fail(_):
         raise error
 
@@ -119,7 +121,7 @@ def test_ctrl_c_is_quiet_while_commands_are_loaded_as_well(tmp_path, monkeypatch
     assert (done.returncode, done.stderr) == (code, "")
 
 
-def test_a_complaint_that_cannot_be_written_keeps_its_code():
+def test_exit_code_is_kept_when_the_error_cannot_be_written():
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "rocketpoll", "nosuch"], stderr=full, check=False
@@ -137,7 +139,7 @@ def test_shells_complete_it():
     assert done.stdout == "plain,seek\n"
 
 
-def test_the_list_of_commands_costs_little():
+def test_help_imports_neither_rich_nor_a_client():
     """Neither rich nor a client is imported for help."""
     script = (
         "import sys; from rmq_spark.cli.main import main; main(['--help']); "

@@ -45,12 +45,12 @@ HOSTILE = replace(MESSAGE, body=b"\x1b[2Jgone\r\n", properties={"TAGS": "\x1b]0;
         ("", b""),
     ],
 )
-def test_a_format_is_like_kcats(text_format, expected):
+def test_message_format_string_works_as_in_kcat(text_format, expected):
     assert renderer("text", text_format)(MESSAGE) == expected
 
 
 @pytest.mark.parametrize("text_format", ["%q", "100%", "\\q", "end\\"])
-def test_a_format_that_means_nothing_is_refused(text_format):
+def test_invalid_message_format_is_refused_with_advice(text_format):
     with pytest.raises(click.UsageError, match="Use %t"):
         renderer("text", text_format)
 
@@ -67,7 +67,7 @@ def test_message_json_contains_all_fields():
     assert message_fields(replace(MESSAGE, body=b"\xff"))["body_base64"] == "/w=="
 
 
-def test_a_line_for_people_holds_nothing_that_steers_a_terminal():
+def test_message_line_escapes_terminal_control_characters():
     line = renderer("text", None)(HOSTILE).decode()
     assert line.endswith("orders broker-a:3@42  tags=\\x1b]0;title\\x07  \\x1b[2Jgone\\r\\n\n")
     assert renderer("text", None)(replace(MESSAGE, body=b"\xff")).endswith(b"b'\\xff'\n")
@@ -78,7 +78,7 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-def test_a_terminal_is_shown_escapes_and_a_program_gets_the_bytes(monkeypatch):
+def test_message_bytes_are_escaped_on_a_terminal_and_raw_in_a_pipe(monkeypatch):
     for kind, expected in (
         (Terminal, b"\\x1b[2Jgone\\r\n\tnext"),
         (io.TextIOWrapper, b"\x1b[2Jgone\r\n\tnext"),

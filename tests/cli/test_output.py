@@ -33,7 +33,7 @@ def shown(capsys, output):
     return capsys.readouterr().out
 
 
-def test_a_table_is_aligned_text_where_no_terminal_is(capsys):
+def test_table_without_a_terminal_is_aligned_text(capsys):
     assert shown(capsys, "table") == (
         "name    count     size  at                       tags\n"
         "a           5  2.0 KiB  2026-11-23 09:00:00.123  x, y\n"
@@ -82,7 +82,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_a_table_that_names_cannot_mark_up(monkeypatch):
+def test_terminal_table_escapes_markup_and_control_characters(monkeypatch):
     look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     show_rows([{"name": "[red]x[/red]\x1b[2J"}], ["name"], "table", empty_text="")
@@ -93,7 +93,7 @@ WIDE = {f"column_{number}": f"value-{number}-of-a-row" for number in range(6)}
 
 
 @pytest.mark.parametrize("width", [1, 20, 80])
-def test_a_terminal_without_room_for_a_table_gets_a_line_for_each_value(monkeypatch, width):
+def test_narrow_terminal_gets_a_line_per_value_instead_of_a_table(monkeypatch, width):
     look_like_one(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(width))
@@ -121,7 +121,7 @@ def test_wide_terminal_shows_folded_columns(monkeypatch, width, shown):
         (tuple(range(1_011)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 1,001 more"),
     ],
 )  # fmt: skip
-def test_a_cell_is_one_line(value, text):
+def test_table_cell_is_one_line(value, text):
     assert format_cell(value) == text
 
 

@@ -38,7 +38,7 @@ def _in_berlin(monkeypatch):
         ("@1795424400000", TopicPosition(PositionKind.TIME, 1_795_424_400_000)),
     ],
 )
-def test_a_place_is_read(text, place):
+def test_position_text_is_parsed(text, place):
     assert parse_position(text) == place
 
 
@@ -64,7 +64,7 @@ def test_invalid_position_text_is_refused_with_examples(text):
         ("2026-11-22T09:00+05:00", "2026-11-22T09:00+05:00"),
     ],
 )
-def test_a_time_is_of_this_machine_or_of_its_own_zone(text, moment):
+def test_time_text_is_parsed_in_the_local_or_its_own_zone(text, moment):
     assert parse_time_ms(text, NOW) == datetime.fromisoformat(moment).timestamp() * 1_000
 
 
@@ -79,6 +79,6 @@ def test_a_time_is_of_this_machine_or_of_its_own_zone(text, moment):
         ("tomorrow", "is not a time"),
     ],
 )
-def test_a_time_that_cannot_be_is_refused(text, why):
+def test_invalid_time_text_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
         parse_time_ms(text, NOW)

@@ -24,7 +24,7 @@ def bodies_in(run):
     return of
 
 
-def test_each_line_is_a_message(run, cluster, bodies_in):
+def test_produce_command_sends_each_line_as_a_message(run, cluster, bodies_in):
     topic = cluster.topic(queues=1)
     done = run("produce", topic, "-k", "k1", "-t", "red", "-p", "a=b", stdin=b"one\n\ntwo\r\nthree")
     assert done.code == 0

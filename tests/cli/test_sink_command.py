@@ -36,14 +36,14 @@ def committed(cluster):
     return topic
 
 
-def test_each_sink_is_listed_with_what_counts(run, committed):
+def test_sink_list_shows_counting_batches_and_rows(run, committed):
     rows = run("sink", "list", committed, "-o", "json").json
     found = [(row["sink"], row["last_batch"], row["batches"], row["rows"]) for row in rows]
     assert found == [("query", 1, 2, 15), ("large", 0, 1, 12)]
     assert [row["repeats"] for row in rows] == [1, 0]
 
 
-def test_the_latest_batches_are_shown_repeats_among_them(run, committed):
+def test_sink_show_lists_the_latest_batches_with_repeats(run, committed):
     rows = run("sink", "show", committed, "query", "-o", "json").json
     found = [(row["batch"], row["rows"], row["run"], row["counts"]) for row in rows]
     assert found == [(0, 6, "run 1", True), (1, 9, "run 1", True), (1, 9, "run 2", False)]
@@ -83,7 +83,7 @@ def staged(cluster, kind):
     return topic, name
 
 
-def test_a_sink_that_stages_its_rows_is_listed_with_its_broker(run, cluster, staged):
+def test_sink_list_shows_a_staging_sink_with_its_broker(run, cluster, staged):
     topic, name = staged
     for command in (("sink", "list", topic), ("sink", "list")):
         found = {row["sink"]: row for row in run(*command, "-o", "json").json}
@@ -93,7 +93,7 @@ def test_a_sink_that_stages_its_rows_is_listed_with_its_broker(run, cluster, sta
     assert "nothing was committed to" in "".join(run("sink", "list", cluster.topic(queues=1))[1:])
 
 
-def test_a_sink_is_forgotten_when_somebody_says_so(run, cluster, staged):
+def test_sink_forget_needs_confirmation(run, cluster, staged):
     topic, name = staged
     asked = run("sink", "forget", name)
     assert asked.code == 2

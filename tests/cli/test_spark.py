@@ -5,6 +5,6 @@ def test_installed_pyspark_is_found():
     assert has_pyspark()
 
 
-def test_without_it_the_command_names_the_one_that_the_project_wants(pyspark_that_is_missing):
+def test_missing_pyspark_message_names_the_wanted_version(pyspark_that_is_missing):
     assert not has_pyspark()
     assert INSTALL_PYSPARK.endswith(f"-m pip install '{pyspark_that_is_missing}'")

@@ -34,7 +34,7 @@ def test_topics_are_counted_to_the_byte(run, stopped):
     assert run("store", "stat", stopped).lines[0].split() == ["directory", str(stopped)]
 
 
-def test_a_store_that_is_open_is_not_said_to_have_crashed(run):
+def test_store_stat_of_an_open_store_reports_no_crash(run):
     with EmbeddedBroker() as broker:
         broker.send("orders", "x")
         directory = broker.directory
@@ -42,7 +42,7 @@ def test_a_store_that_is_open_is_not_said_to_have_crashed(run):
         assert "no: the broker runs, or was killed" in run("store", "stat", directory).out
 
 
-def test_a_store_is_dumped(run, stopped):
+def test_store_dump_prints_the_records(run, stopped):
     said = run("store", "dump", stopped, "--limit", 1).out
     assert f"store {stopped}: stopped in order" in said
     assert "records: 6" in said
@@ -80,7 +80,7 @@ def test_store_tools_refuse_a_directory_without_store(run, tool, tmp_path):
     assert "does not exist" in missing.err
 
 
-def test_a_stray_module_of_the_same_name_is_not_taken_for_ours(stopped, tmp_path):
+def test_store_command_ignores_stray_modules_in_the_working_directory(stopped, tmp_path):
     for name in ("broker", "rocketpoll", "start_store"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not ours')\n", encoding="utf-8")
     program = "import sys; from rmq_spark.cli.main import main; sys.exit(main())"

@@ -19,7 +19,7 @@ from rmq_spark.wire.codes import RequestCode
 from rocketpoll import EmbeddedBroker
 
 
-def test_a_rate_is_what_has_happened_between_two_looks():
+def test_top_rates_are_differences_of_two_samples():
     before = ClusterSample(10.0, (), {"a": (5, 5), "b": (5, 5)}, {"g": (3, 9, 1), "h": (0, 20, 0)})
     now = ClusterSample(
         12.0, (), {"a": (5, 5), "b": (15, 12), "new": (7, 7)}, {"g": (7, 5, 1), "h": (0, 20, 0)}
@@ -50,7 +50,7 @@ def test_top_command_prints_each_sample(run, cluster):
     assert {"topics", "groups"} <= set(lines)
 
 
-def test_members_and_what_was_consumed_between_two_looks_are_counted(run, cluster):
+def test_top_counts_members_and_consumed_messages(run, cluster):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *range(6), queues=2)
     consumer = Clients(cluster).lite(group, topic, auto_commit=False)
@@ -118,9 +118,7 @@ def test_thousands_of_queues_and_groups_cost_a_request_each(run, tmp_path, asked
     assert sum(asked.values()) < looks * (TOPICS + GROUPS + 300)
 
 
-def test_a_group_costs_what_it_has_committed_however_many_queues_its_topic_has(
-    run, tmp_path, asked, rows
-):
+def test_top_cost_of_a_group_grows_with_its_commits_not_with_queues(run, tmp_path, asked, rows):
     groups = 1_000
     store = with_topics(tmp_path / "store", 1, queues=1_000, groups=groups, committed=[7, 70])
     with EmbeddedBroker(store) as broker:

@@ -38,7 +38,7 @@ def test_topic_alter_keeps_settings_that_are_not_given(run, cluster):
     assert "nothing to change. Give" in nothing.err
 
 
-def test_the_topic_that_fills_the_disk_comes_first(run, cluster):
+def test_topic_list_puts_the_largest_topic_first(run, cluster):
     small, big = cluster.topic(), cluster.topic()
     cluster.send(small, *"abcdef")
     cluster.send(big, "x" * 5_000, "y" * 5_000)
@@ -62,7 +62,7 @@ def test_topic_list_all_includes_system_topics(run, cluster):
     assert "%RETRY%somebody" in run("topic", "list", "--all").out
 
 
-def test_a_topic_is_described_with_its_queues_and_groups(run, cluster):
+def test_topic_describe_shows_queues_and_groups(run, cluster):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, 1, 2, 3, queues=2)
     cluster.store_offset(group, topic, 1)

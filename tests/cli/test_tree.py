@@ -28,7 +28,7 @@ def run(root, *arguments):
         return root.invoke(context)
 
 
-def test_a_command_is_imported_when_it_is_run_and_not_for_the_list():
+def test_command_is_imported_only_when_it_is_run():
     root = tree("leaf", "missing")
     context = click.Context(root)
     assert "missing   about missing" in root.get_help(context)
@@ -38,7 +38,7 @@ def test_a_command_is_imported_when_it_is_run_and_not_for_the_list():
     assert root.get_command(context, "other") is None
 
 
-def test_the_help_of_a_verb_ends_with_its_example():
+def test_command_help_ends_with_its_example():
     assert leaf.get_help(click.Context(leaf)).endswith(
         "Example:\n  rocketpoll leaf one\n  rocketpoll leaf two"
     )
@@ -55,12 +55,12 @@ def test_help_lists_connection_options_after_the_commands_own():
     assert places == sorted(places)
 
 
-def test_a_verb_returns_what_its_function_does():
+def test_command_returns_what_its_function_returns():
     assert run(CommandGroup("noun", commands={"leaf": leaf}), "leaf") == 7
 
 
 @pytest.mark.parametrize(("name", "hint"), [("laef", ". Did you mean leaf?"), ("xyz", "")])
-def test_a_misspelt_command_is_refused_with_the_nearest(name, hint):
+def test_misspelt_command_is_refused_with_the_nearest(name, hint):
     with pytest.raises(click.UsageError) as raised:
         run(CommandGroup("noun", commands={"leaf": leaf}), name)
     assert raised.value.message == f"there is no command {name}{hint}"

@@ -53,7 +53,7 @@ def put_right(line, words):
     return line
 
 
-def test_a_consumer_is_stuck_and_one_message_is_skipped(run, cluster, kind, walk):
+def test_stuck_consumer_is_diagnosed_and_one_message_skipped_by_commands(run, cluster, kind, walk):
     cluster.topic(queues=1, name="orders")
     run("produce", "orders", stdin=b"good\nfine\npoison\nbehind\n")
     taken = Listener()
@@ -99,7 +99,7 @@ def test_a_consumer_is_stuck_and_one_message_is_skipped(run, cluster, kind, walk
     assert taken.wait_for(["behind"]) == ["good", "fine", "behind"]
 
 
-def test_a_group_is_rewound_to_a_time(run, cluster, walk):
+def test_group_is_rewound_to_a_time_by_commands(run, cluster, walk):
     topic, group = cluster.topic(queues=1), cluster.group()
     run("produce", topic, stdin=b"early\n")
     wait_until("another millisecond", lambda: stored_ms(run, topic) < time.time() * 1_000 - 1)

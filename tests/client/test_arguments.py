@@ -272,7 +272,7 @@ def test_invalid_queue_id_is_refused(producer, queue_id):
         producer.send_table(TABLE, "T", queue=queue)
 
 
-def test_a_time_below_zero_sends_nothing(producer, api, broker):
+def test_negative_send_timeout_is_refused_before_sending(producer, api, broker):
     for ask in (producer.send, producer.send_async):
         with pytest.raises(
             ValueError, match="timeout_ms: needed milliseconds, 0 to 2147483647, found -5"
@@ -359,7 +359,7 @@ def test_running_consumer_refuses_arguments_of_wrong_type_and_keeps_polling(
 
 
 @pytest.mark.parametrize("timestamp_ms", [1_750_000_000, -1, 2**63])
-def test_a_time_in_seconds_is_refused_before_anything_moves(consumer, timestamp_ms):
+def test_timestamp_in_seconds_is_refused_by_seek_to_time(consumer, timestamp_ms):
     for ask in (consumer.seek_to_time, consumer.offset_for_timestamp):
         with pytest.raises(ValueError, match="timestamp_ms: needed milliseconds since 1970"):
             ask(QUEUE, timestamp_ms)
@@ -376,7 +376,7 @@ def test_poll_refuses_negative_timeout(consumer):
         consumer.poll(-1)
 
 
-def test_an_offset_below_zero_commits_none_of_those_beside_it(consumer):
+def test_negative_offset_makes_commit_store_none_of_its_offsets(consumer):
     with pytest.raises(ValueError, match=LIMIT):
         consumer.commit({QUEUE: -5})
 
@@ -444,7 +444,7 @@ def test_timestamp_may_be_an_int_enum():
         check_timestamp_ms("start", Since.SECONDS)
 
 
-def test_an_error_does_not_repeat_megabytes():
+def test_argument_error_does_not_repeat_megabytes():
     with pytest.raises(TypeError) as raised:
         check_queues("queues", "x" * 1_000_000)
     assert len(str(raised.value)) < 300

@@ -107,7 +107,7 @@ def test_dataclasses_within_others_have_decimals_ids_and_enums(by, whole):
         (7, "TypeError: .*int"),
     ],
 )
-def test_a_value_that_does_not_fit_the_schema_is_refused_with_fastavros_reason(value, reason):
+def test_value_not_fitting_the_avro_schema_is_refused_with_fastavros_reason(value, reason):
     kind = type(value).__name__
     why = rf"^body: serializer Avro cannot encode {kind} .*: it does not fit the schema \({reason}"
     with pytest.raises(TypeError, match=why) as raised:
@@ -126,7 +126,7 @@ def test_a_value_that_does_not_fit_the_schema_is_refused_with_fastavros_reason(v
         ({}, "KeyError: 'type'"),
     ],
 )
-def test_a_schema_that_fastavro_cannot_read_is_refused_with_its_reason(schema, reason):
+def test_invalid_avro_schema_is_refused_with_fastavros_reason(schema, reason):
     why = rf"^schema: needed an Avro schema that fastavro can read \({reason}.*\), found "
     with pytest.raises(MessageRejected, match=why):
         avro(schema)
@@ -150,7 +150,7 @@ def test_unknown_avro_schema_id_is_a_bad_body(registry, said):
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 
 
-def test_a_registry_that_cannot_be_asked_is_no_bad_body():
+def test_unreachable_schema_registry_error_is_not_a_body_error():
     def away(_):
         raise ConnectionError("it is away")
 
@@ -159,7 +159,7 @@ def test_a_registry_that_cannot_be_asked_is_no_bad_body():
         decode_value(b"\1\2a", by, "the message of orders", "offset 5")
 
 
-def test_a_registry_is_asked_once_for_each_header():
+def test_schema_registry_is_asked_once_per_header():
     old = {**ORDER, "fields": ORDER["fields"][:1]}
     asked = []
 
@@ -175,7 +175,7 @@ def test_a_registry_is_asked_once_for_each_header():
     assert now.dumps({"id": 1, "customer": None}).startswith(b"\0\2")
 
 
-def test_without_the_extra_the_error_names_it(monkeypatch):
+def test_avro_without_its_extra_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "rocketpoll\[avro\]"'):
         avro(ORDER)

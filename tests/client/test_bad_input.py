@@ -227,7 +227,7 @@ ROUTED = {
 
 
 @pytest.mark.parametrize("asking", ROUTED.values(), ids=list(ROUTED))
-def test_a_name_server_that_fails_is_an_error_that_names_it(stack, failure, asking):
+def test_failing_name_server_raises_an_error_with_its_address(stack, failure, asking):
     server = stack.enter_context(failing(failure))
     instance = instance_of(stack, server.address)
     error = in_time(lambda: asking(instance))
@@ -253,7 +253,7 @@ def test_wrong_port_and_missing_name_server_give_advice(stack, monkeypatch, aski
 
 
 @pytest.mark.parametrize("sending", SENDS.values(), ids=list(SENDS))
-def test_a_broker_that_fails_a_send_is_an_error_that_names_it(stack, failure, sending):
+def test_failing_broker_makes_send_raise_an_error_with_its_address(stack, failure, sending):
     server = stack.enter_context(failing(failure))
     names = stack.enter_context(name_server_of(server.address))
     producer = producer_of(stack, instance_of(stack, names.address, timeout_ms=3_000))
@@ -285,7 +285,7 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=list(QUESTIONS))
-def test_a_broker_that_fails_a_question_is_an_error_that_names_it(stack, failure, question):
+def test_failing_broker_makes_a_query_raise_an_error_with_its_address(stack, failure, question):
     server = stack.enter_context(failing(failure))
     instance = instance_of(stack, server.address)
     error = in_time(lambda: question(instance, server.address))
@@ -295,7 +295,9 @@ def test_a_broker_that_fails_a_question_is_an_error_that_names_it(stack, failure
 
 
 @pytest.mark.parametrize("make", [lite_of, push_of], ids=["polling", "push"])
-def test_a_consumer_whose_broker_fails_lives_on_says_so_and_ends(stack, failure, make, caplog):
+def test_consumer_of_a_failing_broker_keeps_running_logs_it_and_shuts_down(
+    stack, failure, make, caplog
+):
     asked = threading.Event()
     server = stack.enter_context(failing(failure, asked))
     names = stack.enter_context(name_server_of(server.address))
@@ -347,7 +349,7 @@ def test_forbidden_topic_raises_no_permission(running_broker, api, stack):
         list(BulkPull(api, running_broker.address, "G", queue, 0, 1))
 
 
-def test_a_refusal_is_passed_on_with_its_reason(stack):
+def test_broker_refusal_keeps_its_code_and_remark(stack):
     def refuses(peer, request):
         peer.send(request.respond(NO_PERMISSION, "the key of alice may not"))
 
@@ -385,7 +387,7 @@ UNDER_WAY = {
 
 @pytest.mark.parametrize("how", [stalls, stalls_half_way], ids=lambda how: how.__name__)
 @pytest.mark.parametrize("doing", UNDER_WAY.values(), ids=list(UNDER_WAY))
-def test_a_shutdown_does_not_wait_for_a_broker_that_stalls(stack, how, doing):
+def test_instance_shutdown_does_not_wait_for_a_stalled_broker(stack, how, doing):
     asked, raised = threading.Event(), []
     server = stack.enter_context(failing(how, asked))
     names = stack.enter_context(name_server_of(server.address))
@@ -408,7 +410,7 @@ def test_a_shutdown_does_not_wait_for_a_broker_that_stalls(stack, how, doing):
 
 @pytest.mark.parametrize("how", [stalls, stalls_half_way], ids=lambda how: how.__name__)
 @pytest.mark.parametrize("make", [lite_of, push_of], ids=["polling", "push"])
-def test_a_consumer_does_not_wait_for_a_broker_that_stalls(stack, how, make):
+def test_consumer_shutdown_does_not_wait_for_a_stalled_broker(stack, how, make):
     asked = threading.Event()
     server = stack.enter_context(failing(how, asked))
     names = stack.enter_context(name_server_of(server.address))

@@ -104,5 +104,5 @@ def test_too_many_pending_error_shows_counts():
     assert "queued: 1 " in str(TooManyPending(1, 7, 1))
 
 
-def test_no_error_repeats_megabytes_of_what_was_wrong():
+def test_error_text_does_not_repeat_a_large_value():
     assert len(str(MessageRejected("body", "bytes", "x" * 10_000))) < 200

@@ -150,7 +150,7 @@ def test_client_instance_in_a_with_block_is_usable_in_the_child(run):
     assert found["child"] == {"sent": ["SEND_OK", "SEND_OK"], "is over": False}
 
 
-def test_a_child_that_a_callback_has_forked_runs_no_other_callback_and_ends(run):
+def test_child_forked_by_a_callback_runs_no_other_callbacks_and_exits(run):
     found = run("callback_that_forks")
     assert found["ended"]
     assert set(found["calls"]) == {str(found["pid"])}
@@ -174,7 +174,7 @@ def test_fork_during_consumer_construction_is_safe(run):
 
 
 @pytest.mark.deep
-def test_operators_and_those_who_ask_brokers_go_on_in_a_child(run):
+def test_admin_and_bulk_pull_used_before_a_fork_work_in_the_child(run):
     found = run("admin_and_api_used_before")
     assert found["before"] == found["child"] == found["parent"] == [True, 0]
     found = run("bulk_pull_half_way")
@@ -182,7 +182,7 @@ def test_operators_and_those_who_ask_brokers_go_on_in_a_child(run):
     assert found["child"] == found["parent"] == 100
 
 
-def test_a_broker_notices_the_death_of_a_parent_though_its_child_lives(run):
+def test_broker_notices_the_death_of_a_forked_childs_parent(run):
     assert run("parent_that_is_killed") == {"before": 1}
 
 

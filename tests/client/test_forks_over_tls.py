@@ -124,7 +124,7 @@ def run(both):
     cluster.close()
 
 
-def test_a_producer_sends_in_both_processes_and_the_parent_keeps_its_connection(run):
+def test_producer_over_tls_sends_before_and_after_a_fork_in_both_processes(run):
     found, clients, topic = run(SENDS)
     assert found["sent"] == [["SEND_OK"] * 9] * 3
     assert found["is_kept"]

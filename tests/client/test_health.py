@@ -53,7 +53,7 @@ def route_to(**addresses):
     return FakeServer(answering(lambda request: request.respond(0, body=encode_body(route))))
 
 
-def test_a_producer_says_what_waits():
+def test_producer_health_reports_pending_sends_and_bytes():
     with FakeServer(answering(silent_broker)) as server, route_to(a=server.address) as names:
         producer = Producer("P", names.address)
         nothing = ProducerHealth(
@@ -78,7 +78,7 @@ def started_since(before):
     return [each.name for each in threading.enumerate() if each not in before]
 
 
-def test_no_thread_is_without_a_name_or_uncounted(address):
+def test_client_threads_are_named_and_counted(address):
     before = set(threading.enumerate())
     settings = PushSettings(consume_from_where=FIRST, consume_thread_max=2)
     instance = ClientInstance(address)
@@ -107,7 +107,7 @@ def test_no_thread_is_without_a_name_or_uncounted(address):
         go_on.set()
 
 
-def test_a_producer_names_the_brokers_that_do_not_answer(monkeypatch):
+def test_producer_health_names_silent_brokers(monkeypatch):
     with BlackHole() as hole, route_to(a=hole.address) as names:
         instance = ClientInstance(names.address, connect_timeout_ms=600)
         with Producer("P", instance=instance) as producer:

@@ -444,7 +444,7 @@ def calls_of(world):
     }
 
 
-def test_each_public_call_has_a_valid_example_for_all_that_it_takes(world):
+def test_every_public_client_call_has_a_valid_example(world):
     calls = calls_of(world)
     assert set(calls) == set(public_calls())
     lacking = {
@@ -457,7 +457,7 @@ def test_each_public_call_has_a_valid_example_for_all_that_it_takes(world):
 
 
 @pytest.mark.parametrize("name", sorted(public_calls()))
-def test_a_call_with_hostile_values_succeeds_or_says_what_was_needed(world, name):
+def test_client_call_with_hostile_values_succeeds_or_explains_what_it_needs(world, name):
     faults = faults_of(calls_of(world)[name])
     world.still_works()
     assert not faults, "\n".join(
@@ -514,7 +514,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_a_column_that_cannot_be_sent_is_refused_by_its_name(world, name):
+def test_unsendable_column_is_refused_by_its_name(world, name):
     for kind, column in CELLS[name].items():
         rows = {"body": pa.array([b"x"]), name: column}
         with pytest.raises((TypeError, MessageRejected), match=name) as refused:

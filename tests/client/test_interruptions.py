@@ -98,7 +98,7 @@ def test_interrupted_start_of_an_instance_can_be_repeated(address, monkeypatch):
         producer.send(Message("T", b"x"))
 
 
-def test_interrupted_shutdown_goes_on(address, monkeypatch):
+def test_interrupted_producer_shutdown_continues_in_the_background(address, monkeypatch):
     producer, may_end = Producer("P", address), threading.Event()
     producer.start()
     unregister = producer.instance.unregister_producer
@@ -114,7 +114,7 @@ def test_interrupted_shutdown_goes_on(address, monkeypatch):
     producer.shutdown()
 
 
-def test_a_signal_that_another_thread_gets_ends_a_wait_for_a_future_all_the_same():
+def test_signal_delivered_to_another_thread_interrupts_a_future_wait():
     """As one does that comes just before the wait begins: Python notes it, and nobody wakes."""
     is_over, future = threading.Event(), ForkSafeFuture()
 
@@ -134,7 +134,7 @@ def test_a_signal_that_another_thread_gets_ends_a_wait_for_a_future_all_the_same
     assert not future.done()
 
 
-def test_a_future_still_ends_when_its_time_is_over():
+def test_future_wait_times_out_between_signal_checks():
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         ForkSafeFuture().result(1.2 * SIGNAL_CHECK_SECONDS)

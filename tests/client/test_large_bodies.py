@@ -61,12 +61,12 @@ def roomy(broker):
 
 
 @pytest.mark.parametrize("size", [PLAIN_BYTES_MAX + 1, 64 << 20])
-def test_a_producer_cannot_be_set_to_send_more_than_readers_inflate(size):
+def test_producer_max_message_bytes_above_the_inflate_limit_is_refused(size):
     with pytest.raises(MessageRejected, match=r"max_message_bytes: needed at most 16777216.*split"):
         SendRules("P", max_message_bytes=size)
 
 
-def test_a_body_is_measured_before_it_is_compressed_and_the_error_says_what_to_do():
+def test_body_size_is_checked_before_compression_with_advice():
     with EmbeddedBroker() as broker:
         rules = SendRules("P", max_message_bytes=PLAIN_BYTES_MAX)
         with Producer("P", broker.address, rules=rules) as producer:
@@ -87,12 +87,12 @@ def test_a_body_is_measured_before_it_is_compressed_and_the_error_says_what_to_d
 
 
 @pytest.mark.parametrize("size", [0, -1, (1 << 30) + 1])
-def test_a_reader_cannot_be_set_to_inflate_without_a_bound(size):
+def test_client_instance_with_an_invalid_max_body_bytes_is_refused(size):
     with pytest.raises(MessageRejected, match="max_body_bytes"):
         ClientInstance("localhost:9876", max_body_bytes=size)
 
 
-def test_the_error_of_a_large_body_does_not_call_it_damaged():
+def test_body_over_the_inflate_limit_raises_body_too_large_with_advice():
     with pytest.raises(BodyTooLarge, match=r"at most 5 bytes inflated .*raise max_body_bytes"):
         uncompress_body(zlib.compress(bytes(6)), ZLIB, 5)
 
@@ -111,7 +111,7 @@ def test_lookups_and_tables_read_it_where_the_client_has_room(broker, roomy):
         assert admin.read_table("T", columns=["body"]).column("body").to_pylist() == [BODY]
 
 
-def test_a_lite_consumer_gets_it_where_its_client_has_room(roomy):
+def test_lite_consumer_gets_a_large_body_with_raised_max_body_bytes(roomy):
     settings = LitePullSettings(consume_from_where=FIRST)
     with LitePullConsumer("lite", roomy, settings) as consumer:
         consumer.subscribe("T")
@@ -119,7 +119,7 @@ def test_a_lite_consumer_gets_it_where_its_client_has_room(roomy):
     assert message.body == BODY
 
 
-def test_a_push_consumer_gets_it_where_its_client_has_room(roomy):
+def test_push_consumer_gets_a_large_body_with_raised_max_body_bytes(roomy):
     import queue  # noqa: PLC0415
 
     seen = queue.Queue()
@@ -131,7 +131,7 @@ def test_a_push_consumer_gets_it_where_its_client_has_room(roomy):
     assert message.body == BODY
 
 
-def test_a_consumer_in_asyncio_gets_it_where_its_client_has_room(broker):
+def test_aio_consumer_gets_a_large_body_with_raised_max_body_bytes(broker):
     async def story():
         client = aio.Client(broker.address, max_body_bytes=ROOM)
         settings = LitePullSettings(consume_from_where=FIRST)
@@ -158,14 +158,14 @@ def test_command_line_reads_large_body_with_raised_limit(
 
 
 @pytest.mark.parametrize("value", ["0", "many", str(1 << 31)])
-def test_a_profile_with_a_wrong_limit_is_refused(value, capsys, tmp_path, monkeypatch):
+def test_profile_with_an_invalid_max_body_bytes_is_refused(value, capsys, tmp_path, monkeypatch):
     (tmp_path / "profiles.ini").write_text(f"[p]\nmax-body-bytes = {value}\n", encoding="utf-8")
     monkeypatch.setenv("ROCKETPOLL_PROFILES", str(tmp_path / "profiles.ini"))
     assert main(["consume", "T", "--profile", "p"]) == 2
     assert "max-body-bytes" in capsys.readouterr().err
 
 
-def test_a_spark_task_reads_it_where_an_option_allows_it(broker):
+def test_spark_task_reads_a_large_body_with_the_max_body_bytes_option(broker):
     schema = arrow_schema_of(schema_of("body binary"))
 
     def bodies(**options):

@@ -56,7 +56,7 @@ sys.modules["kept until the very end"] = Owner()
 
 
 @pytest.mark.parametrize("made", ["producer", "lite consumer", "push consumer", "instance"])
-def test_a_client_that_is_shut_down_by_the_last_del_lets_its_program_end(cluster, tmp_path, made):
+def test_client_shut_down_by_the_last_del_lets_the_program_exit(cluster, tmp_path, made):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     line = last_line_of(

@@ -134,12 +134,12 @@ def taken(state, *ids):
     return state.apply(enumerate(ManifestId(*each) for each in ids))
 
 
-def test_the_first_manifest_of_a_batch_counts():
+def test_first_manifest_of_a_batch_counts_and_repeats_do_not():
     _, counting = taken(CommitState(), ("q", "", 0), ("q", "", 0), ("q", "", 1), ("q", "", 0))
     assert counting == (0, 2)
 
 
-def test_each_query_and_each_write_of_a_batch_counts_for_itself():
+def test_batches_count_per_query_and_write_name():
     state, counting = taken(
         CommitState(), ("q", "", 4), ("p", "", 2), ("q", "a", 5), ("q", "b", 5), ("q", "a", 5)
     )
@@ -148,7 +148,7 @@ def test_each_query_and_each_write_of_a_batch_counts_for_itself():
     assert counting == (2, 3)
 
 
-def test_a_batch_write_counts_once_and_the_latest_are_known():
+def test_batch_write_counts_once_and_the_latest_write_names_are_kept():
     names = [(None, f"w{number}", 0) for number in range(WRITES_KEPT + 1)]
     state, counting = taken(CommitState(), *names, *names[1:])
     assert len(counting) == len(names)
@@ -165,13 +165,13 @@ def test_commit_state_is_the_same_over_a_restart_of_the_reader(ids, cut):
     assert (behind, first + second) == at_once
 
 
-def test_a_state_that_is_none_is_refused():
+def test_malformed_commit_state_is_refused():
     for document in (None, {}, {"queries": {"q": []}}, {"queries": {"q": ["x"]}}, {"queries": 3}):
         with pytest.raises(ManifestError, match="it is not a state of commits"):
             CommitState.from_json(document)
 
 
-def test_the_commits_topic_is_named_after_the_topic():
+def test_commits_topic_name_is_the_topic_with_a_suffix():
     assert commits_topic_name("eu%orders") == "eu%orders_COMMITS"
 
 

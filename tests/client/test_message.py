@@ -52,7 +52,7 @@ def test_any_delay_level_is_accepted_by_the_client(level):
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
-def test_no_property_of_a_user_has_a_name_that_means_something_to_rocketmq(name):
+def test_reserved_property_names_are_refused(name):
     with pytest.raises(MessageRejected, match="RocketMQ does not use"):
         Message("T", b"x", properties={name: "1"}).check()
 
@@ -70,7 +70,7 @@ def test_too_many_bytes_of_properties_are_refused():
         Message("T", b"x", properties={"a": "é" * 16_140}).properties_text("ID")
 
 
-def test_properties_carry_all_that_a_message_says():
+def test_message_properties_contain_all_message_fields():
     message = Message(
         "T",
         b"x",
@@ -125,7 +125,7 @@ STORED = StoredMessage(
 )
 
 
-def test_a_record_becomes_a_message():
+def test_decoded_record_has_all_message_fields():
     (message,) = decode_messages(encode_record(STORED), "broker-a")
     assert message.body == b"body" * 2_000
     assert (message.topic, message.real_topic) == ("%RETRY%g", "T")
@@ -167,7 +167,7 @@ def test_message_of_a_plain_record_is_frozen_and_complete():
         first.queue_offset = 6
 
 
-def test_a_message_without_properties_has_neither_tags_nor_keys_and_the_brokers_id():
+def test_message_without_properties_has_no_tags_or_keys_and_the_brokers_id():
     stored = StoredMessage(topic="T", body=b"x", properties_text="DELAY\x01soon\x02")
     message = to_message(stored, "b")
     assert (message.tags, message.keys, message.delay_level) == (None, (), 0)
@@ -189,7 +189,7 @@ def received_with(body):
     return found
 
 
-def test_a_body_is_read_as_json_and_as_text():
+def test_message_body_is_read_as_json_and_text():
     found = received_with('{"customer": "ü"}'.encode())
     assert found.json() == {"customer": "ü"}
     assert found.text == '{"customer": "ü"}'
@@ -197,7 +197,7 @@ def test_a_body_is_read_as_json_and_as_text():
 
 
 @pytest.mark.parametrize("read", [lambda found: found.json(), lambda found: found.text])
-def test_a_body_that_is_neither_is_named_by_its_place(read):
+def test_undecodable_message_body_error_names_its_queue_and_offset(read):
     with pytest.raises(BodyError) as caught:
         read(received_with(b"\xff"))
     assert "queue 2 of orders on broker-a at offset 5: needed a body of" in str(caught.value)
@@ -210,7 +210,7 @@ def test_message_value_needs_a_valid_serializer():
         received_with(b"x").value("yaml")
 
 
-def test_a_message_to_send_shows_its_body_in_the_same_ways():
+def test_outgoing_message_shows_its_body_as_json_and_text():
     assert Message("T", b'{"a": 1}').json() == {"a": 1}
     assert Message("T", {"a": 1}).json() == {"a": 1}
     assert (Message("T", b"a").text, Message("T", "a").text) == ("a", "a")

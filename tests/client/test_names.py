@@ -50,7 +50,7 @@ def test_retry_topics_may_be_as_long_as_their_groups_need():
 
 
 @pytest.mark.parametrize("topic", sorted(names.NOT_ALLOWED_SEND_TOPICS))
-def test_the_brokers_own_topics_are_not_sent_to(topic):
+def test_sending_to_a_brokers_own_topic_is_refused(topic):
     assert check_topic(topic) == topic
     with pytest.raises(MessageRejected, match="broker's own"):
         check_send_topic(topic)
@@ -78,7 +78,7 @@ def test_client_id_accepts_any_directory_name(client_id):
         "ü" * 128,
     ],
 )
-def test_a_clients_id_that_leads_elsewhere_is_refused(client_id):
+def test_invalid_client_id_is_refused_with_a_printable_error(client_id):
     with pytest.raises(MessageRejected, match=r"client_id: needed .*, found ") as raised:
         check_client_id(client_id)
     assert str(raised.value).isprintable()

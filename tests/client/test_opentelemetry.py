@@ -133,7 +133,7 @@ def test_send_span_has_message_attributes(seen, producer):
     }
 
 
-def test_the_message_bears_the_context_of_its_span(seen, broker, producer):
+def test_sent_message_carries_its_spans_trace_context(seen, broker, producer):
     producer.send(replace(ORDER, topic="borne"))
     [message] = polled(broker, "borne", "borne", 1)
     [span] = seen.spans("send borne")
@@ -157,7 +157,7 @@ def test_message_without_trace_context_has_an_empty_one(seen):
         assert not context_of(ORDER)
 
 
-def test_the_span_of_a_future_ends_when_it_is_answered(seen, producer):
+def test_async_send_span_ends_with_its_result(seen, producer):
     result = producer.send_async(replace(ORDER, topic="later")).result()
     done = SimpleQueue()
     producer.send_async(replace(ORDER, topic="behind")).add_done_callback(done.put)
@@ -166,7 +166,7 @@ def test_the_span_of_a_future_ends_when_it_is_answered(seen, producer):
     assert span.attributes["messaging.message.id"] == result.message_id
 
 
-def test_the_span_of_a_future_ends_with_the_answer_however_long_other_callbacks_take(seen):
+def test_async_send_span_ends_with_the_answer_despite_slow_callbacks(seen):
     waiting = []
     future = SendFuture(SimpleNamespace(submit=waiting.append))
     sending = observer.observe_send([replace(ORDER, topic="waits")])
@@ -182,7 +182,7 @@ def test_the_span_of_a_future_ends_with_the_answer_however_long_other_callbacks_
     assert span.attributes["error.type"] == "RequestTimeout"
 
 
-def test_a_send_without_an_answer_has_a_span_as_well(seen, producer):
+def test_one_way_send_has_a_span(seen, producer):
     producer.send_one_way(replace(ORDER, topic="one-way"))
     assert len(seen.spans("send one-way")) == 1
 
@@ -198,7 +198,7 @@ def test_batch_send_has_one_span_for_all_messages(seen, broker, producer):
     assert (count, attributes["messaging.destination.name"]) == (3, "batch")
 
 
-def test_a_send_that_fails_says_so_and_what_never_left_is_not_counted(seen, producer):
+def test_failed_send_has_an_error_span_and_is_not_counted_as_sent(seen, producer):
     with pytest.raises(MessageRejected):
         producer.send(Message("refused", b""))
     [span] = seen.spans("send refused")
@@ -217,7 +217,7 @@ def test_instrumented_producer_refuses_invalid_message_as_before(seen, producer,
     assert "OpenTelemetry" not in caplog.text
 
 
-def test_a_coroutine_that_sends_has_its_span_below_that_of_its_task(seen, broker):
+def test_aio_send_span_is_a_child_of_its_tasks_span(seen, broker):
     async def send():
         async with aio.Producer("aio", broker.address) as producer:
             with seen.tracer.start_as_current_span("task"):
@@ -255,7 +255,7 @@ def test_polls_of_threads_and_coroutines_count_what_they_return(seen, broker, pr
 
 
 @pytest.mark.parametrize("kind", ["listener", "orderly_listener"])
-def test_a_listener_runs_in_a_span_below_that_of_the_send(seen, broker, producer, kind):
+def test_listener_runs_in_a_span_below_the_sends_span(seen, broker, producer, kind):
     topic = kind.replace("_", "-")
     producer.send(replace(ORDER, topic=topic, properties={"baggage": "customer=ada"}))
     [([message], current, bag)] = heard(broker, topic, topic, kind)
@@ -295,7 +295,7 @@ def test_listener_span_links_each_message_of_a_batch(seen):
         (True, "bool"),
     ],
 )
-def test_the_span_of_a_listener_that_fails_says_how(seen, broker, producer, answer, reason):
+def test_failing_listeners_span_has_its_error_type(seen, broker, producer, answer, reason):
     topic = f"fails-{reason}"
     producer.send(replace(ORDER, topic=topic))
     heard(broker, topic, topic, answers=[answer])
@@ -345,7 +345,7 @@ def test_uninstrument_stops_tracing(seen, broker, producer):
     assert not seen.spans("send unseen")
 
 
-def test_without_the_extra_the_error_names_it(tmp_path):
+def test_opentelemetry_without_its_extra_names_it(tmp_path):
     done = python_program(
         "import sys; sys.modules['opentelemetry'] = None\nimport rocketpoll.opentelemetry",
         cwd=tmp_path,

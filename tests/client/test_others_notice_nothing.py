@@ -192,7 +192,7 @@ def test_vanished_host_is_skipped_by_sends(two_brokers, topic):
         assert hole not in reached
 
 
-def test_a_heartbeat_waits_for_no_host_that_has_vanished(
+def test_heartbeat_does_not_wait_for_a_vanished_host(
     two_brokers, running_broker, topic, monkeypatch
 ):
     monkeypatch.setattr(heartbeats, "SEND_WAIT_MS", 100)
@@ -274,7 +274,7 @@ class FailsFor:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1)])
 @pytest.mark.parametrize("kind", [LitePullSettings, PushSettings])
-def test_a_strategy_that_fails_for_one_topic_leaves_the_others_their_share(
+def test_strategy_failing_for_one_topic_keeps_other_topics_queues(
     running_broker, api, topic, kind, error, caplog
 ):
     config = TopicConfig(topic_name="A-fails", read_queue_nums=2, write_queue_nums=2)

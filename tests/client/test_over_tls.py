@@ -74,7 +74,7 @@ def held_pull(topic, queue_offset=0):
     )
 
 
-def test_every_way_to_send_and_both_to_consume(clients):
+def test_messages_are_sent_and_consumed_over_tls_in_every_way(clients):
     assert_messages_go_every_way(clients)
 
 
@@ -98,7 +98,7 @@ def test_messages_of_megabytes_go_both_ways(cluster, clients, api):
     assert [each.body for each in bulk(cluster, api, topic, 3)] == [body] * 3
 
 
-def test_a_pull_that_the_broker_holds_is_answered_by_the_message(broker, cluster, clients, api):
+def test_held_pull_over_tls_is_answered_by_a_new_message(broker, cluster, clients, api):
     topic = cluster.topic(queues=1)
     answer = api.pull_async(cluster.address, held_pull(topic), 30_000)
     broker.until(lambda controller: controller.hold_service.hold_count == 1)
@@ -107,9 +107,7 @@ def test_a_pull_that_the_broker_holds_is_answered_by_the_message(broker, cluster
     assert [each.body for each in found] == [b"at last"]
 
 
-def test_a_connection_that_is_cut_in_the_middle_of_an_answer_is_made_again(
-    terminator, cluster, clients
-):
+def test_tls_connection_cut_within_a_response_is_reopened(terminator, cluster, clients):
     topic = cluster.topic(queues=1)
     clients.producer().send_batch(Message(topic, b"%04d" % n * 100) for n in range(1_000))
     api = cluster.instance().api

@@ -104,7 +104,7 @@ def busy_hours(broker, instance):
             member.shutdown()
 
 
-def test_a_logging_handler_may_send_by_the_client_that_logs():
+def test_logging_handler_can_send_through_the_client_that_logs():
     with EmbeddedBroker() as broker:
         for topic in ("T", "logs"):
             broker.create_topic(topic, queues=2)
@@ -351,7 +351,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_each_call_ends_wherever_in_the_client_it_is_made(place):
+def test_reentrant_client_calls_end_wherever_they_are_made(place):
     with EmbeddedBroker() as broker:
         for topic in ("T", "others"):
             broker.create_topic(topic, queues=1)

@@ -22,7 +22,7 @@ from rmq_spark.client.errors import BrokerRefused, NoPermission, refusal
         (9_999, "BrokerRefused"),
     ],
 )
-def test_the_code_decides_what_kind_of_refusal_it_is(code, kind):
+def test_response_code_decides_the_exception_class(code, kind):
     error = refusal(code, "why", "h:1", 310)
     assert type(error).__name__ == kind
     assert isinstance(error, BrokerRefused)

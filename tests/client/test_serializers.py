@@ -124,7 +124,7 @@ LINE_SCHEMA = {
     [*map(resolve_serializer, ("json", "msgpack")), avro(LINE_SCHEMA)],
     ids=["json", "msgpack", "avro"],
 )
-def test_a_model_comes_back_as_the_same_model(by):
+def test_pydantic_model_survives_encoding_and_decoding_by_each_serializer(by):
     """Whatever its fields are, by each serializer: what pydantic has validated, it takes again."""
     body = encode_value(LINE, by)
     assert Line.model_validate(decode_value(body, by, "it", "1")) == LINE
@@ -185,7 +185,7 @@ def dataclass_values(draw, record="R", depth=2):
 
 
 @given(dataclass_values())
-def test_all_serializers_keep_the_same_fields_of_a_dataclass(made):
+def test_serializers_keep_the_same_dataclass_fields(made):
     value, record, expected = made
     for by in (*map(resolve_serializer, ("json", "msgpack")), avro(record)):
         assert by.loads(encode_value(value, by)) == expected, by
@@ -227,7 +227,7 @@ ALIASED = {
     [*map(resolve_serializer, ("json", "msgpack")), avro(ALIASED)],
     ids=["json", "msgpack", "avro"],
 )
-def test_a_model_with_aliases_comes_back_as_the_same_model(by):
+def test_pydantic_model_with_aliases_survives_encoding_and_decoding(by):
     order = Aliased(orderId=7, lines=[AliasedLine(unitPrice=3)])
     assert Aliased.model_validate(by.loads(encode_value(order, by))) == order
     if not isinstance(by, Avro):
@@ -258,7 +258,7 @@ def test_text_is_for_texts_alone():
     ("name", "value"),
     [("json", object()), ("json", {1: 2}), ("msgpack", object()), ("json", Order)],
 )
-def test_a_value_without_a_body_is_refused_with_its_kind(name, value):
+def test_unserializable_value_is_refused_with_its_type(name, value):
     with pytest.raises(TypeError, match=f"cannot encode {type(value).__name__}"):
         encode_value(value, SERIALIZERS[name])
 
@@ -284,7 +284,7 @@ RECURSIVE.append(RECURSIVE)
         ([RaisingModel()], "not today|not JSON serializable"),
     ],
 )
-def test_the_error_quotes_what_the_library_says_of_a_value(name, value, reason):
+def test_serializer_error_quotes_the_librarys_reason(name, value, reason):
     kind = type(value).__name__
     with pytest.raises(TypeError, match=f"^body: serializer .* cannot encode {kind} .*({reason})"):
         encode_value(value, SERIALIZERS[name])
@@ -304,7 +304,7 @@ def test_the_error_quotes_what_the_library_says_of_a_value(name, value, reason):
         (avro(ORDER, header=b"\x01"), b"\x02\x02\x00"),
     ],
 )
-def test_a_body_of_another_kind_is_refused_with_its_place(by, body):
+def test_body_of_another_serializer_is_refused_with_topic_and_offset(by, body):
     with pytest.raises(BodyError, match=r"orders at offset 5: needed a body of serializer \w+ \("):
         decode_value(body, by, "the message of orders", "offset 5")
 

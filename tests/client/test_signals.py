@@ -103,7 +103,7 @@ def check_ended(start, number, handler, clients=1):
 @pytest.mark.parametrize(
     ("name", "handler", "number"), spread(10, product(OF_ONE_CLIENT, HANDLERS, SIGNALS)), ids=str
 )
-def test_a_program_that_is_sent_a_signal_ends_in_order(
+def test_signal_ends_a_client_program_in_order_and_its_member_leaves(
     running_broker, api, address, name, handler, number
 ):
     check_ended(lambda: Program(name, address, handler), number, handler)
@@ -118,7 +118,7 @@ def test_signal_during_start_ends_the_program(handler, number):
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_a_signal_may_come_at_any_moment(address, handler):
+def test_signal_at_a_random_moment_ends_a_client_program_in_order(address, handler):
     for number in range(ROUNDS):
         chance = random.Random(f"{handler}-{number}")
         moment, sent = chance.random(), chance.choice(SIGNALS)

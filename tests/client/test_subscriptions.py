@@ -75,7 +75,7 @@ def test_selector_that_matches_nothing_is_refused(selector, why):
         subscription_data("T", selector, 0)
 
 
-def test_a_topic_that_cannot_be_one_is_refused():
+def test_subscription_to_an_invalid_topic_name_is_refused():
     with pytest.raises(MessageRejected, match="topic"):
         subscription_data("a topic", by_tag(), 0)
 

@@ -103,7 +103,7 @@ def consumed(wrong, broker, topic, way, group):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lie", [name for name in LIES if "topic" in name or "queue" in name])
-def test_no_message_of_another_topic_or_queue_is_delivered(rocketpoll_broker, filled, lie, way):
+def test_lying_broker_causes_no_delivery_of_foreign_messages(rocketpoll_broker, filled, lie, way):
     for is_ours in (False, True):
         with WrongBroker(rocketpoll_broker, LIES[lie], is_ours=is_ours) as wrong:
             wrong.dice, wrong.left = random.Random(1), 1_000
@@ -114,7 +114,7 @@ def test_no_message_of_another_topic_or_queue_is_delivered(rocketpoll_broker, fi
 
 @pytest.mark.parametrize("way", ["polls", "a listener", "an orderly listener"])
 @pytest.mark.parametrize("lie", ANSWER_LIES)
-def test_a_consumer_neither_hangs_nor_takes_what_is_anothers(
+def test_consumer_of_a_lying_broker_ends_and_delivers_no_foreign_messages(
     rocketpoll_broker, filled, lie, way, monkeypatch
 ):
     ended = []

@@ -37,7 +37,7 @@ def made(kind):
 
 
 @pytest.mark.parametrize(("kind", "name"), THREADED)
-def test_a_wrong_call_names_the_class_that_its_user_holds(kind, name):
+def test_unknown_keyword_error_names_the_users_class(kind, name):
     why = rf"^{kind.__name__}\.{name}\(\) got an unexpected keyword argument 'unheard_of'$"
     with pytest.raises(TypeError, match=why):
         getattr(made(kind), name)(unheard_of=1)
@@ -45,7 +45,7 @@ def test_a_wrong_call_names_the_class_that_its_user_holds(kind, name):
 
 @pytest.mark.parametrize(("kind", "name"), AWAITED)
 @told_in_a_loop
-async def test_a_wrong_call_that_is_awaited_does_so_as_well(kind, name):
+async def test_unknown_keyword_error_of_an_aio_call_names_the_users_class(kind, name):
     why = rf"^{kind.__name__}\.{name}\(\) got an unexpected keyword argument 'unheard_of'$"
     user = made(kind)
     with pytest.raises(TypeError, match=why):
@@ -53,7 +53,7 @@ async def test_a_wrong_call_that_is_awaited_does_so_as_well(kind, name):
     await user.close()
 
 
-def test_a_misspelled_argument_gets_the_nearest_name():
+def test_misspelled_argument_suggests_the_nearest_name():
     why = r"^LitePullConsumer\.poll\(\) got .* 'timeout': did you mean timeout_ms\?"
     with pytest.raises(TypeError, match=why) as raised:
         LitePullConsumer("g", NOBODY).poll(timeout=1)
@@ -61,14 +61,14 @@ def test_a_misspelled_argument_gets_the_nearest_name():
 
 
 @told_in_a_loop
-async def test_a_misspelled_argument_gets_the_nearest_name_in_a_loop():
+async def test_misspelled_argument_of_an_aio_call_suggests_the_nearest_name():
     consumer = aio.Consumer("g", NOBODY)
     with pytest.raises(TypeError, match=r"^Consumer\.seek\(\) got .*: did you mean offset\?"):
         await consumer.seek(None, ofset=1)
     await consumer.close()
 
 
-def test_an_error_of_the_method_itself_stays_what_it_is():
+def test_type_error_raised_within_a_method_is_passed_on_unchanged():
     with pytest.raises(TypeError, match=r"^topic: needed a text"):
         LitePullConsumer("g", NOBODY).subscribe(5)
 

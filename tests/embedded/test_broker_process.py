@@ -47,7 +47,7 @@ def test_when_its_parent_is_killed_it_ends_in_order(tmp_path):
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_a_stray_module_of_its_name_is_not_taken_for_it(tmp_path, monkeypatch):
+def test_stray_rocketpoll_module_does_not_become_the_broker_process(tmp_path, monkeypatch):
     (tmp_path / "rocketpoll.py").write_text("", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     with EmbeddedBroker(own_process=True) as broker:

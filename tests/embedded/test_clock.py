@@ -45,7 +45,7 @@ def test_clock_advance_delivers_delayed_messages(broker, topic):
     assert bodies(broker, topic) == [b"18"]
 
 
-def test_in_one_move_each_message_comes_at_its_own_time(broker, topic):
+def test_one_clock_move_delivers_each_message_at_its_own_time(broker, topic):
     send_later(broker, topic, TWO_HOURS, TEN_MINUTES, ONE_HOUR)
     before_ms = broker.clock.now_ms
     broker.clock.advance(timedelta(hours=3))
@@ -93,7 +93,7 @@ def test_clock_advance_does_not_age_new_files():
         assert bodies(broker, "orders") == sent
 
 
-def test_a_pull_that_is_held_is_answered_at_its_deadline(broker, topic, api):
+def test_held_pull_is_answered_at_its_deadline_by_a_moved_clock(broker, topic, api):
     header = PullMessageRequestHeader(
         consumer_group=READER_GROUP,
         topic=topic,
@@ -117,7 +117,7 @@ def test_a_pull_that_is_held_is_answered_at_its_deadline(broker, topic, api):
     assert pull.result(10).next_begin_offset == 0
 
 
-def test_a_lock_on_a_queue_stays_as_its_owner_could_not_renew_it(broker, topic, api):
+def test_queue_lock_survives_a_moved_clock(broker, topic, api):
     queue = MessageQueue(topic, "broker-a", 0)
     assert api.lock(broker.address, "G", "one", [queue]) == {queue}
     assert api.lock(broker.address, "G", "two", [queue]) == set()
@@ -187,7 +187,7 @@ def test_send_during_clock_advance_is_stored_before_or_after_it(broker, topic):
     assert hours == {0, 5 * 24}
 
 
-def test_a_restart_does_not_turn_the_clock_back():
+def test_broker_restart_keeps_the_moved_clock():
     with EmbeddedBroker() as broker:
         send_later(broker, "orders", TWO_HOURS)
         broker.clock.advance(HOUR)
@@ -212,7 +212,7 @@ def test_concurrent_clock_advances_add_up(broker):
 # ---- what it is, and what it is not
 
 
-def test_the_clock_shows_the_brokers_time():
+def test_embedded_clock_shows_the_brokers_time():
     with EmbeddedBroker() as broker:
         machine = datetime.now(timezone.utc)
         assert abs(broker.clock.now - machine) < HOUR
@@ -238,7 +238,7 @@ def test_the_clock_shows_the_brokers_time():
         (None, TypeError, "found NoneType None"),
     ],
 )
-def test_a_move_that_cannot_be_is_refused_with_the_reason(broker, by, error, why):
+def test_invalid_clock_move_is_refused_with_the_reason(broker, by, error, why):
     before = broker.clock._offset.seconds
     with pytest.raises(error, match=why):
         broker.clock.advance(by)

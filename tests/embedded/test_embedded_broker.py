@@ -91,7 +91,7 @@ def test_embedded_broker_starts_and_stops_by_hand(kind):
             use()
 
 
-def test_an_exception_in_its_block_ends_it(kind, temporary):
+def test_exception_in_an_embedded_broker_block_stops_the_broker(kind, temporary):
     with pytest.raises(KeyboardInterrupt), EmbeddedBroker(**kind):
         raise KeyboardInterrupt
     assert list(temporary.iterdir()) == []
@@ -168,7 +168,7 @@ def test_embedded_broker_port_in_use_is_named_and_start_can_be_retried(kind, tem
         assert broker.port == port
 
 
-def test_a_directory_in_use_is_named_and_left_alone(kind, tmp_path):
+def test_embedded_broker_on_a_directory_in_use_is_refused(kind, tmp_path):
     with EmbeddedBroker(tmp_path) as broker:
         broker.send("orders", "one")
         with pytest.raises(EmbeddedBrokerError, match=f"{tmp_path} is in use by "):
@@ -179,7 +179,7 @@ def test_a_directory_in_use_is_named_and_left_alone(kind, tmp_path):
 # ---- faults on purpose
 
 
-def test_a_restart_keeps_address_and_messages_and_its_clients_come_back(kind):
+def test_embedded_broker_restart_keeps_address_messages_and_clients(kind):
     with EmbeddedBroker(**kind) as broker, LitePullConsumer("billing", broker.address) as consumer:
         broker.create_topic("orders", queues=1)
         consumer.subscribe("orders")
@@ -298,7 +298,7 @@ FORK = """
 @pytest.mark.parametrize(
     ("mode", "how"), spread(2, product(["thread", "process"], ["fork", "multiprocessing"]))
 )
-def test_a_fork_can_use_it_and_cannot_end_it(mode, how, tmp_path):
+def test_forked_child_can_use_but_not_stop_the_embedded_broker(mode, how, tmp_path):
     done = python_program(FORK, mode, how, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["child 0", "of the parent, of the child", "True", "None"]
@@ -487,7 +487,7 @@ def test_killed_embedded_broker_repr_shows_it():
         assert "running" in repr(broker)
 
 
-def test_a_notebook_shows_the_topics_of_users_with_what_they_hold():
+def test_notebook_view_of_an_embedded_broker_lists_user_topics():
     with EmbeddedBroker() as broker:
         assert "<table>" not in broker._repr_html_()
         broker.create_topic("orders", queues=2)
@@ -512,7 +512,7 @@ def test_topics_that_cannot_be_asked_for_are_no_error_in_a_notebook(monkeypatch)
 
 
 @pytest.mark.parametrize(("settings", "takes"), [({}, True), ({"kept": True}, False)])
-def test_a_temporary_broker_takes_messages_on_a_disk_that_is_95_percent_full(
+def test_temporary_embedded_broker_takes_messages_on_a_95_percent_full_disk(
     monkeypatch, tmp_path, settings, takes
 ):
     """A kept store refuses from 90 % on; a temporary one is small, and goes soon."""
@@ -531,7 +531,7 @@ def test_a_temporary_broker_takes_messages_on_a_disk_that_is_95_percent_full(
 
 
 @pytest.mark.parametrize("settings", ["", "maxOpenFiles=4096"])
-def test_a_program_with_few_descriptors_keeps_most_of_them_for_itself(tmp_path, settings):
+def test_embedded_broker_uses_few_of_the_processs_descriptors(tmp_path, settings):
     """All 300 queues get messages, each of which needs a file; the program opens 100 of its own."""
     ended = python_program(
         f"""

@@ -67,7 +67,7 @@ def test_clock_advance_fires_a_repeating_timer_once(loop):
     assert len(rung) == 2
 
 
-def test_only_moments_are_stops_on_the_way(loop):
+def test_next_deadline_skips_cancelled_timers_and_intervals(loop):
     async def story():
         assert loop.next_deadline() is None
         loop.call_later(1, pytest.fail)
@@ -82,7 +82,7 @@ def test_only_moments_are_stops_on_the_way(loop):
     loop.run_until_complete(story())
 
 
-def test_a_timer_that_is_cancelled_is_silent_even_if_another_of_its_time_cancels_it(loop):
+def test_cancelled_timer_of_a_moved_loop_never_fires(loop):
     rung = []
 
     async def story():
@@ -121,7 +121,7 @@ def test_failing_timer_is_logged_and_does_not_block_others(loop, caplog):
     assert "no number" in caplog.text
 
 
-def test_the_time_goes_on_beside_the_machines_and_sleeps_end(loop):
+def test_moved_loop_time_advances_with_the_machine_and_wakes_sleeps(loop):
     async def story():
         before = loop.time()
         await asyncio.sleep(0.002)

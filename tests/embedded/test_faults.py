@@ -94,7 +94,7 @@ def test_embedded_broker_clock_moves_and_restarts_while_away():
 # ---- the network
 
 
-def test_each_answer_is_held_back_for_a_while_and_none_is_lost(broker, topic):
+def test_slow_broker_delays_each_response_and_loses_none(broker, topic):
     with broker.slow(0.2):
         began = time.perf_counter()
         broker.send(topic, "one", "two")
@@ -120,7 +120,7 @@ def _holds(line):
     return bool(line._delayed)
 
 
-def test_a_connection_is_cut_in_the_middle_of_an_answer(broker, topic, api):
+def test_cut_after_closes_a_connection_within_a_response(broker, topic, api):
     with broker.cut_after(50):
         with pytest.raises(ConnectionClosed, match="in the middle of a response, 50 bytes into it"):
             api.admin.broker_config(broker.address)
@@ -131,7 +131,7 @@ def test_a_connection_is_cut_in_the_middle_of_an_answer(broker, topic, api):
         assert api.admin.broker_config(broker.address)
 
 
-def test_many_messages_come_through_a_network_that_cuts_them(broker, topic):
+def test_consumer_gets_all_messages_through_a_cutting_network(broker, topic):
     sent = [f"{number}".ljust(100) for number in range(300)]
     broker.send(topic, *sent)
     seen = []
@@ -172,7 +172,7 @@ def test_sends_are_refused_with_rocketmqs_code_while_the_disk_is_full(settings):
 
 
 @pytest.mark.parametrize("again", [EmbeddedBroker.restart, EmbeddedBroker.lose_power])
-def test_a_broker_that_starts_again_on_a_full_disk_refuses_sends_as_before(again):
+def test_embedded_broker_restarted_on_a_full_disk_still_refuses_sends(again):
     with EmbeddedBroker() as broker:
         broker.send("orders", "one")
         with broker.full_disk():
@@ -258,7 +258,7 @@ def test_blocks_of_threads_may_overlap(broker, topic):
     assert not is_refused(broker)
 
 
-def test_a_block_may_be_used_again_and_within_itself(broker, topic):
+def test_fault_block_can_be_reused_and_nested(broker, topic):
     away = broker.away()
     for _ in range(2):
         with away:
@@ -306,7 +306,7 @@ def test_faults_left_by_a_fixture_are_ended_and_reported(broker, topic):
     assert not is_refused(broker)
 
 
-def test_a_broker_may_be_paused_or_stopped_in_a_block():
+def test_embedded_broker_can_be_paused_or_stopped_within_fault_blocks():
     with EmbeddedBroker() as broker:
         with broker.away():
             broker.pause()
@@ -405,7 +405,7 @@ def test_faults_need_a_running_broker_in_a_thread(fault):
         (lambda broker: broker.cut_after(-1), ValueError, "needed 0 bytes or more, found -1"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(broker, fault, error, why):
+def test_invalid_fault_is_refused(broker, fault, error, why):
     with pytest.raises(error, match=why), fault(broker):
         pass
 
@@ -430,7 +430,7 @@ def test_fault_that_cannot_begin_is_not_registered(broker, monkeypatch):
     release.set()
 
 
-def test_clients_say_what_is_wrong_in_errors_of_their_own(broker, api):
+def test_away_broker_raises_a_client_error(broker, api):
     with broker.away(), pytest.raises(ConnectionFailed) as told:
         api.admin.broker_config(broker.address)
     assert isinstance(told.value, ClientError)

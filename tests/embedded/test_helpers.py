@@ -68,14 +68,14 @@ def test_has_topic_tells_whether_a_topic_exists(broker, topic):
     assert not broker.has_topic("missing")
 
 
-def test_many_and_large_messages_are_all_seen(broker, topic):
+def test_embedded_messages_lists_many_and_large_messages(broker, topic):
     with broker.producer() as producer:
         producer.send_batch([Message(topic, b"%d" % number) for number in range(5_000)])
         producer.send(Message(topic, b"x" * 1_000_000))  # it travels compressed
     assert bodies(broker, topic) == [b"%d" % number for number in range(5_000)] + [b"x" * 1_000_000]
 
 
-def test_a_topic_is_a_table_as_well(broker, topic):
+def test_embedded_broker_reads_a_topic_as_a_table(broker, topic):
     broker.send(topic, "one", "two", tags="a")
     broker.send(topic, "three", tags="b")
     table = broker.read_table(topic, columns=["body", "tags"])
@@ -88,7 +88,7 @@ def test_a_topic_is_a_table_as_well(broker, topic):
         broker.read_table("ordres")
 
 
-def test_each_producer_has_a_group_of_its_own_unless_it_is_named(broker, topic):
+def test_embedded_producers_have_distinct_groups_unless_named(broker, topic):
     first, second, third = broker.producer(), broker.producer(), broker.producer("billing")
     assert first.group != second.group
     assert third.group == "billing"
@@ -161,7 +161,7 @@ def test_helper_arguments_of_wrong_type_are_refused_before_sending(broker, ask, 
         broker.messages("t")
 
 
-def test_a_send_without_bodies_is_refused(broker, topic):
+def test_embedded_send_without_bodies_is_refused(broker, topic):
     with pytest.raises(ValueError, match=r"bodies: needed at least one .*found none; for example:"):
         broker.send(topic)
     assert bodies(broker, topic) == []
@@ -175,7 +175,7 @@ WRONG_CALLS = {
 
 
 @pytest.mark.parametrize(("call", "why"), WRONG_CALLS.values(), ids=WRONG_CALLS)
-def test_a_wrong_call_names_the_class_that_its_user_holds(broker, request, call, why):
+def test_wrong_call_of_an_embedded_broker_names_its_class(broker, request, call, why):
     name = request.node.callspec.id
     with pytest.raises(TypeError, match=rf"^EmbeddedBroker\.{name}\(\) .*{why}"):
         call(broker)
@@ -196,7 +196,7 @@ def test_waiting_ends_with_the_message_and_is_done_by_the_broker(broker, topic):
     broker.wait_until_arrived(topic, 3, timeout=0)
 
 
-def test_a_message_in_any_queue_is_waited_for(broker):
+def test_wait_until_arrived_covers_all_queues(broker):
     broker.create_topic("many", queues=4)
     with waiting(broker, "many", 4):
         broker.send("many", *"1234")

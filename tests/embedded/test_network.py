@@ -92,7 +92,7 @@ async def exchange(client, data):
     return await reader.readexactly(len(data))
 
 
-def test_a_good_network_passes_all_on(tell):
+def test_undisturbed_network_passes_all_bytes_on(tell):
     async def story(room):
         client = await room.client()
         assert await exchange(client, b"hello") == b"hello"
@@ -102,7 +102,7 @@ def test_a_good_network_passes_all_on(tell):
     tell(story)
 
 
-def test_a_slow_one_holds_back_in_order_and_lets_out_when_it_is_good_again(tell):
+def test_slow_network_delays_bytes_in_order_and_releases_them_later(tell):
     async def story(room):
         client = await room.client()
         room.network.set_slow(600)
@@ -135,7 +135,7 @@ def test_cut_after_applies_to_each_connection(tell):
     tell(story)
 
 
-def test_a_slow_network_may_cut_as_well(tell):
+def test_slow_network_can_also_cut_connections(tell):
     async def story(room):
         reader, writer = await room.client()
         room.network.set_slow(0.01)
@@ -146,7 +146,7 @@ def test_a_slow_network_may_cut_as_well(tell):
     tell(story)
 
 
-def test_while_it_is_held_nothing_is_read_from_clients_that_are_there_or_come(tell):
+def test_paused_network_reads_nothing_from_old_and_new_clients(tell):
     async def story(room):
         first = await room.client()
         room.network.pause_reading(is_paused=True)
@@ -196,7 +196,7 @@ def test_connections_end_with_their_loop(kind):
         gc.collect()  # of what the loop has left open, within this test
 
 
-def test_a_connection_that_ends_with_something_held_back_leaves_nothing(tell):
+def test_connection_aborted_with_delayed_bytes_is_cleaned_up(tell):
     async def story(room):
         _, writer = await room.client()
         room.network.set_slow(600)

@@ -29,14 +29,14 @@ def test_clock_offset_of_past_times_is_the_one_of_then():
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=5), st.floats(-1e6, 1e6).map(lambda s: time.time() + s))
-def test_every_time_of_the_machine_comes_back(moves, machine):
+def test_clock_offset_conversion_is_reversible(moves, machine):
     ahead = ClockOffset()
     for seconds in moves:
         ahead.advance(seconds)
     assert abs(ahead.to_machine(ahead.from_machine(machine)) - machine) < 1e-3
 
 
-def test_a_time_within_a_jump_is_the_moment_of_the_jump():
+def test_time_within_a_clock_jump_maps_to_the_moment_of_the_jump():
     ahead = ClockOffset()
     begun = time.time()
     ahead.advance(3_600)

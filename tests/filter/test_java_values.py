@@ -76,7 +76,7 @@ def test_leading_zeros_and_digits_of_other_scripts_are_read_as_java_reads_them()
         assert is_refused(parse_integer, text, LONG)
 
 
-def test_only_true_is_true_in_any_case():
+def test_parse_boolean_accepts_only_true_in_any_case():
     assert [parse_boolean(text) for text in ("true", "TRUE", "tRuE", "true ", "yes", "1", "")] == [
         True, True, True, False, False, False, False,
     ]  # fmt: skip
@@ -90,7 +90,7 @@ def test_doubles_are_ordered_totally():
             assert (order > 0, order < 0) == (place > other, place < other), (left, right)
 
 
-def test_a_text_becomes_what_it_is_compared_with():
+def test_text_values_are_converted_for_comparison_as_in_java():
     assert compare("10", 9) > 0
     assert compare(9, "10") < 0
     assert compare("1e1", 10.0) == 0
@@ -114,7 +114,7 @@ columns = st.lists(
 
 
 @given(columns | st.lists(st.integers(0, 10**12).map(str)), st.sampled_from([INTEGER, LONG, 0.5]))
-def test_many_texts_become_the_numbers_that_each_of_them_becomes(texts, like):
+def test_parse_numbers_equals_parsing_each_text(texts, like):
     def alone(text):
         try:
             return parse_double(text) if isinstance(like, float) else parse_integer(text, like)

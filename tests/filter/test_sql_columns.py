@@ -25,7 +25,7 @@ def matches(text, maps):
 
 
 @given(st.randoms(use_true_random=False))
-def test_an_expression_matches_the_same_messages_together_as_one_by_one(random):
+def test_sql_expression_matches_columns_as_it_matches_single_messages(random):
     expression = SqlExpression(random_condition(random))
     maps = [random_properties(random) for _ in range(random.randint(0, 6))]
     together = matching_rows(expression, Columns(maps), len(maps)).tolist()

@@ -31,7 +31,7 @@ def value(text, properties):
     return STATES[evaluate_state(compile_sql(text).condition, properties)]
 
 
-def test_a_missing_property_is_null_and_null_does_not_match():
+def test_missing_sql_property_is_null_and_does_not_match():
     assert (
         value("a = 5", MISSING) == value("a > 5", MISSING) == value("a IN ('5')", MISSING) == "NULL"
     )
@@ -51,7 +51,7 @@ def test_sql_not_binds_tighter_than_comparison():
     assert value("NOT (a = 6)", PRESENT) == "TRUE"
 
 
-def test_a_property_is_never_true_so_its_opposite_is():
+def test_sql_boolean_property_is_false_and_its_negation_true():
     assert value("b", PRESENT) == "FALSE"
     assert value("NOT b", PRESENT) == "TRUE"
     assert value("NOT b", MISSING) == "NULL"
@@ -65,12 +65,12 @@ def test_sql_comparison_of_wrong_types_fails_unless_short_circuited():
     assert not compile_sql("b > 5").evaluate(PRESENT)
 
 
-def test_the_negative_of_a_property_is_null():
+def test_negated_sql_property_is_null():
     assert value("-a = 5", PRESENT) == value("-a > 5", PRESENT) == "NULL"
     assert value("-a IS NULL", PRESENT) == "TRUE"
 
 
-def test_the_operators_on_text_are_false_where_there_is_none():
+def test_sql_text_operators_on_a_missing_property_are_false():
     for word in ("CONTAINS", "STARTSWITH", "ENDSWITH"):
         assert value(f"b {word} 'x'", PRESENT) == "TRUE"
         assert value(f"b NOT {word} 'x'", PRESENT) == "FALSE"
@@ -79,7 +79,7 @@ def test_the_operators_on_text_are_false_where_there_is_none():
 
 
 @given(st.randoms(use_true_random=False))
-def test_a_second_opinion_agrees(random):
+def test_sql_evaluation_agrees_with_a_second_implementation(random):
     condition, properties = random_condition(random), random_properties(random)
     assert STATES[evaluate_state(condition, properties)] == second_opinion(condition, properties)
     assert SqlExpression(condition).evaluate(properties) == (
@@ -88,7 +88,7 @@ def test_a_second_opinion_agrees(random):
 
 
 @given(st.sampled_from(VALUES), st.sampled_from(VALUES), st.sampled_from(["<", "<=", ">", ">="]))
-def test_a_second_opinion_agrees_about_every_pair_of_values(left, right, sign):
+def test_sql_comparison_agrees_with_a_second_implementation_for_all_value_pairs(left, right, sign):
     for condition in (
         Comparison(Property("a"), sign, Property("b")),
         Equal(Property("a"), Property("b")),
@@ -115,7 +115,7 @@ def test_sql_between_evaluates_its_operand_once():
     assert counted.asked == 1
 
 
-def test_a_tree_knows_its_depth_and_the_properties_that_it_asks_for():
+def test_compiled_sql_knows_its_depth_and_property_names():
     condition = compile_sql("a = 5 AND (b IN ('x') OR NOT c) AND 5 > d").condition
     assert isinstance(condition, And)
     assert condition.names == {"a", "b", "c", "d"}
@@ -123,6 +123,6 @@ def test_a_tree_knows_its_depth_and_the_properties_that_it_asks_for():
     assert Not(Literal(None)).depth == 2
 
 
-def test_a_node_without_a_meaning_is_a_mistake():
+def test_base_expression_cannot_be_evaluated():
     with pytest.raises(NotImplementedError):
         Expression().value({})

@@ -128,7 +128,7 @@ def test_too_many_nodes_are_refused():
         compile_sql(eighty_five + " OR a")
 
 
-def test_a_list_is_one_node_however_long_it_is():
+def test_sql_in_list_is_one_node_of_any_length():
     texts = ", ".join(f"'{number}'" for number in range(500))
     assert count(compile_sql(f"a IN ({texts})").condition) == 2
 
@@ -164,7 +164,7 @@ def test_sql_expression_at_the_depth_limit_is_compiled(kind):
         assert expression.evaluate({"a": "5"}) in (True, False)
 
 
-def test_the_same_text_is_compiled_once():
+def test_equal_sql_text_is_compiled_once():
     text = written(random_condition(Random(3)), Random(3))
     assert compile_sql(text, WIDE) is compile_sql(
         text, SqlLimits(expression_bytes_max=1 << 20, depth_max=200, nodes_max=1 << 16)

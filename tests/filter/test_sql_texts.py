@@ -100,7 +100,7 @@ def test_column_condition_equals_row_condition(text, values):
 @given(
     st.lists(st.tuples(st.sampled_from(VALUES) | st.none(), st.sampled_from(VALUES) | st.none()))
 )
-def test_two_columns_are_compared_row_by_row(pairs):
+def test_text_columns_are_compared_row_by_row(pairs):
     left, right = texts([pair[0] for pair in pairs]), texts([pair[1] for pair in pairs])
     for sign in SIGNS:
         sides = Property("a"), Property("b")

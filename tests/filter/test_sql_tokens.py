@@ -51,7 +51,7 @@ def test_sql_tokens_skip_blanks_and_comments():
     ]  # fmt: skip
 
 
-def test_a_comment_to_the_end_of_a_line_that_does_not_end_is_two_signs():
+def test_sql_line_comment_without_a_line_end_is_two_minus_signs():
     assert words("a -- b") == [(NAME, "a"), ("-", "-"), ("-", "-"), (NAME, "b")]
 
 

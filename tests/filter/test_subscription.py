@@ -37,7 +37,7 @@ def test_tags_stand_between_double_bars():
     assert subscription.expression_type == "TAG"
 
 
-def test_a_filter_by_codes_or_by_text_as_well():
+def test_tag_filter_by_codes_or_by_text_is_built_from_a_subscription():
     subscription = build_subscription_data("T", "TagA || TagB")
     by_code, by_text = message_filter(subscription), message_filter(subscription, by_text=True)
     assert isinstance(by_code, TagsFilter)
@@ -46,7 +46,7 @@ def test_a_filter_by_codes_or_by_text_as_well():
     assert (by_text.codes, by_text.tags) == (subscription.code_set, subscription.tags_set)
 
 
-def test_a_client_may_leave_out_what_follows_from_its_text():
+def test_tag_subscription_without_codes_gets_them_from_its_text():
     bare = SubscriptionData(topic="T", sub_string="TagA || TagB")
     with_codes = SubscriptionData(
         topic="T", sub_string="TagA", code_set=frozenset([tags_code("TagA")])
@@ -55,7 +55,7 @@ def test_a_client_may_leave_out_what_follows_from_its_text():
     assert message_filter(with_codes, by_text=True).tags == {"TagA"}
 
 
-def test_the_clients_own_codes_are_taken_for_granted_as_rocketmq_does():
+def test_tag_codes_of_a_client_are_trusted_as_by_rocketmq():
     subscription = SubscriptionData(topic="T", sub_string="TagA", code_set=frozenset([42]))
     assert message_filter(subscription).codes == {42}
 
@@ -71,13 +71,13 @@ def test_bars_alone_are_refused(text):
         build_subscription_data("T", text)
 
 
-def test_the_text_of_tags_has_its_limit():
+def test_tag_subscription_text_has_a_length_limit():
     assert build_subscription_data("T", "x" * TAGS_BYTES_MAX).tags_set == {"x" * TAGS_BYTES_MAX}
     with pytest.raises(FilterError, match="at most 65536 characters"):
         build_subscription_data("T", "x" * TAGS_BYTES_MAX + "x")
 
 
-def test_an_sql_subscription_is_compiled_when_its_filter_is_made():
+def test_sql_subscription_is_compiled_when_its_filter_is_made():
     subscription = build_subscription_data("T", "a > 5", "SQL92")
     assert subscription == SubscriptionData(topic="T", sub_string="a > 5", expression_type="SQL92")
     wanted = message_filter(subscription)
@@ -90,7 +90,7 @@ def test_an_sql_subscription_is_compiled_when_its_filter_is_made():
 
 
 @pytest.mark.parametrize("text", [None, ""])
-def test_an_sql_subscription_without_an_expression_is_refused(text):
+def test_sql_subscription_without_an_expression_is_refused(text):
     with pytest.raises(FilterError, match="SQL92 subscription of T: needed an expression"):
         build_subscription_data("T", text, "SQL92")
 

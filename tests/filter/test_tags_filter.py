@@ -31,14 +31,14 @@ def test_tags_filter_distinguishes_tags_of_equal_hash():
     assert wanted.by_messages(CHUNK).tolist() == [False, False, True, False, False]
 
 
-def test_a_client_that_compares_the_text_itself_needs_no_second_look():
+def test_tag_filter_by_code_does_not_read_messages():
     wanted = of("AaAa")
     assert wanted.by_messages(CHUNK) is None
     assert not wanted.needs_messages
     assert of("AaAa", by_text=True).needs_messages
 
 
-def test_the_lower_half_of_an_entrys_field_is_its_code():
+def test_tag_code_is_compared_by_the_lower_32_bits():
     code = tags_code("polygenelubricants")
     fields = [code, code + (1 << 32), code & 0xFFFFFFFF, code + 1]
     wanted = of("polygenelubricants")

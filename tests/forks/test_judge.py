@@ -51,7 +51,7 @@ def orderly(pid, offset, began, at):
     }
 
 
-def test_a_story_in_which_all_is_well_has_no_objection():
+def test_fork_story_without_faults_has_no_objections():
     born = {"pid": CHILD, "at": 3, "what": "born", "sockets": [], "threads": 1}
     assert objections(born, step()) == []
 
@@ -94,7 +94,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_each_wrong_is_one_objection(what):
+def test_each_wrong_fork_event_is_one_objection(what):
     stored = [*STORED, (0, 1, "b", "ID2")]
     tried = {"pid": PARENT, "at": 1, "what": "tries", "body": "b"}
     assert len(objections(tried, *WRONG[what], stored=stored)) == 1
@@ -113,5 +113,5 @@ def test_judge_reports_lost_or_repeated_sends(stored):
     assert objections(stored=stored)
 
 
-def test_no_message_id_is_given_twice():
+def test_repeated_message_id_after_a_fork_is_an_objection():
     assert objections(stored=[(0, 0, "a", "ID"), (0, 1, "a", "ID")])

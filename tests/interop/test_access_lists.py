@@ -155,7 +155,7 @@ def test_known_user_of_an_access_list_gets_retried_message(broker, clients_of):
     wait_until("a second time", lambda: listener.bodies.count(sent) == 2)
 
 
-def test_an_operator_sees_and_changes_all(broker, clients_of):
+def test_operator_key_may_read_and_change_everything(broker, clients_of):
     result = (
         clients_of(SENDER[broker[0]])
         .producer()
@@ -205,7 +205,7 @@ def test_topic_denied_by_an_access_list_is_refused(broker, clients_of, topic):
 
 
 @pytest.mark.parametrize("verb", [("produce", "Orders"), ("topic", "create", "Other")])
-def test_the_command_line_signs_what_it_asks_and_says_which_keys_may(
+def test_command_line_signs_requests_and_names_the_missing_permission(
     broker, verb, monkeypatch, capsys
 ):
     keys = {"key": "operator", "secret": "87654321"}

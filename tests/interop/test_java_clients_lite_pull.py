@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 POLLS_IN_VAIN = 5  # after which nothing is taken to come; what was there has come before
 
 
-def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(scenario):
+def test_java_lite_consumer_gets_all_messages_once_in_queue_order(scenario):
     topic = scenario.topic(queues=4)
     sent = [*numbered(100)]
     scenario.producer().send(topic, *sent)
@@ -30,7 +30,7 @@ def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(scen
         assert offsets == list(range(25))
 
 
-def test_a_subscriber_that_waits_gets_what_comes(scenario):
+def test_java_lite_consumer_that_waits_gets_each_new_message(scenario):
     topic = scenario.topic(queues=2)
     consumer = scenario.lite(topic=topic)
     consumer.wait_for_assigned(0, 1)
@@ -41,7 +41,7 @@ def test_a_subscriber_that_waits_gets_what_comes(scenario):
     assert consumer.bodies == ["0", "1", "2", "3", "4"]
 
 
-def test_a_subscriber_to_tags_gets_those_alone(scenario):
+def test_java_lite_consumer_by_tags_gets_only_those(scenario):
     topic = scenario.topic(queues=2)
     kinds = ["red", "green", "blue", None]
     sent = [to_send(f"{n}", **({"tags": kinds[n % 4]} if kinds[n % 4] else {})) for n in range(40)]
@@ -60,7 +60,7 @@ def test_lite_pull_distinguishes_tags_of_equal_hash(scenario):
     assert consumer.bodies == ["wanted"]
 
 
-def test_a_subscriber_by_sql_gets_what_matches(scenario):
+def test_java_lite_consumer_by_sql_gets_only_matches(scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, *[to_send(f"{n}", properties={"n": f"{n}"}) for n in range(10)])
     consumer = scenario.lite(topic=topic, sql="n >= 3 AND n < 6")
@@ -117,7 +117,7 @@ def test_seek_goes_to_any_message_and_to_both_ends(scenario):
         consumer.ask("seek", **queue(topic, 0), queueOffset=32)
 
 
-def test_a_paused_queue_waits_until_it_is_resumed(scenario):
+def test_java_lite_consumer_gets_nothing_of_a_paused_queue_until_resumed(scenario):
     topic = scenario.topic(queues=2)
     producer = scenario.producer()
     consumer = scenario.lite()
@@ -216,7 +216,7 @@ def test_lite_pull_broadcasting_gives_all_messages_to_each(scenario, impatient_c
     assert scenario.consumed(scenario.group, topic) == {}
 
 
-def test_two_of_a_group_share_the_queues(scenario):
+def test_java_lite_consumers_of_a_group_share_the_queues(scenario):
     topic = scenario.topic(queues=4)
     first = scenario.lite(topic=topic)
     first.wait_for_assigned(0, 1, 2, 3)
@@ -236,7 +236,7 @@ def test_two_of_a_group_share_the_queues(scenario):
     )
 
 
-def test_a_queue_is_read_in_order_across_many_pulls(scenario):
+def test_java_lite_consumer_reads_a_queue_in_order_across_many_pulls(scenario):
     topic = scenario.topic()
     producer = scenario.producer()
     for start in range(0, 2000, 200):
@@ -246,7 +246,7 @@ def test_a_queue_is_read_in_order_across_many_pulls(scenario):
     assert [each["queueOffset"] for each in found] == list(range(2000))
 
 
-def test_a_reset_by_our_admin_counts_for_a_subscriber_or_is_refused(scenario, java_broker):
+def test_offset_reset_moves_a_java_lite_consumer_or_is_refused(scenario, java_broker):
     """It ignores what brokers tell members; those of RocketMQ 5 answer its next pull with it."""
     topic = scenario.topic()
     sent = [*numbered(10)]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interop
 SUBSCRIPTION_PARSE_FAILED = 23
 
 
-def test_a_consumer_gets_all_messages_once_and_goes_on_there_after_a_restart(scenario):
+def test_java_push_consumer_gets_all_messages_once_and_continues_after_a_restart(scenario):
     topic = scenario.topic(queues=4)
     producer = scenario.producer()
     producer.send(topic, *numbered(40))
@@ -45,7 +45,7 @@ def test_java_push_groups_are_independent(scenario):
         assert len(consumer.received) == 10
 
 
-def test_in_order_means_in_the_order_of_each_key(scenario):
+def test_java_orderly_consumer_gets_messages_in_order_per_key(scenario):
     topic = scenario.topic(queues=3)
     sent = [to_send(f"{number}", keys=f"order {number % 5}") for number in range(100)]
     scenario.producer().send_in_order(topic, *sent)
@@ -56,7 +56,7 @@ def test_in_order_means_in_the_order_of_each_key(scenario):
         assert received == [each["body"] for each in sent if each["keys"] == key]
 
 
-def test_in_order_a_message_that_fails_holds_up_its_queue(scenario):
+def test_failing_message_holds_up_its_queue_for_a_java_orderly_consumer(scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, *numbered(5))
     consumer = scenario.push(topic=topic, orderly=True, failTimes=2, failBody="message 2")
@@ -65,7 +65,7 @@ def test_in_order_a_message_that_fails_holds_up_its_queue(scenario):
     assert [each["reconsumeTimes"] for each in consumer.received] == [0, 0, 0, 1, 2, 0, 0]
 
 
-def test_in_order_a_message_that_fails_for_good_ends_as_a_dead_letter(scenario):
+def test_java_orderly_message_failing_for_good_becomes_a_dead_letter(scenario):
     topic = scenario.topic()
     scenario.producer().send(topic, *numbered(3))
     consumer = scenario.push(
@@ -130,7 +130,7 @@ def test_sql_that_cannot_be_read_is_refused(scenario):
     assert refused.value.code == SUBSCRIPTION_PARSE_FAILED
 
 
-def test_a_message_that_fails_comes_again_until_it_succeeds(scenario):
+def test_message_failing_in_java_is_redelivered_until_it_succeeds(scenario):
     topic = scenario.topic()
     with_retries(scenario, topic)
     consumer = scenario.push(topic=topic, failTimes=2, failBody="message 1")
@@ -150,7 +150,7 @@ def test_a_message_that_fails_comes_again_until_it_succeeds(scenario):
     wait_until("offsets", lambda: scenario.consumed(scenario.group, retry) == {0: 2})
 
 
-def test_a_message_that_fails_for_good_ends_as_a_dead_letter(scenario):
+def test_message_failing_for_good_in_java_becomes_a_dead_letter(scenario):
     topic = scenario.topic()
     with_retries(scenario, topic)
     consumer = scenario.push(topic=topic, failTimes=100, failBody="message 1", maxReconsumeTimes=2)
@@ -262,7 +262,7 @@ def test_java_broadcasting_push_consumers_each_get_all(scenario):
         assert len(each.received) == 20
 
 
-def test_the_broker_asks_a_consumer_what_it_is_doing(scenario):
+def test_broker_relays_running_info_requests_to_a_java_consumer(scenario):
     topic = scenario.topic(queues=2)
     scenario.producer().send(topic, *numbered(4))
     consumer = scenario.push(topic=topic, tags="*")

@@ -33,7 +33,7 @@ def test_java_replies_reach_their_requesters(scenario):
             assert found["properties"][name] == text
 
 
-def test_a_long_reply_comes_whole(scenario):
+def test_long_reply_reaches_a_java_requester_whole(scenario):
     topic = scenario.topic()
     asker, replier = scenario.producer(), scenario.producer()
     consumer = scenario.push(topic=topic)

@@ -26,7 +26,7 @@ FOR_EVER = (1 << 63) - 1
 MESSAGE_ILLEGAL, TOPIC_NOT_EXIST = 13, 17
 
 
-def test_all_that_a_message_carries_arrives(scenario):
+def test_all_message_fields_of_a_java_producer_arrive(scenario):
     topic = scenario.topic()
     sent = [
         to_send(
@@ -106,7 +106,7 @@ def test_oneway_messages_of_a_java_producer_arrive(scenario):
     assert sorted(bodies_of(scenario.read(topic, 20, queues=2))) == sorted(bodies_of(numbered(20)))
 
 
-def test_a_batch_stands_in_one_queue_in_a_row(scenario):
+def test_java_batch_stays_together_in_one_queue(scenario):
     topic = scenario.topic(queues=4)
     producer = scenario.producer()
     batches = [
@@ -142,7 +142,7 @@ def test_messages_with_the_same_key_keep_their_order(scenario):
 
 
 @pytest.mark.parametrize("level", [1, 5])
-def test_a_delayed_message_comes_after_its_delay(scenario, level):
+def test_delayed_message_of_java_arrives_after_its_delay(scenario, level):
     topic = scenario.topic()
     producer = scenario.producer()
     (result,) = producer.send(

@@ -123,7 +123,7 @@ def test_batches_and_delays_of_java_come_to_our_consumer(scenario, ours):
     assert [each.properties[UNIQ_KEY] for each in found[:10]] == batch["messageIds"]
 
 
-def test_an_arrow_table_of_ours_comes_to_java_row_by_row(scenario, ours):
+def test_arrow_table_rows_reach_a_java_consumer_as_messages(scenario, ours):
     pa = pytest.importorskip("pyarrow")
     topic = scenario.topic()
     table = pa.table({"body": numbers(200), "keys": numbers(200), "tags": ["t"] * 200})
@@ -135,7 +135,7 @@ def test_an_arrow_table_of_ours_comes_to_java_row_by_row(scenario, ours):
     assert len({each["messageId"] for each in found}) == 200
 
 
-def test_the_same_key_has_the_same_queue_with_both(scenario, ours):
+def test_same_sharding_key_selects_the_same_queue_in_java_and_python(scenario, ours):
     topic = scenario.topic(queues=4)
     keys = [f"order {number}" for number in range(40)]
     java = scenario.producer().send_in_order(topic, *[to_send("x", keys=key) for key in keys])
@@ -257,7 +257,7 @@ def test_retry_in_a_mixed_group_may_succeed_in_the_other_client(scenario, ours):
     assert scenario.ask("queues", topic=retry_topic(group))
 
 
-def test_in_order_both_respect_each_others_locks(scenario, ours):
+def test_orderly_consumers_of_java_and_python_respect_each_others_locks(scenario, ours):
     topic, said = scenario.topic(queues=4), []
     listener = Listener(lambda message: said.append((message.queue.queue_id, time.monotonic())))
     mine = ours.push(listener, scenario.group, topic, orderly=True)

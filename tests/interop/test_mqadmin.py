@@ -75,7 +75,7 @@ def test_cluster_list_shows_the_broker(mqadmin, scenario):
     assert cells[2:4] == ["0", scenario.address]
 
 
-def test_broker_status_counts_what_is_sent(mqadmin, scenario):
+def test_mqadmin_broker_status_counts_sent_messages(mqadmin, scenario):
     topic = scenario.topic()
     before = named(mqadmin.run("brokerStatus", "-b", scenario.address))
     scenario.producer().send(topic, *numbered(10))
@@ -92,7 +92,7 @@ def test_broker_status_counts_what_is_sent(mqadmin, scenario):
     assert by_cluster[-1] == after["bootTimestamp"]
 
 
-def test_broker_config_is_what_the_file_says(mqadmin, scenario, java_broker):
+def test_mqadmin_broker_config_equals_the_settings_file(mqadmin, scenario, java_broker):
     config = named(mqadmin.run("getBrokerConfig", "-b", scenario.address), " = ")
     expected = {
         "brokerName": NAME,
@@ -118,7 +118,7 @@ def test_broker_config_is_what_the_file_says(mqadmin, scenario, java_broker):
 # ---- topics
 
 
-def test_a_topic_is_made_changed_and_shown(mqadmin, scenario):
+def test_mqadmin_creates_updates_and_shows_a_topic(mqadmin, scenario):
     topic = scenario.new_name()
     assert not rows(mqadmin.run("topicList"), topic)
     said = mqadmin.run("updateTopic", "-b", scenario.address, "-t", topic, "-r", "3", "-w", "2")

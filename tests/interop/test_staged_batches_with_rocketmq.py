@@ -246,9 +246,7 @@ def go_on(place, life, attempt):
     check_served(place, life, ours)
 
 
-def test_java_shows_what_is_there_of_a_copy_that_a_kill_has_ended_and_our_broker_takes_it_back(
-    place, killed
-):
+def test_batch_copy_killed_halfway_is_visible_in_java_and_rolled_back_by_our_broker(place, killed):
     """The bound of ADR 37: only our broker knows that the batch does not count."""
     life, attempt = killed
     of_batch = Counter(body for *_, bodies in life.rows_of(UNFINISHED) for body in bodies)

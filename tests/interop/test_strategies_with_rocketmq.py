@@ -81,7 +81,7 @@ def case_of(strategy, dice):
     "strategy",
     ["AVG", "AVG_BY_CIRCLE", "CONFIG", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONSISTENT_HASH"],
 )
-def test_both_sides_give_out_the_same_queues(version, strategy):
+def test_strategies_allocate_the_same_queues_as_javas(version, strategy):
     dice = random.Random(strategy)
     cases = [case_of(strategy, dice) for _ in range(CASES_OF_EACH)]
     run = subprocess.run(

@@ -185,7 +185,7 @@ def _share(topic, consumer):
     return sum(queue.topic == topic for queue in consumer.assignment())
 
 
-def test_a_route_leads_to_both_and_sends_and_consumers_use_both(clients, topic, both):
+def test_sends_and_consumers_use_both_brokers_of_a_route(clients, topic, both):
     producer = clients.producer()
     results = [producer.send(each) for each in messages(topic, numbers(16))]
     assert [result.queue.broker_name for result in results].count("broker-a") == 8
@@ -203,7 +203,7 @@ def test_a_route_leads_to_both_and_sends_and_consumers_use_both(clients, topic, 
         assert len(admin.lag(consumer.group, topic)) == 2 * QUEUES
 
 
-def test_a_table_is_spread_over_both(clients, topic):
+def test_send_table_spreads_its_rows_over_two_brokers(clients, topic):
     pa = pytest.importorskip("pyarrow")
     result = clients.producer().send_table(
         pa.table({"body": numbers(900)}), topic, chunk_bytes=10_000

@@ -12,7 +12,7 @@ from rocketpoll.broker.longpolling.pull_request import QUOTA_UNIT_BYTES
 from rocketpoll.broker.longpolling.pull_request_hold_service import HoldQuota
 
 
-def test_the_greediest_gives_the_place_that_it_has_had_for_longest():
+def test_hold_quota_takes_the_oldest_pull_of_the_greediest_client():
     places = HoldQuota()
     modest, greedy = Client(), Client()
     pulls = [a_pull(client) for client in (modest, greedy, greedy, modest, greedy)]
@@ -36,7 +36,7 @@ def test_empty_hold_quota_has_no_places():
     assert a_pull(client) not in places
 
 
-def test_a_long_subscription_takes_places_by_its_bytes_and_a_large_filter_once_for_each_client():
+def test_hold_quota_counts_long_subscriptions_by_bytes_and_filters_per_client():
     places, client, other = HoldQuota(), Client(), Client()
     places.acquire(a_pull(client, subscription="x" * 10 * QUOTA_UNIT_BYTES))
     assert (len(places), places.used) == (1, 11)

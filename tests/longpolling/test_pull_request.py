@@ -22,5 +22,5 @@ def test_held_pull_with_filter_matches_one_of_many_codes():
     assert pull.may_match(None)
 
 
-def test_two_pulls_alike_are_not_the_same():
+def test_equal_pull_requests_are_distinct():
     assert a_pull() != a_pull()

@@ -44,7 +44,7 @@ def test_arrival_before_the_offset_of_a_held_pull_does_not_wake_it():
     assert hold.arrive("T", 0, 8, [0]) == 1
 
 
-def test_with_short_polling_neither_an_arrival_nor_the_sweep_wakes_anybody_before_the_deadline():
+def test_short_polling_pull_is_woken_only_at_its_deadline():
     hold = Hold(HoldLimits(long_polling_enable=False))
     pull = a_pull(timeout_ms=9_000)
     hold.service.suspend_pull_request(pull)
@@ -66,7 +66,7 @@ def test_sweep_wakes_pulls_whose_deadline_the_loop_missed():
     assert hold.woken == [pull]
 
 
-def test_a_filter_by_tags_sees_every_code_of_a_batch():
+def test_held_pull_with_a_tag_filter_is_woken_by_any_code_of_a_batch():
     hold = Hold()
     pull = a_pull(wants=Codes(65))
     hold.service.suspend_pull_request(pull)
@@ -98,7 +98,7 @@ def test_held_pulls_with_one_filter_share_a_match():
     assert hold.woken == pulls
 
 
-def test_a_filter_by_properties_is_asked_about_the_messages_that_are_new_to_it():
+def test_held_pull_with_a_property_filter_checks_only_new_messages():
     hold = Hold()
     hold.service.suspend_pull_request(a_pull(queue_offset=3, wants=Codes(0, needs_messages=True)))
     assert hold.arrive("T", 0, 5, [0, 0]) == 0
@@ -209,7 +209,7 @@ def test_held_pull_woken_during_topic_release_is_answered_once():
     assert hold.woken == [first, second]
 
 
-def test_the_end_answers_all():
+def test_release_all_answers_every_held_pull():
     hold = Hold()
     for queue_id in range(3):
         hold.service.suspend_pull_request(a_pull(queue_id=queue_id))
@@ -293,7 +293,7 @@ def test_hold_limit_per_queue_defers_the_oldest_pull_of_a_member():
     assert [pull.header for pull in hold.woken[5:]] == [pulls[0].header, pulls[1].header]
 
 
-def test_a_pull_that_is_put_off_late_keeps_its_deadline():
+def test_late_displaced_pull_keeps_its_deadline():
     hold = Hold(HoldLimits(holds_per_connection_and_queue=1))
     client = Client()
     hold.service.suspend_pull_request(a_pull(client, timeout_ms=500))
@@ -332,7 +332,7 @@ class Bits:
             self.step()
 
 
-def test_an_arrival_for_thousands_lets_others_in_between_and_each_is_woken_once():
+def test_arrival_wakes_thousands_of_held_pulls_in_steps_each_once():
     hold = Hold(HoldLimits(holds_max=10_000))
     hold.work = bits = Bits()
     pulls = [a_pull() for _ in range(5_000)]
@@ -379,7 +379,7 @@ def test_held_pull_of_a_client_closed_before_its_wakeup_is_dropped():
     assert [pull.connection for pull in hold.woken] == [there]
 
 
-def test_the_end_answers_also_those_who_were_about_to_be_woken():
+def test_release_all_answers_held_pulls_already_being_woken():
     hold = Hold()
     hold.work = bits = Bits()
     pulls = [a_pull() for _ in range(5)]
@@ -429,7 +429,7 @@ def test_deferred_pulls_are_limited_and_more_are_refused():
     assert hold.service.next_deadline_ms is None
 
 
-def test_a_pull_that_would_not_have_waited_that_long_is_put_off_no_longer():
+def test_displaced_pull_is_not_held_beyond_its_own_timeout():
     hold = Hold(HoldLimits(holds_max=1))
     for timeout_ms in (15_000, 400):
         hold.service.suspend_pull_request(a_pull(timeout_ms=timeout_ms))
@@ -446,7 +446,7 @@ def test_held_pull_at_a_gap_is_not_rescued_by_the_sweep():
     assert hold.service.rescued_total == 0
 
 
-def test_a_hundred_thousand_queues_that_come_and_go_leave_the_table_empty():
+def test_hold_table_is_empty_after_a_hundred_thousand_queues():
     """RocketMQ keeps a key for every queue that was ever waited for."""
     hold = Hold()
     client = Client()

@@ -98,7 +98,7 @@ LABELS_LEFT_OUT = {"rocketmq_send_to_dlq_messages_total": {"topic"}}
 
 
 @pytest.mark.parametrize("who", ["broker", "exporter"])
-def test_each_metric_has_the_kind_the_labels_and_the_unit_that_rocketmq_gives_it(scrapes, who):
+def test_metrics_have_rocketmqs_kinds_labels_and_units(scrapes, who):
     theirs, shown = scrapes["RocketMQ"], scrapes[who]
     names = {name for name in shown.samples.names if name.startswith("rocketmq_")}
     assert names
@@ -110,7 +110,7 @@ def test_each_metric_has_the_kind_the_labels_and_the_unit_that_rocketmq_gives_it
 
 
 @pytest.mark.parametrize("who", ["broker", "exporter"])
-def test_the_same_has_the_same_value(scrapes, who):
+def test_metrics_equal_rocketmqs_after_the_same_events(scrapes, who):
     for name, labels in (
         ("rocketmq_messages_in_total", {"topic": "orders", "is_system": "false"}),
         ("rocketmq_send_to_dlq_messages_total", {"consumer_group": "failing"}),
@@ -122,7 +122,7 @@ def test_the_same_has_the_same_value(scrapes, who):
         assert found is not None, name
 
 
-def test_a_group_that_is_offline_is_shown_which_rocketmq_leaves_out(scrapes):
+def test_offline_group_lag_is_shown_unlike_in_rocketmq(scrapes):
     of_group = {"consumer_group": "offline", "topic": "orders"}
     lags = {
         who: each.samples("rocketmq_consumer_lag_messages", **of_group)

@@ -52,7 +52,7 @@ def test_consumer_lag_of_an_offline_group_uses_its_offsets(looking):
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
 
 
-def test_a_queue_without_an_offset_counts_from_its_first_message(looking):
+def test_lag_of_a_queue_without_an_offset_counts_from_its_first_message(looking):
     looking.room.offsets.commit("G", "T", 1, 0)
     assert looking.look() == [ConsumerLag("G", "T", 3, 10_000)]
 
@@ -62,7 +62,7 @@ def test_consumer_lag_of_an_offset_past_the_end_is_zero(looking):
     assert looking.look() == [ConsumerLag("G", "T", 0, 0)]
 
 
-def test_a_topic_that_the_online_members_have_left_is_left_out(looking):
+def test_topic_left_by_the_online_members_has_no_lag(looking):
     looking.room.offsets.commit("G", "T", 0, 0)
     member = join(looking.room.consumers, "G", "c1", "U")
     assert looking.look() == []
@@ -75,7 +75,7 @@ def test_consumer_lag_omits_deleted_topics(looking):
     assert looking.look() == []
 
 
-def test_the_log_is_read_once_for_a_group_that_stands_still(looking, monkeypatch):
+def test_lag_of_an_idle_group_reads_the_log_once(looking, monkeypatch):
     looking.room.offsets.commit("G", "T", 0, 1)
     looking.look()
     monkeypatch.setattr(looking.room.store, "get_message", None)
@@ -118,7 +118,7 @@ def test_consumer_lag_age_is_that_of_the_first_existing_message(looking, monkeyp
     assert [lag.latency_ms for lag in looking.look()] == [8_000]
 
 
-def test_many_groups_in_a_topic_of_many_queues_cost_what_they_have_committed(looking):
+def test_lag_of_many_groups_costs_only_committed_queues(looking):
     room, groups, queues = looking.room, 50, 300
     room.create_topic("W", queue_nums=queues)
     for number in range(queues):
@@ -172,7 +172,7 @@ def test_consumer_lag_of_a_group_sums_its_queues(stored, groups):
         room.shutdown()
 
 
-def test_each_queue_is_a_step(looking):
+def test_lag_collection_yields_after_each_queue(looking):
     looking.room.create_topic("W", queue_nums=500)
     looking.room.offsets.commit("G", "W", 0, 0)
     assert sum(1 for lag in looking.lags.collect() if lag is None) >= 500

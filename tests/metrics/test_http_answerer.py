@@ -82,7 +82,7 @@ def test_unknown_http_path_and_method_are_answered():
         (b"GET /now HTTP/1.1\r\n" + b"X: y\r\n" * HEAD_BYTES_MAX, b"431"),
     ],
 )
-def test_a_request_that_is_none_is_refused(request_bytes, status):
+def test_malformed_http_request_is_refused(request_bytes, status):
     async def story(_, port, __):
         answer = await exchange(port, request_bytes)
         assert answer == b"" or answer.split()[1] == status  # or it has gone on sending

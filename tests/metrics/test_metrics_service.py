@@ -18,7 +18,7 @@ from rocketpoll.broker.server.server import CannotListen
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 
-def test_a_broker_that_works_is_healthy_and_ready(tmp_path):
+def test_working_broker_is_healthy_and_ready(tmp_path):
     async def story(broker):
         port = broker.controller.metrics_port
         assert await got(port, "/healthz") == (200, "ok\n")
@@ -59,7 +59,7 @@ def test_stopping_broker_is_not_healthy_until_its_end(tmp_path):
     run(whole())
 
 
-def test_a_broker_whose_disk_is_full_is_healthy_but_not_ready(tmp_path):
+def test_broker_with_a_full_disk_is_healthy_but_not_ready(tmp_path):
     async def story(broker):
         broker.store.clean()
         status, why = await got(broker.controller.metrics_port, "/readyz")
@@ -101,7 +101,7 @@ def test_broker_that_cannot_write_is_not_ready_until_recovery(tmp_path, number):
     tell(story, tmp_path, disk, metricsPort=0)
 
 
-def test_metrics_are_shown_of_a_broker_whose_directory_is_gone(tmp_path):
+def test_metrics_are_served_when_the_store_directory_is_gone(tmp_path):
     async def story(broker):
         (tmp_path / "own").rename(tmp_path / "aside")
         found = await scrape(broker.controller.metrics_port)
@@ -111,7 +111,7 @@ def test_metrics_are_shown_of_a_broker_whose_directory_is_gone(tmp_path):
     tell(story, tmp_path / "own", metricsPort=0)
 
 
-def test_a_slave_is_ready_as_it_shall_never_take_messages(tmp_path):
+def test_slave_broker_is_ready_without_taking_messages(tmp_path):
     async def story(broker):
         assert await got(broker.controller.metrics_port, "/readyz") == (200, "ready\n")
 
@@ -131,7 +131,7 @@ def test_metrics_port_in_use_stops_the_start_and_releases_the_directory(tmp_path
     run(whole())
 
 
-def test_a_start_that_fails_later_lets_go_of_the_port_for_metrics(tmp_path):
+def test_failed_broker_start_releases_the_metrics_port(tmp_path):
     async def whole():
         with socket.create_server(("127.0.0.1", 0)) as other:
             broken = BrokerController(
@@ -145,7 +145,7 @@ def test_a_start_that_fails_later_lets_go_of_the_port_for_metrics(tmp_path):
     run(whole())
 
 
-def test_a_broker_of_very_many_queues_answers_others_while_it_is_scraped(tmp_path):
+def test_broker_with_many_queues_serves_others_during_a_scrape(tmp_path):
     """Each turn of the loop takes little, however many steps a scrape has."""
 
     async def story(broker):

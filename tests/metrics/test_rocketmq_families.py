@@ -39,7 +39,7 @@ def test_message_counters_are_by_topic_and_group(tmp_path):
     tell(story, tmp_path, metricsPort=0)
 
 
-def test_the_lag_of_a_group_shows_whether_it_is_online_or_not(tmp_path):
+def test_consumer_group_lag_is_shown_online_and_offline(tmp_path):
     async def story(broker):
         tables = broker.controller.tables
         client = await broker.connect()

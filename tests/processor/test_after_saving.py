@@ -35,7 +35,7 @@ def asked(*, one_way=False):
     return connection, aside, happened
 
 
-def test_the_answer_comes_when_it_is_saved_and_not_before():
+def test_response_is_sent_only_after_the_table_is_saved():
     connection, aside, happened = asked()
     assert (connection.sent, happened) == ([], [])
     aside.finish()

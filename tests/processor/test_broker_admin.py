@@ -11,7 +11,7 @@ from rocketpoll.broker.processor.admin.broker_admin import properties_text
 @pytest.mark.parametrize(
     "body", [b"", b"brokerPermission=4\n", b"filterServerNums=1\nrocketmqHome=/tmp/x"]
 )
-def test_no_setting_can_be_changed_from_afar(room, body):
+def test_remote_settings_change_is_refused(room, body):
     before = room.config
     code, remark = room.refused(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
     assert code == ResponseCode.NO_PERMISSION
@@ -19,7 +19,7 @@ def test_no_setting_can_be_changed_from_afar(room, body):
     assert room.config == before
 
 
-def test_the_settings_are_shown_with_their_version(room):
+def test_broker_config_is_returned_with_its_version(room):
     answer = room.ask(RequestCode.GET_BROKER_CONFIG)
     version = decode_body(DataVersion, answer.ext_fields["version"].encode())
     assert version == DataVersion(timestamp=room.clock(), counter=0)
@@ -33,7 +33,7 @@ NEEDED_BY_EXPORT_CONFIGS = """
 """
 
 
-def test_the_settings_have_all_that_mqadmins_exportconfigs_needs(room):
+def test_broker_config_has_all_keys_that_mqadmin_exportconfigs_needs(room):
     """The command of 4.9.7 fails on the first that is missing."""
     answer = room.ask(RequestCode.GET_BROKER_CONFIG)
     found = dict(line.split("=", 1) for line in bytes(answer.body).decode().splitlines())
@@ -48,7 +48,7 @@ def test_delay_offsets_are_shown_by_level(room):
     assert decode_body(DelayOffsetSerializeWrapper, answer.body).offset_table == {1: 10, 2: 0}
 
 
-def test_a_counter_is_shown_in_the_text_that_java_reads(room):
+def test_broker_stats_body_is_javas_text(room):
     room.stats.record_put("T", 3, 300)
     finished(room.stats.sample(room.clock() + 10_000))
     answer = room.ask(

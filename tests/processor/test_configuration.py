@@ -21,7 +21,7 @@ def test_settings_text_can_be_loaded_as_a_configuration_file(tmp_path):
     assert load_config(tmp_path / "broker.conf") == CONFIG
 
 
-def test_no_setting_is_a_secret():
+def test_settings_contain_no_secrets():
     assert not [
         name for name in KEYS if any(word in name.lower() for word in ("secret", "password", "key"))
     ]

@@ -65,7 +65,7 @@ def test_unknown_request_code_is_answered_not_supported():
     assert (answer.code, answer.opaque, answer.remark) == (3, 7, " request type 12 not supported")
 
 
-def test_no_code_has_two_handlers():
+def test_request_code_with_two_handlers_is_refused():
     with pytest.raises(ValueError, match="code 10 has two"):
         RequestDispatcher([{10: handler(None)}, {10: handler(None)}], 1_000, never_parked)
 
@@ -273,7 +273,7 @@ def test_refusals_are_counted_by_request_and_answer_however_they_come_about():
     ) == {(10, ResponseCode.SYSTEM_BUSY): 3, (10, ResponseCode.SERVICE_NOT_AVAILABLE): 1}
 
 
-def test_a_send_that_finds_no_room_to_wait_for_its_topic_is_counted():
+def test_send_refused_without_room_to_wait_for_its_topic_is_counted():
     def full(_, request, __):
         return request.respond(ResponseCode.SYSTEM_BUSY, "too many wait")
 

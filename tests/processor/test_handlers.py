@@ -25,16 +25,16 @@ def handled_codes() -> list[RequestCode]:
     ]
 
 
-def test_no_request_is_answered_in_two_places():
+def test_request_codes_are_handled_in_one_place_only():
     assert [code for code, times in Counter(handled_codes()).items() if times > 1] == []
 
 
-def test_the_sources_say_what_the_processors_do(room):
+def test_each_handler_code_is_found_in_the_sources_and_handled_once(room):
     assert set(room.handlers) <= set(handled_codes())
     assert len(room.handlers) == sum(len(processor.handlers()) for processor in room.processors)
 
 
-def test_each_request_that_operators_send_is_documented(room):
+def test_handled_requests_are_documented(room):
     text = (ROOT / "docs" / "requests.md").read_text(encoding="utf-8")
     words = set(re.findall(r"\w+", text))
     assert [

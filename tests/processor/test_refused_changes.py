@@ -208,7 +208,7 @@ def kind(request):
     return request.param
 
 
-def test_two_changes_of_one_name_that_are_both_refused_have_not_happened(room, kind):
+def test_two_refused_changes_of_one_name_are_both_rolled_back(room, kind):
     clients = Clients(room, kind)
     known, new = kind.names
     clients.ask(known, 2)
@@ -222,7 +222,7 @@ def test_two_changes_of_one_name_that_are_both_refused_have_not_happened(room, k
     assert (kind.look(room, known), kind.look(room, new)) == (2, None)
 
 
-def test_a_change_stays_when_the_one_before_it_is_refused_though_both_ask_for_the_same(room, kind):
+def test_accepted_change_survives_an_equal_refused_one(room, kind):
     clients = Clients(room, kind)
     name = kind.names[0]
     clients.ask(name, 5)
@@ -277,7 +277,7 @@ def test_failed_save_is_overwritten_before_the_answer(room, kind, monkeypatch):
     assert kind.saved(room)[name] == 2
 
 
-def test_a_refusal_brings_no_topic_back_that_was_deleted_meanwhile(room):
+def test_rolled_back_change_does_not_revive_a_deleted_topic(room):
     room.create_topic("T", queue_nums=2)
     with room.topics.changes.begin() as change:
         room.topics.put(room.topics.get("T"), change)

@@ -22,7 +22,7 @@ from rocketpoll.broker.processor.request import (
 )
 
 
-def test_a_header_is_read_by_the_requests_code():
+def test_header_of_decodes_by_the_requests_code():
     request = RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "T", "queueId": "3"})
     assert (header_of(request).topic, header_of(request).queue_id) == ("T", 3)
     with pytest.raises(HeaderError, match="queueId"):
@@ -33,7 +33,7 @@ def test_a_header_is_read_by_the_requests_code():
         )
 
 
-def test_a_long_body_must_be_strict_json():
+def test_long_json_body_must_be_strict_json():
     """The other kind takes a hundred times as long to read."""
     long = b'{"clientID":"%s",%s:1}'
     request = RemotingCommand(RequestCode.HEART_BEAT, body=long % (b"c" * 20_000, b'"0"'))
@@ -51,7 +51,7 @@ def test_missing_request_body_is_refused():
     assert raised.value.code is ResponseCode.SYSTEM_ERROR
 
 
-def test_an_answer_carries_a_header_or_a_body_or_neither():
+def test_success_response_has_a_header_a_body_or_neither():
     request = RemotingCommand(RequestCode.GET_MAX_OFFSET, opaque=5)
     assert success_response(request, OffsetResponseHeader(7)).ext_fields == {"offset": "7"}
     assert success_response(request, body=HeartbeatData(client_id="c")).body.startswith(b'{"')

@@ -80,7 +80,7 @@ def figures(room) -> dict[str, str]:
     return dict(room.asked(KVTable, RequestCode.GET_BROKER_RUNTIME_INFO).table)
 
 
-def test_every_key_that_tools_read_is_there(room, tmp_path):
+def test_runtime_info_has_every_key_that_tools_read(room, tmp_path):
     assert set(figures(room)) == {
         *READ_BY_TOOLS,
         *OURS,
@@ -140,13 +140,13 @@ def test_sends_and_gets_show_as_they_were_counted(room):
     assert (found["msgPutTotalTodayNow"], found["msgGetTotalTodayNow"]) == ("30", "20")
 
 
-def test_an_empty_log_has_no_earliest_message(room):
+def test_runtime_info_of_an_empty_log_has_no_earliest_message(room):
     found = figures(room)
     assert (found["commitLogMinOffset"], found["commitLogMaxOffset"]) == ("0", "0")
     assert found["earliestMessageTimeStamp"] == "-1"
 
 
-def test_the_log_shows_how_far_it_goes_and_since_when(room):
+def test_runtime_info_shows_log_end_and_earliest_time(room):
     for number in range(3):
         room.put(number, at_ms=START + number)
     found = figures(room)
@@ -172,7 +172,7 @@ def test_runtime_info_shows_unflushed_bytes(room):
         (0, 0, 0, "Total : 0 B, Free : 0 B.", "0.0"),
     ],
 )
-def test_the_disk_is_shown_as_rocketmq_shows_it(
+def test_runtime_info_disk_ratios_are_computed_as_by_rocketmq(
     room, tmp_path, total, used, available, shown, ratio
 ):
     """Of what is kept for the administrator, which is in the total alone, a broker has nothing."""

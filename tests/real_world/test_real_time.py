@@ -74,7 +74,7 @@ def test_real_time_timers_run_unless_cancelled(time):
     assert happened == ["later"]
 
 
-def test_a_promise_that_is_kept_later_ends_no_other_wait(time):
+def test_promise_kept_later_ends_no_other_wait(time):
     late, later = Promise(), Promise()
     assert not time.run(0, late)
     time.after(0.0, late.keep)
@@ -103,7 +103,7 @@ def test_bytes_go_both_ways_until_one_side_ends_it(time, connect):
     assert time.run(10, client.is_gone)
 
 
-def test_an_end_that_is_reset_hears_nothing_more(time, connect):
+def test_reset_connection_end_receives_nothing_more(time, connect):
     client, other = connect()
     other.sendall(b"late")
     client.reset()

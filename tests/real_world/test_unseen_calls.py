@@ -103,7 +103,7 @@ def calls_in(recording):
 
 
 @pytest.mark.skipif(not can_trace(), reason="strace is not there, or may not trace")
-def test_the_kernel_has_seen_no_call_that_is_not_recorded(tmp_path):
+def test_strace_sees_no_disk_call_that_is_not_recorded(tmp_path):
     tracer = (
         "strace",
         "-D",

@@ -74,7 +74,7 @@ def test_log_offset_is_gone_with_its_file(watch, files):
     assert not watch.is_gone_from_log(4096)
 
 
-def test_a_file_may_go_as_slowly_as_the_machine_is(watch, files, broker):
+def test_real_world_watch_waits_for_a_slow_file_deletion(watch, files, broker):
     broker.acts[20.0] = files[0].unlink
     assert watch.is_gone_from_log(4096)
     assert not watch.is_gone_from_log(8192)

@@ -16,7 +16,7 @@ from rocketpoll.broker.schedule.delayed_message import (
 )
 
 
-def test_a_message_that_waits_knows_where_it_belongs():
+def test_scheduled_message_keeps_its_real_topic_and_queue():
     waiting = to_schedule_topic(
         message("x", topic="T", queue_id=3, tags="a", WAIT="false", DELAY="99"), 4
     )
@@ -29,18 +29,18 @@ def test_real_topic_property_of_a_producer_is_ignored():
     assert to_real_topic(to_schedule_topic(forged, 1)).topic == "T"
 
 
-def test_a_delivered_message_is_not_delayed_again():
+def test_delivered_message_loses_its_delay_properties():
     back = to_real_topic(to_schedule_topic(message("x", topic="T", queue_id=3, tags="a"), 4))
     assert (back.topic, back.queue_id) == ("T", 3)
     assert back.properties == {"TAGS": "a"}
 
 
-def test_a_delivered_message_keeps_what_its_producer_named_as_rocketmq_names_a_checksum():
+def test_delivered_message_keeps_a_producers_crc_property():
     named = {"__CRC32#": "0123456789", "a": "1"}
     assert to_real_topic(to_schedule_topic(message("x", **named), 1)).properties == named
 
 
-def test_a_retry_topic_of_a_long_group_gets_the_record_that_has_room_for_it():
+def test_scheduled_retry_topic_of_a_long_group_uses_the_long_record():
     topic = "%RETRY%" + "g" * 200
     waiting = to_schedule_topic(message("x", topic=topic), 1)
     assert decode_record(encode_record(waiting)).topic == "SCHEDULE_TOPIC_XXXX"
@@ -48,7 +48,7 @@ def test_a_retry_topic_of_a_long_group_gets_the_record_that_has_room_for_it():
 
 
 @given(stored_messages(), st.integers(1, 18), st.integers(0, (1 << 31) - 1))
-def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
+def test_scheduled_and_delivered_message_keeps_all_other_fields(given_message, level, queue_id):
     original = dataclasses.replace(given_message, queue_id=queue_id)
     back = to_real_topic(to_schedule_topic(original, level))
     kept = {name: value for name, value in original.properties.items() if name not in WITHOUT_DELAY}
@@ -72,6 +72,6 @@ def test_all_else_stays_as_the_producer_gave_it(given_message, level, queue_id):
         {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"},
     ],
 )
-def test_a_message_that_belongs_nowhere_is_not_delivered(properties):
+def test_scheduled_message_without_a_real_topic_is_undeliverable(properties):
     with pytest.raises(UndeliverableMessage):
         to_real_topic(message("x", topic="SCHEDULE_TOPIC_XXXX", **properties))

@@ -120,7 +120,7 @@ def test_delayed_message_is_delivered_at_its_time(broker):
     assert bodies(broker.store, queue_id=3) == ["x"]
 
 
-def test_a_delivered_message_is_the_producers(broker):
+def test_delivered_delayed_message_has_the_producers_fields(broker):
     original = replace(message("x"), reconsume_times=3, flag=7, sys_flag=1, born_timestamp=5)
     broker.store.put_message(to_schedule_topic(original, 1))
     broker.record_arrival(1)
@@ -186,7 +186,7 @@ def test_large_messages_fill_a_call_too(broker):
     assert len(bodies(broker.store)) == 8
 
 
-def test_a_message_whose_topic_was_deleted_is_passed_over_and_named_in_the_log(broker, caplog):
+def test_delayed_message_of_a_deleted_topic_is_skipped_and_logged(broker, caplog):
     broker.delay("x", 1, topic="gone")
     broker.delay("y", 1)
     broker.store.delete_topic("gone")
@@ -274,7 +274,7 @@ def test_delayed_message_without_real_topic_is_skipped(broker, caplog):
     assert "it has no REAL_TOPIC" in caplog.text
 
 
-def test_a_damaged_message_is_passed_over(broker, caplog):
+def test_damaged_delayed_message_is_skipped_and_logged(broker, caplog):
     place = broker.delay("damaged body", 1).physical_offset
     broker.delay("good", 1)
     (path,) = (broker.root / "store" / "commitlog").iterdir()
@@ -314,7 +314,7 @@ def test_unreadable_delay_level_is_logged_once_and_does_not_block_others(broker,
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_clock_that_is_set_changes_no_delay(broker, jump_ms):
+def test_wall_clock_jump_changes_no_message_delay(broker, jump_ms):
     broker.delay("x", 2)
     assert broker.deliver() == 5_001
     broker.clock.now_ms += jump_ms
@@ -390,7 +390,7 @@ def test_delivery_that_was_not_saved_is_repeated_after_restart(broker):
     assert bodies(broker.store) == ["x", "x"]
 
 
-def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
+def test_rocketmqs_delay_offset_file_is_loaded(tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "delayOffset.json").write_text(
         '{\n\t"offsetTable":{1:10,2:0,17:3\n\t}\n}'
@@ -465,7 +465,7 @@ def test_undelivered_messages_of_a_removed_delay_level_are_kept(
     assert broker.service.offsets().offset_table == {1: 0, 3: 1}
 
 
-def test_in_sync_flush_a_delivered_message_becomes_visible_without_another_send(tmp_path):
+def test_delivered_message_is_visible_under_sync_flush_without_another_send(tmp_path):
     broker = Broker(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     broker.store.wait_until_stored(broker.delay("x", 1))
     broker.record_arrival(1)

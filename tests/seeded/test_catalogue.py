@@ -38,11 +38,11 @@ def test_catalogue_has_enough_bugs_of_each_kind():
     assert all(kinds[kind] >= 10 for kind in hard_to_show)
 
 
-def test_each_name_is_used_once():
+def test_seeded_bug_names_are_unique():
     assert [name for name, count in Counter(bug.name for bug in BUGS).items() if count > 1] == []
 
 
-def test_each_bug_fits_the_sources():
+def test_seeded_bugs_fit_the_sources():
     assert [reason for bug in BUGS if (reason := _misfit(bug))] == []
 
 
@@ -54,7 +54,7 @@ def _misfit(bug):
     return None
 
 
-def test_each_bug_has_a_title_and_first_tests_that_exist():
+def test_seeded_bugs_have_a_title_and_existing_first_tests():
     assert [bug.name for bug in BUGS if not (bug.title.endswith(".") and bug.first)] == []
     first = {(bug.name, test) for bug in BUGS for test in bug.first}
     assert [(bug, test) for bug, test in first if not (ROOT / test).is_file()] == []
@@ -72,7 +72,7 @@ def _is_deep(test):
     return test.startswith(("tests/interop/", "tests/spark/faults/")) or is_marked is not None
 
 
-def test_each_bug_is_a_small_change_of_shipped_code():
+def test_seeded_bugs_are_small_changes_of_shipped_code():
     assert [bug.name for bug in BUGS if not _is_small(bug)] == []
 
 

@@ -204,7 +204,7 @@ async def test_answers_ready_at_the_end_of_a_turn_leave_in_one_write():
 
 
 @story
-async def test_all_answers_of_a_turn_leave_in_one_write():
+async def test_responses_of_a_turn_leave_in_one_write():
     end = End()
     end.receive(*requests(20))
     assert len(end.transport.writes) == 1
@@ -319,7 +319,7 @@ async def test_late_answers_leave_at_the_end_of_each_turn():
 
 
 @story
-async def test_a_client_whose_requests_wait_in_line_may_go():
+async def test_queued_requests_are_dropped_when_their_client_disconnects():
     end = LateEnd()
     end.receive(*requests(5))
     end.connection.connection_lost(None)
@@ -357,7 +357,7 @@ async def test_stepwise_request_yields_to_others_and_keeps_its_order():
 
 
 @story
-async def test_a_request_of_many_steps_ends_with_its_client():
+async def test_stepwise_request_is_cancelled_when_its_client_disconnects():
     ended = []
 
     def steps():
@@ -425,7 +425,7 @@ async def test_stepwise_request_counts_its_header_and_keeps_no_bytes():
 
 
 @story
-async def test_a_question_that_cannot_be_written_is_not_waited_for():
+async def test_unencodable_request_to_a_client_is_not_awaited():
     end = End()
     heard = []
     with pytest.raises(HeaderError):
@@ -436,7 +436,7 @@ async def test_a_question_that_cannot_be_written_is_not_waited_for():
 
 
 @story
-async def test_a_request_of_many_steps_is_refused_when_the_broker_stops():
+async def test_stepwise_request_is_refused_when_the_broker_stops():
     asyncio.get_running_loop().stand_still()
     end = End(answer=lambda request: in_steps(request, 30, []))
     end.receive(*requests(2))
@@ -445,7 +445,7 @@ async def test_a_request_of_many_steps_is_refused_when_the_broker_stops():
 
 
 @story
-async def test_a_request_of_many_steps_that_has_begun_ends_though_its_client_does_not_read():
+async def test_begun_stepwise_request_finishes_for_a_client_that_does_not_read():
     """And the next one asks for no place before it reads again."""
     diary = []
     end = End()
@@ -483,7 +483,7 @@ async def test_permit_granted_to_a_congested_client_is_used_and_released():
 
 
 @story
-async def test_a_client_that_is_closed_gives_its_place_back_though_it_lingers():
+async def test_closed_lingering_client_returns_its_place():
     asyncio.get_running_loop().stand_still()
     first, second, third = ends = [
         End(answer=lambda request: in_steps(request, 3, [])) for _ in range(3)
@@ -574,7 +574,7 @@ async def test_client_without_address_is_aborted_and_not_counted():
 
 
 @story
-async def test_a_client_is_closed_if_the_end_of_a_turn_fails_even_one_that_waited_in_line():
+async def test_client_is_closed_when_its_turn_fails_even_while_queued():
     end = End()
     asyncio.get_running_loop().stand_still()
     end.answer = lambda request: in_steps(request, 4, [])
@@ -651,7 +651,7 @@ async def test_bytes_waiting_for_concurrency_are_counted_apart_from_client_backl
 
 
 @story
-async def test_a_request_that_waits_ends_with_its_client():
+async def test_waiting_request_is_cancelled_when_its_client_disconnects():
     awaited, ended = Future(), []
     end = End(answer=lambda request: steps_behind(awaited, request, ended))
     end.receive(*requests(2))

@@ -72,7 +72,7 @@ def test_times_that_are_nearly_now_can_be_planned_again(first_ms, second_ms):
 
 
 @each_loop
-def test_a_timer_that_is_cancelled_is_silent_until_it_is_planned_again():
+def test_cancelled_loop_timer_is_silent_until_scheduled_again():
     async def story():
         rung = Rung()
         rung.timer.cancel()
@@ -111,7 +111,7 @@ class ClockAlone:
 
 
 @given(st.integers(0, 1 << 40))
-def test_a_clock_that_counts_milliseconds_loses_none_on_the_way_through_seconds(ms):
+def test_monotonic_ms_loses_no_millisecond_through_float_seconds(ms):
     assert monotonic_ms(ClockAlone(ms / 1_000)) == ms
 
 

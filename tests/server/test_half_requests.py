@@ -33,7 +33,7 @@ def test_partial_requests_within_the_limit_are_not_evicted(halves, caplog):
     assert lines_of(caplog) == []
 
 
-def test_the_oldest_of_the_address_that_holds_most_go_until_the_others_fit(halves):
+def test_partial_request_eviction_takes_the_oldest_of_the_largest_address(halves):
     largest, *flood = Sender(1), *(Sender(2) for _ in range(6))
     halves.record(largest, 50)
     for sender in flood:
@@ -102,7 +102,7 @@ def test_partial_request_eviction_is_logged_at_start_and_end(halves, caplog):
         st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 30, 70])), min_size=1, max_size=60
     )
 )
-def test_the_sum_is_that_of_all_and_never_over_the_limit(steps):
+def test_partial_request_bytes_are_the_sum_and_never_over_the_limit(steps):
     halves = PartialRequests()
     senders = [Sender(number % 3) for number in range(10)]
     held = {}

@@ -111,7 +111,7 @@ def test_poll_accept_ignores_aborted_connections():
 
 @each_loop
 @each_loop
-def test_a_second_look_while_listening_resumes_starts_no_second_server():
+def test_listener_resumed_twice_opens_no_second_server():
     async def story():
         listener, port = await opened()
         before = len(listener.descriptors())
@@ -127,7 +127,7 @@ def test_a_second_look_while_listening_resumes_starts_no_second_server():
     run(story())
 
 
-def test_a_port_that_is_in_use_is_refused():
+def test_listener_port_in_use_is_refused():
     async def story():
         with socket.create_server(("127.0.0.1", 0)) as other:
             listener = Listener(asyncio.get_running_loop(), Greeting)

@@ -111,7 +111,7 @@ async def test_new_work_runs_at_once_beside_queued_work(turn):
 
 
 @story
-async def test_a_turn_in_which_very_many_come_is_over_nevertheless(turn):
+async def test_loop_turn_with_many_queued_works_yields_in_time(turn):
     diary = []
     works = [Work(number, 1, 0.006, diary) for number in range(40)]
     for work in works:
@@ -181,7 +181,7 @@ async def test_long_step_gets_a_turn_of_its_own(turn):
 
 
 @story
-async def test_many_that_ask_for_a_whole_turn_keep_neither_the_line_nor_newcomers_out(turn):
+async def test_works_of_a_whole_turn_do_not_starve_queued_or_new_ones(turn):
     diary = []
     for number in range(20):
         turn.run_steps(long_steps(number, 1, diary))

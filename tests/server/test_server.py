@@ -253,7 +253,7 @@ def test_slow_stream_of_whole_requests_does_not_time_out():
     serve(story, partial_frame_timeout_ms=500)
 
 
-def test_an_idle_client_is_closed(monkeypatch):
+def test_idle_client_is_closed(monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.server.server._SWEEPS_PER_IDLE_CHECK", 1)
 
     async def story(server, clients, gone):
@@ -264,7 +264,7 @@ def test_an_idle_client_is_closed(monkeypatch):
     serve(story, idle_timeout_ms=100)
 
 
-def test_a_client_that_never_reads_is_not_read_from_either_and_then_closed(caplog):
+def test_non_reading_client_is_no_longer_read_and_then_closed(caplog):
     async def story(server, clients, gone):
         good = await clients.connect()
         bad = await clients.connect(receive_buffer=4096)
@@ -280,7 +280,7 @@ def test_a_client_that_never_reads_is_not_read_from_either_and_then_closed(caplo
     assert "it does not read its answers" in caplog.text
 
 
-def test_a_client_that_reads_late_gets_everything_in_order():
+def test_late_reading_client_gets_all_responses_in_order():
     async def story(server, clients, gone):
         client = await clients.connect(receive_buffer=4096)
         client.send(b"".join(RemotingCommand(LONG, opaque=n).encode() for n in range(60)))
@@ -552,7 +552,7 @@ def test_broker_request_is_answered_times_out_or_fails_with_its_client():
 
 
 @pytest.mark.usefixtures("on_each_loop")
-def test_a_client_that_was_accepted_while_the_server_stopped_is_closed():
+def test_client_accepted_during_server_stop_is_closed():
     async def story(server, clients, gone):
         await server.stop()
         late = await clients.connect()
@@ -561,7 +561,7 @@ def test_a_client_that_was_accepted_while_the_server_stopped_is_closed():
     serve(story)
 
 
-def test_stopping_sends_what_is_on_its_way():
+def test_server_stop_sends_responses_in_progress():
     async def story(server, clients, gone):
         client = await clients.connect()
         await client.ask(ECHO)

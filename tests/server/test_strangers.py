@@ -18,5 +18,5 @@ from rocketpoll.broker.server.client_connection import detect_protocol
         (b"", None),
     ],
 )
-def test_a_protocol_is_known_by_its_start(first_bytes, name):
+def test_foreign_protocol_is_detected_by_its_first_bytes(first_bytes, name):
     assert detect_protocol(first_bytes) == name

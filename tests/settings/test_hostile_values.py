@@ -69,7 +69,7 @@ def test_number_setting_out_of_bounds_is_refused(name):
             config_of({name: text})
 
 
-def test_every_setting_that_is_a_number_has_bounds_that_no_sum_of_a_few_runs_over():
+def test_numeric_settings_have_bounds_without_overflow():
     config = config_of({})
     for section in SECTIONS:
         values = getattr(config, section) if section else config

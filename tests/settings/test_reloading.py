@@ -25,5 +25,5 @@ def test_reload_without_change_does_nothing():
     assert plan_reload(config, config) == (config, (), ())
 
 
-def test_only_settings_that_there_are_can_be_reloaded():
+def test_reloadable_settings_exist():
     assert set(KEYS) > RELOADABLE

@@ -75,7 +75,7 @@ def defaults():
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_every_key_is_read_is_shown_as_it_was_written_and_changes_one_thing(name):
+def test_setting_is_parsed_shown_and_checked(name):
     value, wrong = others_of(name)
     config = config_of({name: value})
     assert settings_of(config) == {**defaults(), name: value}
@@ -108,7 +108,7 @@ def test_invalid_store_directory_is_refused(text):
         config_of({"storePathRootDir": text})
 
 
-def test_a_user_without_a_home_has_to_name_a_directory(monkeypatch):
+def test_home_relative_store_path_without_a_home_is_refused(monkeypatch):
     """As in a container that runs under any number."""
 
     def nobody(uid):
@@ -141,14 +141,14 @@ def test_clients_and_metrics_have_a_port_each():
     ("name", "nearest"),
     [("listenport", "listenPort"), ("flushDisktype", "flushDiskType"), ("brokerIp1", "brokerIP1")],
 )
-def test_a_key_that_is_misspelt_is_refused_with_the_nearest(name, nearest):
+def test_misspelt_setting_is_refused_with_the_nearest(name, nearest):
     with pytest.raises(
         ConfigError, match=f"there is no setting '{name}'; did you mean {nearest}\\?"
     ):
         config_of({name: "1"})
 
 
-def test_a_key_that_is_like_none_is_refused(tmp_path):
+def test_unknown_setting_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"(?m)there is no setting 'zzz'$"):
         config_of({"zzz": "1"})
 
@@ -178,13 +178,13 @@ def test_arguments_go_before_the_file_and_the_last_of_each_counts(tmp_path):
     assert load_config(path).listen_port == 2
 
 
-def test_a_mark_that_an_editor_left_at_the_beginning_of_a_file_is_no_part_of_a_key(tmp_path):
+def test_settings_file_with_a_byte_order_mark_is_read(tmp_path):
     path = tmp_path / "broker.conf"
     path.write_text("brokerName=b\n", encoding="utf-8-sig")
     assert load_config(path).broker_name == "b"
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_unreadable_settings_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"missing\.conf cannot be read"):
         load_config(tmp_path / "missing.conf")
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe")
@@ -239,7 +239,7 @@ def test_all_contradicting_settings_are_reported():
         config_of(wrong)
 
 
-def test_a_home_directory_is_found():
+def test_tilde_in_a_store_path_is_the_home_directory():
     assert config_of({"storePathRootDir": "~/s"}).store.store_path_root_dir == Path.home() / "s"
 
 
@@ -269,11 +269,11 @@ def text_of_the_file():
     return "\n".join(lines) + "\n"
 
 
-def test_the_file_that_comes_along_has_every_key_at_its_default_in_order():
+def test_shipped_broker_conf_has_every_key_at_its_default():
     assert CONF.read_text(encoding="utf-8") == text_of_the_file()
     assert load_config(CONF) == config_of({})
 
 
-def test_each_comment_is_one_line_of_words():
+def test_setting_comments_are_one_line():
     for name, key in KEYS.items():
         assert re.fullmatch(r"[ -~]{5,100}", key.setting.comment), name

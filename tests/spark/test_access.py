@@ -48,7 +48,7 @@ def test_tls_option_alone_uses_system_certificates():
     assert read_options(NEEDED).access.tls is None
 
 
-def test_a_client_without_checks_is_made_and_warns(caplog):
+def test_tls_without_verification_is_accepted_with_a_warning(caplog):
     options = read_options({**NEEDED, "tls": "true", "tlsVerify": "false"})
     assert lines_of(caplog, "rmq_spark") == []
     instance_for(options.access).shutdown()

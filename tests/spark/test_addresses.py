@@ -50,7 +50,7 @@ def test_name_servers_are_asked_once_until_there_is_doubt(rocketpoll_topic, addr
     assert len(asked) == 2
 
 
-def test_a_broker_is_asked_where_its_master_is_though_it_has_slaves(
+def test_master_address_is_found_in_cluster_info_despite_slaves(
     rocketpoll_topic, addresses, monkeypatch
 ):
     known = BrokerData(broker_name="a", broker_addrs={2: "10.0.0.2:1", 0: "10.0.0.9:1", 1: "z:1"})
@@ -60,7 +60,7 @@ def test_a_broker_is_asked_where_its_master_is_though_it_has_slaves(
     assert addresses.resolve(MessageQueue(rocketpoll_topic, "a", 0)) == "10.0.0.9:1"
 
 
-def test_in_doubt_the_route_counts_if_no_name_server_says_more():
+def test_route_address_is_used_if_cluster_info_is_empty():
     """A fake that knows routes, and nothing of clusters."""
     with FakeCluster(a=lambda _: 0) as cluster:
         instance = instance_for(options_for(cluster, "T").access)

@@ -12,7 +12,7 @@ from rocketpoll.broker.embedded import EmbeddedBroker
 QUEUES = 6
 
 
-def test_a_broker_that_is_away_is_waited_for_and_then_given_up(rocketpoll_topic):
+def test_queue_ends_of_an_unreachable_broker_fail_after_the_retry_timeout(rocketpoll_topic):
     with EmbeddedBroker() as broker:
         broker.create_topic(rocketpoll_topic, 1)
         with queues_of(
@@ -25,7 +25,7 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(rocketpoll_topic)
                 queues.ends(which)
 
 
-def test_a_broker_that_is_away_is_waited_for_though_another_one_answers():
+def test_queue_ends_wait_for_an_unreachable_broker_though_another_answers():
     """What it has stored would come late, behind what the other one has."""
     with EmbeddedBroker(brokerName="a") as here, EmbeddedBroker(brokerName="b") as away:
         for broker in (here, away):
@@ -80,7 +80,7 @@ def queues(down):
             yield queues
 
 
-def test_a_host_that_is_down_costs_a_commit_one_try_however_many_queues_it_has(queues, down):
+def test_commit_to_a_down_host_dials_once_for_all_its_queues(queues, down):
     down.gives_up.set()
     for _ in range(2):
         assert queues.commit("G", {queue_of("T", n): 1 for n in range(QUEUES)}) == {}

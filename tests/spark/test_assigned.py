@@ -30,14 +30,14 @@ def pair(monkeypatch):
 # ---- a start
 
 
-def test_a_query_that_starts_waits_for_it(pair):
+def test_starting_query_waits_for_an_assigned_broker_without_a_route(pair):
     pair.send(A0, B0)
     pair.forget_b(comes_back_in_pause=3)
     with pair.query(startingOffsets="latest") as batches:
         assert places(batches.initial_offset()) == {A0: 1, B0: 1, B1: 0}
 
 
-def test_load_says_so_and_lets_it_pass(pair, caplog):
+def test_load_with_an_unknown_assigned_broker_logs_it_and_continues(pair, caplog):
     pair.forget_b()
     check_with_brokers(options_for(pair.names, None, assign=BOTH))
     assert pair.pauses == 0
@@ -55,7 +55,7 @@ def test_load_says_so_and_lets_it_pass(pair, caplog):
         ({"a": [0], "bb": [0]}, "they know a, b. Did you mean b?"),
     ],
 )
-def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(pair, assigned, known):
+def test_assigned_broker_name_that_stays_unknown_ends_the_start(pair, assigned, known):
     name = [*assigned][-1]
     with (
         pair.query(assign=json.dumps({"T": assigned})) as batches,

@@ -26,7 +26,7 @@ def as_avro_has_it(kind):
 
 
 @given(structs())
-def test_the_avro_schema_of_a_type_leads_back_to_it(kind_and_values):
+def test_avro_schema_of_a_spark_type_converts_back_to_it(kind_and_values):
     kind, _ = kind_and_values
     assert spark_schema_of(json.dumps(avro_schema_of(kind))) == as_avro_has_it(kind)
 

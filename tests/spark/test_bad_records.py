@@ -8,7 +8,7 @@ from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.values import OnBadRecord
 
 
-def test_a_record_that_cannot_be_read_ends_the_query_and_is_named():
+def test_unreadable_record_fails_with_its_offset_and_the_option_to_set():
     with pytest.raises(RecordFault) as raised:
         BadRecordHandler(OnBadRecord.FAIL).report(queue_of("T", 3), 17, "it is broken")
     assert str(raised.value) == (

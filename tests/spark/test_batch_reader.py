@@ -36,7 +36,7 @@ def bodies(found):
     ]
 
 
-def test_a_batch_is_from_the_first_message_to_the_last(rocketpoll_broker, rocketpoll_topic):
+def test_batch_read_covers_all_messages_from_first_to_last(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     send(rocketpoll_broker, rocketpoll_topic, 2, "c")
     assert bodies(reader(rocketpoll_broker, rocketpoll_topic)) == [b"a", b"b", b"c"]
@@ -89,7 +89,7 @@ def loaded(rocketpoll_broker, rocketpoll_topic):
     return load
 
 
-def test_all_readers_of_a_loaded_batch_end_where_its_queues_ended_at_load(
+def test_readers_of_a_loaded_batch_end_where_queues_ended_at_load(
     loaded, rocketpoll_broker, rocketpoll_topic
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
@@ -103,7 +103,9 @@ def test_all_readers_of_a_loaded_batch_end_where_its_queues_ended_at_load(
     assert bodies(loaded()()) == [b"a", b"b", b"c", b"e", b"d"]
 
 
-def test_an_offset_past_the_end_at_load_may_be_named(loaded, rocketpoll_broker, rocketpoll_topic):
+def test_batch_read_bound_may_be_an_offset_past_the_end_at_load(
+    loaded, rocketpoll_broker, rocketpoll_topic
+):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     end = loaded(endingOffsets=f'{{"{rocketpoll_topic}": {{"0": 2, "*": -1}}}}')
     start = loaded(startingOffsets=f'{{"{rocketpoll_topic}": {{"0": 2, "*": -2}}}}')
@@ -133,7 +135,7 @@ def test_queue_shorter_than_at_load_is_data_loss(loaded, rocketpoll_broker, rock
     assert bodies(lenient()) == [b"A"]
 
 
-def test_a_queue_whose_broker_does_not_answer_at_load_ends_where_it_ends_later(
+def test_batch_read_of_an_unreachable_broker_at_load_ends_where_it_is_later(
     loaded, monkeypatch, rocketpoll_broker, rocketpoll_topic
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
@@ -170,7 +172,9 @@ def test_streaming_options_are_refused_in_a_batch_read(
 
 
 @pytest.mark.parametrize("end", [0, 1])
-def test_an_end_before_the_start_is_refused(rocketpoll_broker, rocketpoll_topic, end):
+def test_batch_read_with_an_end_before_its_start_is_refused(
+    rocketpoll_broker, rocketpoll_topic, end
+):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     more = {
         "endingOffsets": f'{{"{rocketpoll_topic}": {{"0": {end}, "*": -1}}}}',

@@ -77,7 +77,7 @@ def in_zone(kind, zone):
 @pytest.mark.parametrize("kind", ["json", "avro"])
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam", "America/New_York", "Asia/Kathmandu"])
 @pytest.mark.parametrize("type_", OF_MOMENTS)
-def test_all_moments_of_the_years_1_to_9999_are_written_in_any_zone(kind, zone, type_):
+def test_timestamps_of_years_1_to_9999_are_encoded_in_any_zone(kind, zone, type_):
     schema = parse_schema(f"v {type_}, n BIGINT")
     (arrow, _) = arrow_schema_of(schema).types
     moments = pa.array([OF_MOMENTS[type_](each) for each in MOMENTS], arrow)
@@ -93,7 +93,7 @@ def test_all_moments_of_the_years_1_to_9999_are_written_in_any_zone(kind, zone, 
     assert sliced.to_pylist() == found.to_pylist()[1:]
 
 
-def test_a_json_body_has_every_field_in_the_form_that_others_read():
+def test_encoded_json_body_has_every_field_type_in_its_portable_form():
     schema = parse_schema(
         "id BIGINT, price DECIMAL(9,2), at TIMESTAMP, day DATE, raw BINARY, ratio DOUBLE, "
         "notes MAP<STRING, STRING>, none STRING"
@@ -134,14 +134,14 @@ def test_columns_of_messages_are_no_part_of_bodies():
     ]
 
 
-def test_a_struct_is_a_body_and_null_is_none():
+def test_struct_column_is_encoded_as_a_body_and_null_as_none():
     schema = parse_schema("value STRUCT<tags: INT>, keys STRING")
     columns = [pa.array([{"tags": 1}, None]), pa.array(["a", "b"])]
     found = bodies_of(schema, columns, bodyColumn="value")
     assert found.to_pylist() == [b'{"tags":1}', None]
 
 
-def test_a_row_that_cannot_be_encoded_is_named():
+def test_unencodable_row_is_named_by_row_and_partition():
     schema = parse_schema("at TIMESTAMP")
     beyond = pa.array([0, 1 << 60], pa.timestamp("us", "UTC"))
     with pytest.raises(RowError, match="row 1 of partition 7, column body: it cannot be encoded"):

@@ -57,7 +57,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("kind", "text", "expected"), TAKEN)
-def test_a_value_is_taken_alone_and_beside_others(kind, text, expected):
+def test_json_value_decodes_the_same_alone_and_beside_bad_bodies(kind, text, expected):
     body = f'{{"v": {text}}}'.encode()
     one, missing, null = values([body, b"{}", b'{"v": null}'], kind)
     assert missing is null is None
@@ -184,14 +184,14 @@ def test_json_field_names_are_case_sensitive():
     assert values([b'{"V": 1}'], "INT") == [None]
 
 
-def test_many_bodies_of_which_some_are_bad_keep_their_order():
+def test_good_and_bad_bodies_keep_their_order():
     bodies = [b"bad" if at % 97 == 5 else b'{"v": %d}' % at for at in range(1_000)]
     expected = [None if at % 97 == 5 else at for at in range(1_000)]
     assert values(bodies, "INT", onBadRecord="null") == expected
     assert values(bodies, "INT", onBadRecord="skip") == [v for v in expected if v is not None]
 
 
-def test_a_chunk_without_bad_bodies_is_decoded_at_once(monkeypatch):
+def test_json_chunk_without_bad_bodies_is_decoded_in_one_pass(monkeypatch):
     monkeypatch.setattr(JsonBodies, "decode_each", None)
     assert values([b'{"v": %d}' % at for at in range(1_000)], "INT") == list(range(1_000))
 
@@ -278,7 +278,7 @@ def test_garbage_that_is_taken_together_is_taken_alone_as_well(texts):
 
 
 @given(structs(), st.binary(max_size=20))
-def test_no_body_ends_in_any_other_error(kind_and_values, body):
+def test_json_body_decoding_raises_only_body_faults(kind_and_values, body):
     kind, _ = kind_and_values
     decoder = JsonBodies(pa.struct(list(arrow_schema_of(kind))))
     try:

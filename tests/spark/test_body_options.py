@@ -20,7 +20,7 @@ def test_bodies_are_bytes_unless_options_say_otherwise():
     assert BINARY_BODIES.format is BodyFormat.BINARY
 
 
-def test_a_schema_is_ddl_or_json_or_avros():
+def test_body_schema_option_is_ddl_json_or_avro():
     ddl = options_of("json", "id BIGINT").body
     assert options_of("json", ddl.schema.json()).body == ddl
     assert options_of("avro", AVRO).body.schema == ddl.schema
@@ -78,7 +78,7 @@ def test_contradicting_body_options_are_refused_in_one_line(kind, schema, more, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_sink_takes_its_schema_from_its_columns():
+def test_body_schema_option_is_refused_for_the_sink():
     given = {"namesrvAddr": "localhost:9876", "bodyFormat": "json", "bodySchema": "id INT"}
     with pytest.raises(OptionError, match="bodySchema: it has no meaning for the sink"):
         write_options(given)

@@ -31,7 +31,7 @@ def test_ddl_is_read_as_spark_reads_it(spark, text):
 
 
 @given(structs())
-def test_the_json_and_the_text_of_a_schema_lead_back_to_it(kind_and_values):
+def test_body_schema_survives_its_json_and_simple_string_forms(kind_and_values):
     kind, _ = kind_and_values
     assert parse_schema(kind.json()) == kind
     assert parse_schema(kind.simpleString()) == kind
@@ -75,7 +75,7 @@ def test_unsupported_body_type_is_refused_by_its_path(text, fault):
     assert found.startswith(fault)
 
 
-def test_a_data_frame_may_have_columns_that_are_never_null():
+def test_sink_accepts_columns_that_are_not_nullable():
     assert writable_schema_faults(parse_schema("a INT NOT NULL, b STRUCT<c: INT NOT NULL>")) == []
 
 

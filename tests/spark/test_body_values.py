@@ -42,10 +42,10 @@ def test_times_with_and_without_a_zone_may_stand_in_one_column():
     assert (found[0] - found[2], found[3]) == (12 * 3_600_000_000, None)
 
 
-def test_the_value_that_is_none_is_named():
+def test_unparsable_time_value_is_named_in_the_body_fault():
     with pytest.raises(BodyFault, match=r"its at: needed a time as .* found 'noon'"):
         to_exact_type(pa.array(["2026-01-31T12:00:00Z", "noon"]), MOMENT, "at")
 
 
-def test_a_long_path_is_cut_short():
+def test_long_column_path_is_shortened_in_a_body_fault():
     assert len(str(BodyFault("a." * 1_000, "it", "that"))) < 300

@@ -149,7 +149,7 @@ def test_limits_cut_batches_in_whole_units(source, planned, limits, units):
     assert units_of(source, batches, batches.initial_offset(), limits(source.rows))[0] == units
 
 
-def test_the_limit_in_bytes_counts_the_units_of_each_batch_alone(source, planned):
+def test_byte_limit_of_a_batch_divides_a_backlog_evenly(source, planned):
     source.put(12)
     batches = planned()
     units, _ = units_of(source, batches, batches.initial_offset(), BatchLimits(bytes_max=3_000))
@@ -226,7 +226,7 @@ def test_limits_count_from_the_first_unit_that_has_not_expired(source, planned, 
         strict.latest_offset(SourceOffset.from_json(at.to_json()), limits)
 
 
-def test_the_same_question_has_the_same_answer_until_something_comes(source, planned):
+def test_repeated_offset_and_plan_requests_return_the_same_answers(source, planned):
     source.put(3)
     limits = BatchLimits(rows_max=2 * source.rows)
     batches = planned()

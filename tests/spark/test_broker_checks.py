@@ -27,7 +27,7 @@ def test_queues_missing_on_brokers_are_refused_before_the_query_starts(
     assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
 
 
-def test_a_topic_that_is_not_there_is_refused_with_the_nearest_that_is():
+def test_missing_topic_is_refused_with_the_nearest_existing_name():
     with EmbeddedBroker() as broker:  # of its own: another test's topic may be nearer
         broker.create_topic("Orders", 1)
         with pytest.raises(
@@ -46,7 +46,7 @@ def test_existing_queues_and_tags_pass_the_broker_checks(
     check_with_brokers(options_for(rocketpoll_broker, rocketpoll_topic, **given))
 
 
-def test_a_sink_needs_brokers_that_have_its_topic_or_would_make_it(rocketpoll_broker):
+def test_sink_topic_must_exist_or_be_auto_created(rocketpoll_broker):
     check_writable(write_options({"namesrvAddr": rocketpoll_broker.address}))
     check_writable(
         write_options({"namesrvAddr": rocketpoll_broker.address, "topic": "not-there-yet"})

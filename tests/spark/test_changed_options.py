@@ -165,7 +165,7 @@ def write(rocketpoll_broker, rocketpoll_topic):
         yield sent
 
 
-def test_the_tables_have_all_options():
+def test_restart_option_tables_list_all_options():
     assert set(OF_STREAMS) == set(STREAMS)
     assert set(OF_STREAMS) - set(CHANGES) == TLS
     assert set(OF_WRITES) == set(WRITES) - set(STREAMS) | set(OF_BOTH)

@@ -67,7 +67,7 @@ def test_sources_that_have_names_are_known_by_them(checkpoint):
 
 
 @pytest.mark.parametrize("form", [str, lambda path: f"file://{path}", lambda path: path])
-def test_a_batch_becomes_a_start(checkpoint, form):
+def test_checkpoint_batch_is_converted_to_starting_offsets(checkpoint, form):
     assert starting_offsets(form(checkpoint)) == '{"T": {"b": {"0": 10}}}'
     text = starting_offsets(form(checkpoint), batch_id=2)
     assert parse_positions("startingOffsets", text).position_of("T", "b", 0) == OffsetPosition(20)
@@ -95,7 +95,7 @@ def test_missing_checkpoint_part_is_reported(checkpoint, more, said):
         ("v1\n{}\n" + offset(1).replace('"v": 1', '"v": 9'), "version 9"),
     ],
 )
-def test_a_damaged_batch_is_named(checkpoint, text, said):
+def test_damaged_checkpoint_batch_is_named_in_the_error(checkpoint, text, said):
     (checkpoint / "offsets" / "2").write_text(text, encoding="utf-8")
     with pytest.raises(CheckpointError, match=said):
         read_checkpoint(checkpoint)

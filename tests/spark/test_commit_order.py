@@ -86,7 +86,7 @@ def test_checkpoint_copy_on_another_machine_is_noticed_by_its_driver(made, commi
     assert len(commits()) == 2
 
 
-def test_a_copy_is_noticed_however_many_writes_a_batch_has(
+def test_copied_checkpoint_is_detected_despite_many_writes_per_batch(
     monkeypatch, rocketpoll_broker, rocketpoll_topic
 ):
     names = [f"to-{number}" for number in range(12)]
@@ -155,9 +155,7 @@ def test_foreach_batch_with_other_rows_in_a_repeat_is_accepted(
     assert counting_bodies() == ["1-x", "2-x", "3-y"]
 
 
-def test_each_row_counts_once_when_a_second_write_of_a_call_is_renamed_as_its_error_says(
-    write_of, counting_bodies
-):
+def test_second_write_of_a_batch_counts_once_after_the_advised_renaming(write_of, counting_bodies):
     write_of("w").write_batch(0, [["large-1", "large-2"]])
     option = "sinkName" if "visibleTo" in write_of("w").options else "writeName"
     with pytest.raises(WriteError, match=f"set option {option} to a name of its own, and leave"):
@@ -167,9 +165,7 @@ def test_each_row_counts_once_when_a_second_write_of_a_call_is_renamed_as_its_er
     assert counting_bodies() == ["large-1", "large-2", "small-1"]
 
 
-def test_each_row_counts_once_when_a_write_is_tried_again_as_its_error_says(
-    write_of, counting_bodies
-):
+def test_repeated_write_with_other_rows_is_refused_and_counts_once(write_of, counting_bodies):
     write_of("w").write_batch(0, [["1-x"]])
     with pytest.raises(WriteError, match=r"have it write the same rows"):
         write_of("w").write_batch(0, [["1-y"]])
@@ -177,7 +173,7 @@ def test_each_row_counts_once_when_a_write_is_tried_again_as_its_error_says(
     assert counting_bodies() == ["1-x"]
 
 
-def test_a_copy_is_noticed_whatever_job_groups_its_program_sets(
+def test_copied_checkpoint_is_detected_whatever_the_job_groups(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies
 ):
     """The driver that is left goes on when its program starts again, as the error says."""
@@ -191,7 +187,7 @@ def test_a_copy_is_noticed_whatever_job_groups_its_program_sets(
     assert counting_bodies() == ["0", "1-of-2", "2"]
 
 
-def test_a_batch_that_an_earlier_release_has_committed_counts_once(
+def test_batch_committed_by_an_earlier_release_counts_once(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, counting_bodies, caplog
 ):
     """It has the job group as its run, be it that of the query or the program's."""
@@ -240,7 +236,7 @@ def anew(monkeypatch, sink, rocketpoll_broker, rocketpoll_topic):
     return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query="anew", **told)
 
 
-def test_a_query_whose_checkpoint_was_deleted_is_refused_before_it_sends_a_row(
+def test_query_with_a_deleted_checkpoint_is_refused_before_sending(
     sink, anew, commits, rocketpoll_broker, rocketpoll_topic
 ):
     for batch in range(3):
@@ -252,9 +248,7 @@ def test_a_query_whose_checkpoint_was_deleted_is_refused_before_it_sends_a_row(
     assert len(rocketpoll_broker.messages(rocketpoll_topic)) == len(commits()) == 3
 
 
-def test_a_query_that_begins_again_without_rows_in_batch_0_is_refused_when_it_commits(
-    sink, anew, commits
-):
+def test_restarted_query_with_an_empty_batch_0_is_refused_at_its_first_commit(sink, anew, commits):
     sink.write(0, sink.rows(1))
     sent = anew.send(1, anew.rows(2))
     with pytest.raises(WriteError, match="batch 1 of query anew does not count: query query with"):
@@ -307,7 +301,7 @@ def test_commit_waits_for_the_broker_that_knows_the_last_commit(
     assert len(commits()) == 1
 
 
-def test_a_manifest_that_cannot_be_read_hides_no_other_one(sink, anew, commits, rocketpoll_broker):
+def test_unreadable_manifest_does_not_hide_other_manifests(sink, anew, commits, rocketpoll_broker):
     sink.write(0, sink.rows(1))
     with Producer("damage", rocketpoll_broker.address) as producer:
         (manifest,) = commits()
@@ -317,7 +311,7 @@ def test_a_manifest_that_cannot_be_read_hides_no_other_one(sink, anew, commits, 
         anew.send(0, anew.rows(1))
 
 
-def test_a_write_within_foreach_batch_of_a_query_that_begins_again_is_refused(
+def test_foreach_batch_write_of_a_restarted_query_is_refused(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
     """It has no checkpoint's location: the name of the write is what stays. No row is sent."""
@@ -368,14 +362,14 @@ def hidden_at_first(patch, looks):
     return made
 
 
-def test_a_batch_is_committed_when_its_manifest_is_seen(monkeypatch, sink, rocketpoll_topic):
+def test_commit_waits_until_its_manifest_is_visible(monkeypatch, sink, rocketpoll_topic):
     """Another sink's batch may hold it up: until then nobody knows that it counts."""
     made = hidden_at_first(monkeypatch, looks=2)
     sink.write(0, sink.rows(1))
     assert made == [commits_topic_name(rocketpoll_topic)] * 3
 
 
-def test_a_batch_whose_manifest_is_not_seen_for_long_is_not_called_committed(
+def test_batch_with_a_manifest_not_seen_in_time_fails_and_counts_once_when_repeated(
     monkeypatch, sink, commits
 ):
     """Its broker may have lost it. Run again, the batch counts once, whichever manifest is seen."""

@@ -76,7 +76,7 @@ def test_committed_isolation_reads_committed_rows_only(sink, started):
     assert read_by(started()) == sorted(expected + rows)
 
 
-def test_a_batch_that_is_committed_again_counts_as_it_was_committed_first(sink, started):
+def test_batch_committed_twice_counts_as_first_committed(sink, started):
     """Killed behind the manifest, Spark runs it again, after a shuffle with other partitions."""
     (rows,) = sink.rows(6)
     sink.write(0, [rows[:2], rows[2:]])
@@ -102,7 +102,7 @@ def test_queries_that_write_to_one_topic_have_a_sequence_each(
 
 
 @pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": 5}])
-def test_a_query_that_crashes_anywhere_reads_each_row_once(sink, started, options):
+def test_committed_query_crashing_at_any_point_reads_each_row_once(sink, started, options):
     query, expected = started(**options), []
     for number, point in enumerate(POINTS):
         expected += sink.write(number, sink.rows(2, 3))
@@ -116,7 +116,7 @@ def test_a_query_that_crashes_anywhere_reads_each_row_once(sink, started, option
     assert query.differing == []
 
 
-def test_a_first_batch_that_is_run_again_knows_what_counted_where_it_began(sink, started):
+def test_repeated_first_batch_keeps_the_commit_state_of_its_start(sink, started):
     """Its start is asked for once more; by then it is elsewhere."""
     sink.write(0, sink.rows(2))
     query = started(startingOffsets="latest")
@@ -146,7 +146,7 @@ def test_limits_count_rows_and_batches_are_whole(sink, started):
     assert sum(len(rows) for rows in by_size.sink.values()) == 20
 
 
-def test_a_minimum_of_rows_is_waited_for(sink, started):
+def test_committed_query_waits_for_min_offsets_per_trigger(sink, started):
     query = started(minOffsetsPerTrigger=4, maxTriggerDelay="1h")
     expected = sink.write(0, sink.rows(1))
     assert read_by(query) == expected  # nothing is waited for before the first batch
@@ -156,7 +156,7 @@ def test_a_minimum_of_rows_is_waited_for(sink, started):
     assert read_by(query) == sorted(expected + late)
 
 
-def test_available_now_ends_with_what_was_committed_when_it_began(sink, started):
+def test_available_now_query_ends_with_the_commits_at_its_start(sink, started):
     expected = sink.write(0, sink.rows(2))
     query = started()
     query.stop()
@@ -173,7 +173,7 @@ def test_tags_are_compared_by_the_tasks(rocketpoll_broker, topic, sink, started)
     assert read_by(started(tags="paid")) == []
 
 
-def test_a_query_waits_for_the_first_commit(sink, started):
+def test_committed_query_waits_for_the_first_commit(sink, started):
     query = started(waitForTopic="true")
     query.run()
     expected = sink.write(0, sink.rows(2))
@@ -186,7 +186,7 @@ def test_times_are_those_of_commits(sink, started):
     assert read_by(started(startingOffsets="latest")) == []
 
 
-def test_a_batch_of_many_spans_is_committed_in_parts(monkeypatch, sink, started):
+def test_batch_of_many_spans_is_committed_by_several_manifests(monkeypatch, sink, started):
     monkeypatch.setattr("rmq_spark.spark.exactly_once.manifest_commit.MANIFEST_BYTES_MAX", 300)
     monkeypatch.setattr("rmq_spark.spark.write.rows.SPAN_ROWS_MAX", 1)
     expected = sink.write(0, sink.rows(4, 4, 4)) + sink.write(1, sink.rows(1))
@@ -208,7 +208,7 @@ def test_invalid_manifest_is_data_loss_or_skipped(sink, started, manifests):
     assert read_by(started(failOnDataLoss="false")) == sorted(expected)
 
 
-def test_a_newer_manifest_is_never_passed_over(sink, started, manifests):
+def test_manifest_of_a_newer_version_ends_the_query(sink, started, manifests):
     sink.write(0, sink.rows(2))
     manifests(b'{"v": 2}')
     with pytest.raises(CheckpointError, match="of version 2, and this release of rocketpoll reads"):
@@ -254,7 +254,7 @@ def test_checkpoint_with_the_other_isolation_is_refused(sink, started):
         query.run()
 
 
-def test_a_commits_topic_of_several_queues_is_refused(sink, started, rocketpoll_broker, topic):
+def test_commits_topic_with_several_queues_is_refused(sink, started, rocketpoll_broker, topic):
     rocketpoll_broker.create_topic(commits_topic_name(topic), 4)
     with pytest.raises(OptionError, match=r"has 4 queues, .* batches are in order in one only"):
         started().run()

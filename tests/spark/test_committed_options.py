@@ -47,12 +47,12 @@ def test_committed_isolation_refuses_a_selection_that_is_not_one_topic(other):
 @pytest.mark.parametrize(
     "starting", ["earliest", "-10m", "group", '{"orders_COMMITS": {"broker-a": {"0": 3}}}']
 )
-def test_a_place_among_batches_may_be_a_start(starting):
+def test_batch_position_is_a_valid_start_for_committed_reads(starting):
     given = {**COMMITTED, "startingOffsets": starting, "consumerGroup": "readers"}
     assert read_options(given).starting is not None
 
 
-def test_the_commits_topic_is_read_as_any_other_without_filters_and_pieces():
+def test_commits_topic_options_have_no_filters_or_min_partitions():
     options = commits_options(
         read_options({**COMMITTED, "namespace": "eu", "tags": "a", "minPartitions": "4"})
     )
@@ -60,7 +60,7 @@ def test_the_commits_topic_is_read_as_any_other_without_filters_and_pieces():
     assert (options.expression, options.tags, options.partitions_min) == ("*", frozenset(), None)
 
 
-def test_a_sink_needs_one_topic_whose_name_leaves_room():
+def test_exactly_once_sink_needs_one_topic_with_a_short_enough_name():
     several = {name: text for name, text in EXACTLY_ONCE.items() if name != "topic"}
     assert "exactly once needs one topic" in refused(write_options, several).replace("_", " ")
     assert "its commits topic would be" in refused(
@@ -73,7 +73,7 @@ def writer(schema="body string", *, overwrite=False, without=(), **more):
     return RocketPollDataSource({**given, **more}).streamWriter(schema_of(schema), overwrite)
 
 
-def test_a_stream_without_a_checkpoint_or_in_complete_mode_or_with_delays_is_refused():
+def test_exactly_once_stream_without_a_checkpoint_or_with_delays_is_refused():
     assert writer()
     assert writer(without=["checkpointLocation"], CHECKPOINTLOCATION="here")
     assert "name it in option checkpointLocation" in refused(

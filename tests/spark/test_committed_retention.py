@@ -66,7 +66,7 @@ class Life:
 
 
 @pytest.mark.parametrize("visible_to", VISIBLE_TO)
-def test_a_manifest_is_kept_as_long_as_any_row_that_it_names(monkeypatch, tmp_path, visible_to):
+def test_manifest_is_retained_as_long_as_its_rows(monkeypatch, tmp_path, visible_to):
     with keeping(tmp_path) as broker:
         life = Life(broker, CommittingSink(monkeypatch, broker, "T", visibleTo=visible_to))
         behind = Engine(broker.address, subscribe="T", isolation="committed")
@@ -100,9 +100,7 @@ def test_a_manifest_is_kept_as_long_as_any_row_that_it_names(monkeypatch, tmp_pa
         behind.stop()
 
 
-def test_the_last_batch_of_a_sink_outlives_its_rows_restarts_and_a_lost_checkpoint(
-    monkeypatch, tmp_path
-):
+def test_last_batch_of_a_sink_survives_retention_and_restarts(monkeypatch, tmp_path):
     with keeping(tmp_path) as broker:
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="300")
         life = Life(broker, sink)

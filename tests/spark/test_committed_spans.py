@@ -169,7 +169,7 @@ def damaged_options(broker, **more):
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_record_that_cannot_be_read_counts_by_the_crc_that_it_states(stored, body):
+def test_unreadable_record_is_identified_by_its_stated_crc(stored, body):
     broker, damage = stored
     [span] = named((0, BODIES))
     damage(body, LENGTH)
@@ -188,7 +188,7 @@ def test_rows_beside_an_unreadable_one_are_not_believed(stored, body):
         offsets(damaged_options(broker), span)
 
 
-def test_without_a_crc_that_fits_none_is_believed(stored):
+def test_span_without_a_matching_crc_is_a_data_loss(stored):
     broker, damage = stored
     [span] = named((0, BODIES))
     damage("two", CRC)

@@ -26,7 +26,7 @@ def sink(monkeypatch, rocketpoll_broker, rocketpoll_topic):
     return CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, retryTimeoutMs="300")
 
 
-def test_a_manifest_names_the_rows_of_the_tasks_that_count(sink, commits, rocketpoll_topic):
+def test_manifest_lists_the_rows_of_the_counting_task_attempts(sink, commits, rocketpoll_topic):
     rows = sink.rows(3, 0, 4)
     sent = sink.send(0, rows)
     sink.send(0, rows)
@@ -41,9 +41,7 @@ def test_a_manifest_names_the_rows_of_the_tasks_that_count(sink, commits, rocket
     assert (manifest.row_count, json.loads(message.body)["rows"]) == (7, 7)
 
 
-def test_the_commits_topic_has_one_queue_and_is_made_once(
-    sink, rocketpoll_broker, rocketpoll_topic
-):
+def test_commits_topic_has_one_queue(sink, rocketpoll_broker, rocketpoll_topic):
     sink.write(0, sink.rows(1, 1))
     sink.write(0, sink.rows(1, 1))
     with Admin(rocketpoll_broker.address) as admin:
@@ -130,7 +128,7 @@ def test_manifest_without_answer_is_sent_again(sink, commits, monkeypatch):
 # ---- batch writes
 
 
-def test_a_batch_write_is_all_or_nothing_and_under_its_name_once(
+def test_batch_write_is_atomic_and_counts_once_under_its_name(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, query=None)
@@ -144,7 +142,7 @@ def test_a_batch_write_is_all_or_nothing_and_under_its_name_once(
     assert manifest.row_count == 5
 
 
-def test_a_write_within_foreach_batch_counts_by_query_batch_and_name(
+def test_foreach_batch_write_is_identified_by_query_batch_and_write_name(
     monkeypatch, rocketpoll_broker, rocketpoll_topic, commits
 ):
     sink = CommittingSink(monkeypatch, rocketpoll_broker, rocketpoll_topic, writeName="paid")

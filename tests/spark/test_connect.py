@@ -30,7 +30,7 @@ def connecting_python():
 
 
 @pytest.mark.parametrize("seen_by", ["all", "readers"])
-def test_a_batch_that_is_run_again_counts_once(tmp_path, connecting_python, seen_by):
+def test_repeated_batch_of_spark_connect_counts_once(tmp_path, connecting_python, seen_by):
     checkpoint = tmp_path / "checkpoint"
     with EmbeddedBroker(tmp_path / "broker") as broker:
         broker.create_topic("in", 2)

@@ -163,9 +163,7 @@ def test_break_with_a_stopped_clock_skips_no_new_message(before, kept, added):
 
 
 @given(ascending, st.integers(0, 12), st.lists(st.integers(1, 60), max_size=24).map(sorted))
-def test_a_queue_that_is_as_long_again_is_read_whatever_its_brokers_clock_had_been(
-    before, kept, added
-):
+def test_recreated_queue_at_least_as_long_is_read_whatever_its_store_times(before, kept, added):
     """The broker comes back from an older copy, or with a topic made again, and another time."""
     left = before[: min(kept, len(before) - 1)] if before else []
     times = [*left, *(max([each, *left[-1:]]) for each in added)]
@@ -209,7 +207,7 @@ def test_batch_of_a_broken_queue_reads_what_is_left(held, left, said):
     assert said in " ".join(losses)
 
 
-def test_a_planned_batch_whose_last_message_is_gone_says_so_though_none_is_before_it():
+def test_planned_batch_reports_loss_of_its_only_message():
     """As where the topic was made again, and rows that were rolled back have left their places."""
     found, losses = left_of(Held(0, None), (0,), (1, 4))
     assert found == (0, 1)
@@ -217,7 +215,7 @@ def test_a_planned_batch_whose_last_message_is_gone_says_so_though_none_is_befor
     assert "has no message at offset 0 any more, and one of 4 ms was to be read there" in said
 
 
-def test_a_planned_batch_leaves_what_is_new_while_the_clock_stands_still_to_the_next_one():
+def test_planned_batch_over_a_recreated_queue_of_one_store_time_reads_nothing():
     held = Held(0, *[4] * 9, marks=range(10, 19))
     found, losses = left_of(held, (2, 4, 1), (4, 4, 3))
     assert found is None

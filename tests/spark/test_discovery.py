@@ -37,7 +37,7 @@ def test_queue_is_withdrawn_if_its_own_broker_drops_it():
             assert not queues.is_withdrawn(first["b"])  # nobody says what that one offers
 
 
-def test_a_pattern_matches_whole_names_and_none_of_the_brokers_own(rocketpoll_broker):
+def test_topic_pattern_matches_whole_names_except_system_topics(rocketpoll_broker):
     for name in ("pat-1", "pat-2", "pat-22"):
         rocketpoll_broker.create_topic(name, 1)
     with queues_of(rocketpoll_broker, None, subscribePattern="pat-.") as queues:
@@ -48,7 +48,7 @@ def test_a_pattern_matches_whole_names_and_none_of_the_brokers_own(rocketpoll_br
         assert not {"TBW102", "SCHEDULE_TOPIC_XXXX"} & topics
 
 
-def test_a_pattern_is_held_against_the_names_within_a_namespace(rocketpoll_broker):
+def test_topic_pattern_is_matched_within_the_namespace(rocketpoll_broker):
     for name in ("eu%shop-1", "eu%shop-2", "us%shop-1", "shop-1"):
         rocketpoll_broker.create_topic(name, 1)
     options = {"subscribePattern": "shop-[0-9]", "namespace": "eu"}

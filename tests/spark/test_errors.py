@@ -33,7 +33,7 @@ def test_errors_travel_from_workers_to_the_driver(error):
     assert isinstance(error, RocketPollError)
 
 
-def test_each_says_what_to_do():
+def test_spark_error_texts_name_option_row_and_queue():
     assert str(OptionError("topic", "it is needed")) == "option topic: it is needed"
     assert str(DataLoss(["a is gone", "b is gone"])).startswith(
         "a is gone; b is gone. Set option failOnDataLoss"

@@ -102,7 +102,7 @@ def test_exactly_once_query_with_a_deleted_checkpoint_is_refused_without_duplica
     assert room.seen() == room.counting() == BODIES
 
 
-def test_a_sinks_name_that_two_queries_use_is_named_and_the_second_writes_nothing(room):
+def test_second_query_with_the_same_sink_name_is_refused(room):
     room.copy(**ALL)
     error = room.refusal(**ALL, checkpointLocation=str(room.checkpoint) + "-2")
     assert "If both are to write, set option sinkName to a name of its own" in error
@@ -139,9 +139,7 @@ def test_exactly_once_query_without_its_own_checkpoint_location_is_refused(room,
     assert room.seen() == []
 
 
-def test_a_broker_without_extensions_is_refused_for_all_and_serves_readers_of_manifests(
-    room, monkeypatch
-):
+def test_broker_without_extensions_refuses_visible_to_all_and_supports_manifests(room, monkeypatch):
     def extensions(processor, connection, request):
         raise RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not known here")
 
@@ -182,7 +180,7 @@ def test_deleted_commits_topic_is_named_with_the_command_that_creates_it(room):
     assert room.counting() == ["6"]
 
 
-def test_a_commits_topic_that_is_deleted_between_send_and_commit_is_made_again_by_the_next_run(
+def test_commits_topic_deleted_before_the_commit_is_recreated_by_the_next_run(
     room,
 ):
     into = spoiling(room, deleting("out_COMMITS"))

@@ -26,7 +26,7 @@ def sent_and_copied(room, bodies, **options):
     [(ONCE, "Restore the latest checkpoint"), (ALL, "restore the latest")],
     ids=["manifests", "staged"],
 )
-def test_an_older_copy_of_the_checkpoint_is_named_and_no_row_counts_twice(room, way, remedy):
+def test_older_checkpoint_copy_is_detected_and_no_row_counts_twice(room, way, remedy):
     room.copy(**way)
     older = room.checkpoint.with_name("older")
     shutil.copytree(room.checkpoint, older)
@@ -59,9 +59,7 @@ def test_two_queries_with_copies_of_a_checkpoint_are_reported(room, way):
     assert room.counting() == [*BODIES, "6", "7", "8"]
 
 
-def test_a_manifest_that_is_not_seen_in_time_ends_the_query_and_its_batch_counts_once(
-    room, monkeypatch
-):
+def test_manifest_not_seen_in_time_ends_the_query_and_its_batch_counts_once(room, monkeypatch):
     """The broker shows nothing while it commits a batch of another sink."""
     room.broker.create_topic("others", 1)
     finish, reached, goes_on = BatchTable.commit, threading.Event(), threading.Event()

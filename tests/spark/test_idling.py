@@ -7,7 +7,7 @@ from rmq_spark.spark.plan.micro_batch_planner import (
 )
 
 
-def test_a_source_is_alone_until_two_batches_in_a_row_were_others():
+def test_idle_wait_is_shared_after_two_batches_in_a_row_of_other_sources():
     """One tells nothing: a watermark that has moved makes a batch without rows."""
     idling = IdleWaitPolicy(1_000, Clock())
     for _ in range(3):
@@ -40,7 +40,7 @@ def test_sole_query_waits_its_full_hold_time_after_a_batch():
     assert idling.hold_ms == 1_000
 
 
-def test_a_wait_that_is_short_already_stays_so():
+def test_idle_wait_below_the_shared_wait_is_kept():
     idling = IdleWaitPolicy(20, Clock())
     idling.record_batch(is_ours=False)
     idling.record_batch(is_ours=False)

@@ -34,7 +34,7 @@ def test_key_read_finds_messages_of_all_queues_in_stored_order(rocketpoll_broker
 
 
 @pytest.mark.parametrize("key", ["a\tb", "no\u00a0break", "line\nfeed", "\x1funit"])
-def test_only_a_space_is_between_keys(rocketpoll_broker, rocketpoll_topic, key):
+def test_keys_are_separated_by_spaces_only(rocketpoll_broker, rocketpoll_topic, key):
     send(rocketpoll_broker, rocketpoll_topic, 0, "it", keys=f"other {key}")
     assert bodies(rocketpoll_broker, rocketpoll_topic, key=key) == [b"it"]
 

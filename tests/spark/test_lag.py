@@ -35,7 +35,7 @@ def half_read(rocketpoll_broker, rocketpoll_topic):
     return progress, end, stored
 
 
-def test_the_lag_of_a_batch_is_in_its_progress(rocketpoll_topic, half_read):
+def test_batch_progress_contains_the_lag_per_queue(rocketpoll_topic, half_read):
     progress, _, stored = half_read
     lag = lag_of(progress)
     first = lag.queues[0]
@@ -106,7 +106,7 @@ def test_lag_of_a_renamed_broker_continues_the_old_offsets(rocketpoll_broker, ro
     assert [each.messages for each in lag.queues if each.queue == queue_of(rocketpoll_topic)] == [1]
 
 
-def test_a_listener_knows_the_lag_of_each_query(half_read):
+def test_lag_listener_reports_the_lag_of_each_query(half_read):
     progress, _, _ = half_read
     heard = []
     listener = LagListener(lambda name, lag: heard.append((name, lag.messages)))

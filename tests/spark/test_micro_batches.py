@@ -96,7 +96,9 @@ def test_bytes_limit_a_batch_as_well(rocketpoll_broker, rocketpoll_topic):
         assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=1 << 20)))[0] == 20
 
 
-def test_a_batch_waits_for_enough_but_not_too_long(rocketpoll_broker, rocketpoll_topic):
+def test_min_offsets_per_trigger_waits_at_most_max_trigger_delay(
+    rocketpoll_broker, rocketpoll_topic
+):
     clock = Clock()
     limits = BatchLimits(rows_min=3, delay_ms=60_000)
     with query(
@@ -145,7 +147,7 @@ def test_messages_before_the_initial_offset_are_no_data_loss(rocketpoll_broker, 
         assert batches.latest_offset(start, NO_LIMITS) is start
 
 
-def test_a_queue_that_is_new_is_read_from_its_first_message(rocketpoll_broker, rocketpoll_topic):
+def test_new_queue_is_read_from_its_first_message(rocketpoll_broker, rocketpoll_topic):
     with query(rocketpoll_broker, rocketpoll_topic) as batches:
         start = batches.initial_offset()
         rocketpoll_broker.create_topic(rocketpoll_topic, 5)
@@ -314,7 +316,7 @@ def test_messages_after_a_clock_correction_are_read(tmp_path):
             assert spans(batches.plan_ranges(end, found)) == [(0, 0, 9)]
 
 
-def test_a_topic_that_was_made_again_while_the_brokers_clock_stood_still_is_read(tmp_path):
+def test_topic_recreated_while_the_brokers_clock_stood_still_is_read(tmp_path):
     """The clock was ahead and was set right: store times stand still until it has caught up."""
     earliest = {"startingOffsets": "earliest"}
     with EmbeddedBroker(tmp_path) as broker:
@@ -415,7 +417,7 @@ def test_withdrawn_queue_with_unread_messages_is_data_loss(rocketpoll_broker, ro
         assert batches.latest_offset(again(start), NO_LIMITS) == start
 
 
-def test_a_checkpoint_of_none_of_the_topics_of_a_pattern_is_refused(rocketpoll_broker):
+def test_checkpoint_with_topics_outside_the_pattern_is_refused(rocketpoll_broker):
     for topic in ("old-1", "old-2", "new-1"):
         rocketpoll_broker.create_topic(topic, 1)
         send(rocketpoll_broker, topic, 0, "a")
@@ -435,7 +437,7 @@ def test_a_checkpoint_of_none_of_the_topics_of_a_pattern_is_refused(rocketpoll_b
         batches.latest_offset(again(end), NO_LIMITS)
 
 
-def test_a_checkpoint_of_another_topic_is_refused(rocketpoll_broker, rocketpoll_topic):
+def test_checkpoint_of_another_topic_is_refused(rocketpoll_broker, rocketpoll_topic):
     rocketpoll_broker.create_topic("another-topic", 1)
     with query(rocketpoll_broker, "another-topic") as batches:
         start = batches.initial_offset()

@@ -776,7 +776,7 @@ def test_every_option_mistake_says_what_to_do():
         assert _TO_DO.search(text), text
 
 
-def test_each_option_has_a_mistake():
+def test_each_option_has_a_mistake_in_the_table():
     """Those of TLS have a table of their own, and a password cannot be wrong without it."""
     named = {re.match("[A-Za-z]+", text)[0] for kind in (READ, WRITE) for _, text in kind}
     assert {name for name in OPTIONS if not name.startswith("tls")} <= named | {"securityToken"}

@@ -52,7 +52,7 @@ def test_batches_have_their_offsets_by_the_names_of_sources(named):
     assert json.loads(starting_offsets(checkpoint, source="others")) == ends["others"]
 
 
-def test_the_command_line_shows_them(named, capsys):
+def test_checkpoint_command_shows_the_offsets_of_a_named_source(named, capsys):
     topics, checkpoint = named
     assert main(["checkpoint", str(checkpoint), "--start", "--source", "others"]) == 0
     assert json.loads(capsys.readouterr().out) == {topics["others"]: {"broker-a": {"0": 2}}}

@@ -13,7 +13,7 @@ def test_aliases_lead_to_options_that_are_none():
             assert OPTIONS[option.alias_of].alias_of is None, name
 
 
-def test_each_use_has_what_it_cannot_do_without():
+def test_every_use_has_its_required_options():
     for use in Use:
         assert use in OPTIONS["namesrvAddr"].uses
         assert use in OPTIONS["topic"].uses

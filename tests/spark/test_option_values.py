@@ -54,7 +54,7 @@ def test_number_option_with_too_many_digits_is_refused():
         values.whole_number("o", "9" * 40, 1)
 
 
-def test_a_number_below_the_least_is_refused():
+def test_option_number_below_its_minimum_is_refused():
     assert values.whole_number("o", " 3 ", 3) == 3
     with pytest.raises(OptionError, match="from 3 on, found '2'"):
         values.whole_number("o", "2", 3)
@@ -109,7 +109,7 @@ def test_invalid_timestamp_option_is_refused_by_every_python(text):
         values.timestamp("o", text)
 
 
-def test_a_number_is_no_time_though_some_pythons_read_a_day_in_it():
+def test_plain_digits_are_not_parsed_as_a_compact_iso_date():
     assert values.time_in_ms("20231114") is None
     assert values.time_in_ms("2023111412000") is None
 
@@ -120,7 +120,7 @@ def test_date_without_hyphens_is_refused_with_advice():
 
 
 @pytest.mark.parametrize("text", ["2026", "202601", "20231314", "99999999"])
-def test_a_number_within_two_days_of_1970_is_not_taken_for_milliseconds(text):
+def test_timestamp_within_two_days_of_1970_is_refused(text):
     with pytest.raises(OptionError, match=r"found \d+, which is in its first two days: write a"):
         values.timestamp("o", text)
     for small in (0, 1, 1_000):

@@ -56,7 +56,7 @@ def test_name_server_address_may_come_from_the_environment(monkeypatch):
 @pytest.mark.parametrize(
     "address", ["localhost", "localhost:", ":9876", "localhost:x", "localhost:70000", "a:0"]
 )
-def test_an_address_that_cannot_be_one_is_refused(address):
+def test_invalid_broker_address_option_is_refused(address):
     assert "needed host:port, as localhost:9876" in refused({"topic": "T", "namesrvAddr": address})
 
 
@@ -134,7 +134,7 @@ def test_contradicting_options_are_refused_without_showing_secrets(given, name):
 
 
 @pytest.mark.parametrize("name", sorted(set(OPTIONS) - {"nameServer", "subscribe"}))
-def test_no_option_may_be_empty(name):
+def test_empty_option_is_refused(name):
     given = {
         **({} if name in ("subscribePattern", "assign") else NEEDED),
         "namesrvAddr": "a:1",
@@ -203,7 +203,7 @@ def test_limits_and_times():
 
 
 @pytest.mark.parametrize(("text", "at_end"), [("error", False), ("latest", True)])
-def test_the_strategy_for_times_without_a_message(text, at_end):
+def test_starting_offsets_by_timestamp_strategy_is_error_or_latest(text, at_end):
     assert read(startingOffsetsByTimestampStrategy=text).starts_at_end_without_match is at_end
     assert "needed error or latest" in refused(
         {**NEEDED, "startingOffsetsByTimestampStrategy": "earliest"}
@@ -264,14 +264,14 @@ def test_rows_that_everybody_sees_once_have_no_ids_unless_they_are_asked_for():
 
 
 @pytest.mark.parametrize("name", ["a:b", "a\n", "a\x01b", "x" * 256])
-def test_the_name_of_a_write_is_a_part_of_ids(name):
+def test_write_name_is_trimmed_and_restricted_to_id_characters(name):
     assert write_options({**NEEDED, "writeName": " totals-17 "}).write_name == "totals-17"
     assert "option writeName: needed a name of at most 255" in refused(
         {**NEEDED, "writeName": f"x{name}x"}, write_options
     )
 
 
-def test_a_sink_refuses_topics_that_only_brokers_write_to():
+def test_sink_topic_reserved_for_brokers_is_refused():
     problem = refused({**NEEDED, "topic": "SCHEDULE_TOPIC_XXXX"}, write_options)
     assert "option topic: topic: needed one that is not the broker's own" in problem
 
@@ -295,7 +295,7 @@ def test_namespace_option_applies_to_topics_and_groups():
 
 
 @pytest.mark.parametrize("namespace", ["a%b", "a b", "%"])
-def test_a_namespace_that_cannot_be_part_of_a_name_is_refused(namespace):
+def test_invalid_namespace_option_is_refused(namespace):
     with pytest.raises(OptionError, match="option namespace: needed letters, digits and"):
         read(namespace=namespace)
 
@@ -307,7 +307,7 @@ def test_a_namespace_that_cannot_be_part_of_a_name_is_refused(namespace):
         ({"assign": '{"a": [0]}'}, "assign names queues, which have to be there"),
     ],
 )
-def test_only_topics_by_name_are_waited_for(chosen, said):
+def test_wait_for_topic_needs_topics_by_name(chosen, said):
     with pytest.raises(OptionError, match=f"option waitForTopic: {said}"):
         read_options({"namesrvAddr": "localhost:9876", "waitForTopic": "true", **chosen})
 

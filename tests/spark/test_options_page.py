@@ -115,7 +115,7 @@ def test_options_page_columns_equal_the_source():
     assert "The first nine are there unless" in section("Columns")
 
 
-def test_the_forms_of_positions_are_understood():
+def test_options_page_position_forms_are_parsed():
     cells = re.findall(r"^\| (`.+?) \|", section("Positions"), re.MULTILINE)
     forms = [form for cell in cells for form in re.findall(r"`([^`]+)`", cell)]
     assert len(forms) >= 9

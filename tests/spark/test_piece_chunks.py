@@ -160,7 +160,7 @@ def test_younger_messages_before_the_last_have_the_broker_asked_for_that(
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_a_last_message_of_the_same_time_is_known_by_its_mark(
+def test_last_message_of_the_same_store_time_is_recognised_by_its_mark(
     rocketpoll_broker, rocketpoll_topic, monkeypatch, is_same
 ):
     options = options_for(rocketpoll_broker, rocketpoll_topic)

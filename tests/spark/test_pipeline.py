@@ -106,7 +106,7 @@ def test_submitted_pipeline_resumes_from_its_checkpoint_also_with_an_archive(tmp
         assert in_topic(broker)[0] == [*first, ("12:05", "EU", 2, 3.0)]
 
 
-def test_each_setting_of_the_sample_file_has_one_comment():
+def test_sample_spark_conf_settings_have_one_comment_each():
     text = (ROOT / "conf" / "spark-defaults.conf").read_text(encoding="utf-8")
     _, *settings = text.strip().split("\n\n")
     assert len(settings) > 5

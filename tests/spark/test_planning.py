@@ -20,7 +20,7 @@ A, B, C = (MessageQueue("T", "b", number) for number in range(3))
 
 
 @given(backlogs, st.integers(1, 20_000))
-def test_a_limit_is_used_up_and_never_passed(given_backlogs, rows):
+def test_row_limit_is_used_up_and_never_exceeded(given_backlogs, rows):
     taken = share_rows(given_backlogs, rows)
     total = sum(backlog.messages for backlog in given_backlogs.values())
     assert sum(taken.values()) == min(rows, total)
@@ -44,7 +44,7 @@ def test_shares_follow_what_waits(given_backlogs, rows):
             )  # leftovers of the rounding go by age
 
 
-def test_a_limit_is_shared_in_proportion():
+def test_row_limit_is_shared_in_proportion_to_backlogs():
     taken = share_rows({A: Backlog(1000), B: Backlog(100), C: Backlog(0)}, 110)
     assert taken == {A: 100, B: 10}
 
@@ -87,7 +87,7 @@ def test_pieces_cover_each_offset_once(given_ranges, pieces_min, rows_max):
     assert found == divide_ranges(dict(reversed(given_ranges.items())), pieces_min, rows_max)
 
 
-def test_a_hot_queue_is_cut_and_the_others_are_left():
+def test_large_queue_range_is_divided_and_small_ones_are_kept_whole():
     assert divide_ranges({A: (0, 900), B: (5, 15)}, ranges_min=4) == [
         OffsetRange(A, 0, 225),
         OffsetRange(A, 225, 450),

@@ -50,7 +50,7 @@ def test_unknown_position_word_is_refused_with_the_choices(text):
 
 
 @pytest.mark.parametrize("text", ["20231114", '{"T": {"0": "20231114"}}', "2023111412000"])
-def test_an_offset_in_quotes_is_no_day(text):
+def test_quoted_offset_is_refused_instead_of_parsed_as_a_date(text):
     """Python 3.11 and later read a day in it, and would start there without a word."""
     with pytest.raises(OptionError, match="An offset is a number without quotes in JSON"):
         everywhere(text)
@@ -91,7 +91,7 @@ def test_start_positions_may_omit_the_brokers():
     "tree",
     [{"*": -2}, {"T": -2}, {"T": {"*": -2}}, {"T": {"b": {"*": -2}}}, {"*": {"*": {"*": -2}}}],
 )
-def test_a_star_or_a_short_path_stands_for_all_others(tree):
+def test_star_or_short_path_in_a_position_tree_covers_all_other_queues(tree):
     assert at(tree) == OffsetPosition(EARLIEST)
 
 
@@ -126,7 +126,7 @@ def test_topics_may_be_called_as_the_parts_of_a_checkpoint():
         {"T": {"b": {"0": "-1"}}},
     ],
 )
-def test_a_tree_that_cannot_be_meant_is_refused_with_its_place(tree):
+def test_invalid_position_tree_is_refused_by_option_name(tree):
     with pytest.raises(OptionError, match="option startingOffsets"):
         at(tree)
 
@@ -152,7 +152,7 @@ def test_times_by_queue():
         "9999-12-31T23:59:59.999Z",
     ],
 )
-def test_a_time_of_a_queue_means_what_the_same_time_means_for_all_queues(text):
+def test_time_per_queue_means_the_same_as_one_time_for_all_queues(text):
     by_queue = parse_times("startingOffsetsByTimestamp", json.dumps({"T": {"*": text}}))
     for_all = parse_positions("startingOffsets", text)
     assert by_queue.position_of("T", "b", 0) == for_all.position_of("T", "b", 0)
@@ -175,7 +175,7 @@ trees = st.dictionaries(
 
 @given(trees)
 @example({" > ": {"v": {"0": 1}}, "v": {"0": {"0": 2}}})
-def test_each_queue_that_is_named_gets_its_own(tree):
+def test_named_queues_get_their_own_positions(tree):
     positions = parse_positions(
         "o", json.dumps(tree if "v" not in tree else {"offsets": tree, "v": 1})
     )

@@ -74,7 +74,7 @@ def test_stored_believes_a_record_that_contradicts_its_request_in_the_end(
 
 
 @pytest.mark.parametrize("bit", [42, 63])
-def test_a_time_that_cannot_be_is_none(tmp_path, bit):
+def test_record_with_an_impossible_store_time_has_no_fingerprint(tmp_path, bit):
     """A flipped bit of a record: an offset with such a time would be refused when it is read."""
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("T", queues=1)
@@ -91,7 +91,7 @@ def test_a_time_that_cannot_be_is_none(tmp_path, bit):
             assert queues.fingerprints([MessagePosition(queue_of("T"), 0)]) == {}
 
 
-def test_the_first_message_since_a_time_is_found_exactly():
+def test_offsets_for_times_finds_the_exact_first_message():
     queue = queue_of("orders")
     with EmbeddedBroker() as broker, queues_of(broker, "orders") as queues:
         broker.create_topic("orders", queues=1)
@@ -108,7 +108,7 @@ def test_the_first_message_since_a_time_is_found_exactly():
         assert queues.offsets_for_times({queue: TimestampQuery(times[-1], 0, 3)}) == {queue: 3}
 
 
-def test_a_group_has_its_progress(rocketpoll_broker, rocketpoll_topic):
+def test_committed_group_offset_is_read_back(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a", "b")
     queue = queue_of(rocketpoll_topic)
     with queues_of(rocketpoll_broker, rocketpoll_topic) as queues:
@@ -119,7 +119,7 @@ def test_a_group_has_its_progress(rocketpoll_broker, rocketpoll_topic):
         assert queues.committed_offsets([queue], "unit-group") == {queue: 2}
 
 
-def test_a_broker_that_is_away_is_said_once_to_take_no_offset(caplog):
+def test_unreachable_broker_is_logged_once_when_committing_offsets(caplog):
     """A query goes on without it, with a batch every so often, for as long as it is away."""
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=2)

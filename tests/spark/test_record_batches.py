@@ -82,7 +82,7 @@ def test_record_batches_have_exactly_sparks_types(rocketpoll_broker, rocketpoll_
 
 
 @pytest.mark.parametrize(("bad", "said"), [(None, "one whole ZLIB stream"), (1, "its CRC differs")])
-def test_a_body_that_cannot_be_read_fails_is_null_or_is_left_out(bad, said, caplog):
+def test_unreadable_body_fails_or_is_null_or_skipped_as_on_bad_record_says(bad, said, caplog):
     chunk = chunk_of(b"a", bad, b"c")
     with pytest.raises(
         RecordFault, match=f"the message at offset 1 of queue 0 of T on broker-a .*{said}"
@@ -121,7 +121,7 @@ def test_slices_have_the_same_rows_as_the_whole(monkeypatch, slice_bytes):
     assert rows == [{"body": body, "queueOffset": at} for at, body in enumerate(expected)]
 
 
-def test_a_damaged_body_is_that_of_its_own_slice(monkeypatch):
+def test_damaged_body_is_null_in_its_own_slice_only(monkeypatch):
     monkeypatch.setattr(record_batches, "SLICE_BYTES", 1)
     bodies = [
         compress_body(f"body {at}".encode(), MessageSysFlag.COMPRESSION_ZLIB) for at in range(6)

@@ -53,7 +53,7 @@ def test_batch_visible_to_all_is_refused_under_a_new_sink_name(made, seen, rocke
 
 
 @pytest.mark.parametrize("last", [0, 2])
-def test_a_batch_that_counts_by_its_manifest_is_not_shown_as_another_one(made, seen, last):
+def test_batch_counted_by_its_manifest_is_not_shown_under_a_renamed_sink(made, seen, last):
     first = made()
     rows = [first.rows(2, 1) for _ in range(last + 1)]
     there = [row for number in range(last + 1) for row in first.write(number, rows[number])]
@@ -65,7 +65,9 @@ def test_a_batch_that_counts_by_its_manifest_is_not_shown_as_another_one(made, s
     assert seen() == sorted(there)
 
 
-def test_a_sink_that_comes_back_under_its_first_name_is_asked_as_well(made, seen, rocketpoll_topic):
+def test_sink_returning_to_its_first_name_is_checked_against_the_other(
+    made, seen, rocketpoll_topic
+):
     names = [f"{rocketpoll_topic}-{name}" for name in ("old", "new")]
     sinks = [made(visibleTo="all", sinkName=name) for name in names]
     rows = sinks[0].rows(3)
@@ -75,7 +77,9 @@ def test_a_sink_that_comes_back_under_its_first_name_is_asked_as_well(made, seen
     assert seen() == sorted(there)
 
 
-def test_a_batch_that_another_driver_commits_meanwhile_is_no_renamed_ones(monkeypatch, made, seen):
+def test_batch_committed_by_another_driver_is_not_taken_for_a_renamed_sinks(
+    monkeypatch, made, seen
+):
     first, late = made(visibleTo="all"), made("run-1", visibleTo="all")
     rows = first.rows(2)
     sent = first.send(0, rows)

@@ -17,7 +17,7 @@ def check(schema):
     check_schema(schema, read_options({"namesrvAddr": "h:1", "topic": "T"}))
 
 
-def test_each_column_can_be_built():
+def test_every_column_has_a_ddl_type():
     assert set(DDL_TYPES) == {*COLUMNS, "brokerName"}
 
 
@@ -39,7 +39,7 @@ def test_columns_option_refuses_unknown_and_repeated_columns(names, said):
         check_columns(names)
 
 
-def test_a_users_schema_is_a_choice_of_columns():
+def test_users_schema_may_select_columns_of_their_own_types():
     check(schema_of("body binary, topic string"))
     with pytest.raises(
         SchemaError, match="there is no column value; column body is binary, not string"
@@ -47,12 +47,12 @@ def test_a_users_schema_is_a_choice_of_columns():
         check(schema_of("value string, body string, topic string"))
 
 
-def test_a_column_that_is_named_twice_is_refused():
+def test_users_schema_naming_a_column_twice_is_refused():
     with pytest.raises(SchemaError, match="does not fit: it names body twice"):
         check(schema_of("body binary, topic string, body binary"))
 
 
-def test_a_column_that_is_never_to_be_null_is_refused():
+def test_users_schema_with_a_not_null_column_is_refused():
     """Spark would drop rows by it, or fail on the first that is."""
     schema = schema_of("body binary, tags string")
     schema["tags"].nullable = False

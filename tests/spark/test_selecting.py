@@ -23,9 +23,7 @@ def test_topics_that_are_named_are_just_these():
         ("orders.*", None, "eu%orders-1", False),
     ],
 )
-def test_a_pattern_has_to_match_the_name_within_the_namespace(
-    pattern, namespace, topic, is_selected
-):
+def test_pattern_selects_by_the_name_within_the_namespace(pattern, namespace, topic, is_selected):
     assert selects(Selection(pattern=pattern, namespace=namespace), topic) is is_selected
 
 

@@ -79,7 +79,7 @@ def test_write_stores_all_rows_and_returns_their_spans(rocketpoll_broker, rocket
     }
 
 
-def test_no_rows_are_no_messages(rocketpoll_broker, rocketpoll_topic):
+def test_sink_task_without_rows_sends_nothing(rocketpoll_broker, rocketpoll_topic):
     options = options_of(rocketpoll_broker.address, rocketpoll_topic)
     assert write(options, {"body": pa.array([], pa.string())}) == TaskReport(0, 0, 0)
 
@@ -134,9 +134,7 @@ def test_ids_can_be_left_out(rocketpoll_broker, rocketpoll_topic):
     assert ROW_ID not in message.properties
 
 
-def test_a_bad_row_stops_its_record_batch_before_anything_of_it_is_sent(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_null_body_row_fails_before_its_record_batch_is_sent(rocketpoll_broker, rocketpoll_topic):
     with pytest.raises(RowError, match="row 1 of partition 2, column body: it is null"):
         write(options_of(rocketpoll_broker.address, rocketpoll_topic), {"body": ["a", None]})
     assert rocketpoll_broker.messages(rocketpoll_topic) == []
@@ -154,7 +152,7 @@ def test_producer_is_shared_by_tasks_of_a_process_but_not_by_forks(rocketpoll_br
     assert producer_of(options) is producer
 
 
-def test_a_message_of_the_sinks_own_makes_its_topic_with_one_queue(rocketpoll_broker):
+def test_commits_topic_is_created_with_one_queue_by_its_manifest(rocketpoll_broker):
     """A commits topic may be deleted between the look for its queue and the manifest's send."""
     options = options_of(rocketpoll_broker.address, "orders")
     queues = {}
@@ -171,7 +169,7 @@ def test_a_message_of_the_sinks_own_makes_its_topic_with_one_queue(rocketpoll_br
     assert queues == {"orders": 4, "orders_COMMITS": 1}
 
 
-def test_a_broker_that_restarts_is_waited_for_and_no_row_is_lost():
+def test_sink_task_waits_for_a_restarting_broker_and_loses_no_row():
     with EmbeddedBroker(own_process=True) as broker:
         broker.create_topic("T")
         options = options_of(broker.address, requestTimeoutMs="30000")
@@ -191,7 +189,7 @@ def test_a_broker_that_restarts_is_waited_for_and_no_row_is_lost():
         assert {message.body for message in broker.messages("T")} >= {b"%d" % n for n in range(100)}
 
 
-def test_a_busy_broker_is_asked_again_after_a_while_and_longer_each_time():
+def test_busy_broker_is_retried_with_growing_pauses():
     clock, waits = Clock(), []
     started = clock.now
     with FakeCluster(a=lambda number: 2 if number < 6 else 0) as cluster:
@@ -206,7 +204,7 @@ def test_a_busy_broker_is_asked_again_after_a_while_and_longer_each_time():
     assert [at - started for at in waits] == [0.5, 1.5, 3.5, 7.5, 12.5]
 
 
-def test_a_broker_that_stays_away_ends_the_task_when_the_time_is_over():
+def test_unavailable_broker_fails_the_sink_task_after_the_retry_timeout():
     clock = Clock()
     started = clock.now
     with FakeCluster(a=lambda _: 2) as cluster:
@@ -304,7 +302,7 @@ def test_bodies_over_four_megabytes_go_where_the_broker_takes_them():
         assert len(message.body) == len(body)
 
 
-def test_a_message_that_the_broker_finds_too_large_is_refused_with_what_to_set():
+def test_message_over_the_brokers_limit_is_refused_with_advice():
     with EmbeddedBroker(maxMessageSize=1_000) as broker:
         broker.create_topic("T")
         problem = refused(options_of(broker.address), {"body": ["x" * 2_000]})
@@ -323,7 +321,7 @@ def test_rows_go_to_the_queue_that_they_name(rocketpoll_broker, rocketpoll_topic
 
 
 @pytest.mark.parametrize("column", ["keys", "tags", "shardingKey", "brokerName"])
-def test_an_empty_text_in_an_optional_column_means_none_as_a_null_does(
+def test_empty_text_in_an_optional_sink_column_equals_null(
     rocketpoll_broker, rocketpoll_topic, column
 ):
     """Rows without a sharding key take turns; queueId alone says where rows with a number go."""
@@ -385,7 +383,9 @@ NO_BRACKETS = str.maketrans("[]", "--")
 
 
 @pytest.mark.parametrize("more", [-1, 0])
-def test_a_body_that_a_producer_may_send_is_written(strict_broker, write_bodies, more):
+def test_body_of_the_producers_maximum_size_is_written_by_the_sink(
+    strict_broker, write_bodies, more
+):
     body = os.urandom(BODY_BYTES_MAX + more).hex()[: BODY_BYTES_MAX + more]
     with Producer("sizes", strict_broker.address) as producer:
         strict_broker.create_topic("sent", queues=1)
@@ -394,7 +394,7 @@ def test_a_body_that_a_producer_may_send_is_written(strict_broker, write_bodies,
     assert body.encode() in write_bodies("short", body, "short", **option)
 
 
-def test_a_body_that_a_broker_refuses_is_named_by_its_row(write_bodies):
+def test_body_refused_by_the_broker_is_named_by_its_row(write_bodies):
     long = os.urandom(BODY_BYTES_MAX + 1).hex()[: BODY_BYTES_MAX + 1]
     with pytest.raises(WriteError) as raised:
         write_bodies(*["short"] * 77, long, *["short"] * 22)
@@ -403,6 +403,6 @@ def test_a_body_that_a_broker_refuses_is_named_by_its_row(write_bodies):
     assert "shorten longer bodies or raise maxMessageSize" in error
 
 
-def test_a_body_over_max_message_bytes_is_named_by_its_row_before_it_is_sent(write_bodies):
+def test_body_over_max_message_bytes_is_named_by_its_row_before_sending(write_bodies):
     with pytest.raises(RowError, match=r"row 1 "):
         write_bodies("short", "x" * 1_001, maxMessageBytes="1000")

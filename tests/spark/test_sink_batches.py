@@ -29,7 +29,7 @@ def test_batch_write_round_trips_rows(sink):
     assert_df_equality(found, rows, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_a_client_finds_keys_tags_and_properties(sink):
+def test_sink_keys_tags_and_properties_are_seen_by_a_client(sink):
     rows = sink.spark.sql(
         "select 'grün' as body, 'red' as tags, array('k1', 'k2') as keys, "
         "map('n', '7', 'no', null) as properties"
@@ -79,7 +79,7 @@ def test_named_write_repeats_its_row_ids(sink):
 
 
 @pytest.mark.deep
-def test_a_batch_of_foreach_batch_that_is_run_again_has_the_same_ids(sink):
+def test_repeated_foreach_batch_sends_the_same_message_ids(sink):
     """Nobody has to name its writes, but where there are two in one batch."""
 
     def send(rows, batch_id):
@@ -160,7 +160,7 @@ def test_delayed_rows_come_later(sink):
 
 
 @pytest.mark.deep
-def test_no_rows_are_no_messages(sink):
+def test_batch_write_without_rows_sends_nothing(sink):
     sink.write(sink.spark.sql("select 'a' as body where false"))
     assert sink.messages(0) == []
 
@@ -189,7 +189,7 @@ def test_sink_mistakes_are_found_on_the_driver(sink):
     assert sink.messages(0) == []
 
 
-def test_a_row_that_cannot_be_sent_is_named(sink):
+def test_unsendable_row_of_a_batch_write_is_named_by_row_and_partition(sink):
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("if(id = 7, null, 'a') as body")
     with pytest.raises(
         PySparkException, match="row 2 of partition 1, column body: it is null: leave such"

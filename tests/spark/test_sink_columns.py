@@ -16,7 +16,7 @@ def refused(ddl, *, has_topic=True):
     return str(raised.value)
 
 
-def test_a_body_and_a_topic_are_enough():
+def test_sink_needs_only_a_body_and_a_topic():
     assert names("body string") == ["body"]
     assert names("body binary, topic string", has_topic=False) == ["body", "topic"]
 
@@ -28,7 +28,7 @@ def test_sink_columns_are_found_by_name_ignoring_case():
     assert [tuple(column) for column in found] == [("tags", 0, "string"), ("body", 2, "binary")]
 
 
-def test_the_option_beats_the_column():
+def test_topic_option_overrides_the_topic_column():
     assert names("body string, topic string") == ["body"]
 
 

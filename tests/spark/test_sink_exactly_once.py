@@ -18,7 +18,7 @@ def counting(sink, **more):
     return sink.bodies(topic=sink.topic, isolation="committed", **more)
 
 
-def test_a_batch_that_is_run_again_counts_once(sink):
+def test_repeated_exactly_once_batch_counts_once(sink):
     rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
     expected = sorted(str(number) for number in range(20))
     sink.copy(rows, **ONCE)
@@ -31,7 +31,7 @@ def test_a_batch_that_is_run_again_counts_once(sink):
     assert sink.run(committed).bodies == expected
 
 
-def test_a_checkpoint_that_was_deleted_is_noticed(sink):
+def test_deleted_checkpoint_of_an_exactly_once_query_is_detected(sink):
     rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
     sink.copy(rows, **ONCE)
     sink.copy(rows, **ONCE)
@@ -45,7 +45,7 @@ def test_a_checkpoint_that_was_deleted_is_noticed(sink):
     assert counting(sink) == ["a", "a", "b", "b"]
 
 
-def test_a_deleted_checkpoint_of_a_query_that_writes_by_foreach_batch_is_noticed(sink):
+def test_deleted_checkpoint_of_a_foreach_batch_query_is_detected(sink):
     def send(rows, batch_id):
         sink.write(rows, writeName=f"all-{batch_id}", **ONCE)
 
@@ -75,7 +75,7 @@ def test_writes_within_foreach_batch_count_once_by_query_batch_and_name(sink):
     assert counting(sink) == ["a", "a", "b", "b"]
 
 
-def test_a_batch_write_counts_as_a_whole_and_under_one_name_once(sink):
+def test_batch_write_counts_as_a_whole_and_once_per_write_name(sink):
     rows = sink.spark.createDataFrame([("a",), ("b",)], "body string")
     sink.write(rows.repartition(2), **ONCE)
     sink.write(rows, writeName="daily", **ONCE)

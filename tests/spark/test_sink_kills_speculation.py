@@ -91,7 +91,7 @@ def counting(sink, expected):
     [(ONCE, counting), ({**ONCE, "visibleTo": "all"}, seen_by_all)],
     ids=["manifests", "staged"],
 )
-def test_a_stream_whose_executors_are_killed_has_each_row_once(sink, kind, deaths, way, look):
+def test_stream_with_killed_executors_has_each_row_once(sink, kind, deaths, way, look):
     if "visibleTo" in way and kind != "rocketpoll":
         pytest.skip("a RocketMQ broker knows no staged batches")
     into, topic = killing(sink.spark, deaths), sink.filled()

@@ -56,7 +56,7 @@ def test_bodies_are_text_or_bytes_of_any_width():
         (["a" * 10, "ä" * 6], "row 41 of partition 3, column body: it has over 10 bytes"),
     ],
 )
-def test_a_body_that_cannot_be_sent_is_named_by_its_row(bodies, problem):
+def test_unsendable_body_is_named_by_its_row(bodies, problem):
     assert problem in refused(40, body=bodies)
 
 
@@ -125,7 +125,7 @@ def test_properties_that_would_be_read_as_something_else_are_refused(bad):
     )
 
 
-def test_a_property_with_a_value_and_an_empty_name_is_refused():
+def test_property_with_an_empty_name_and_a_value_is_refused():
     maps = pa.array([[("ok", "1")], [("a", "1"), ("", "2")]], MAPS)
     assert "row 1 of partition 3, column properties: a value has an empty name" in refused(
         properties=maps
@@ -179,5 +179,5 @@ def test_row_ids_by_keys_refuse_rows_with_empty_or_repeated_keys():
     assert said in refused(40, keys=["a", "a", "b", "b"], ids=RowIds.KEYS)
 
 
-def test_no_rows_are_no_rows():
+def test_checked_rows_of_an_empty_batch_are_empty():
     assert checked(body=pa.array([], pa.string()), ids=RowIds.POSITIONS).num_rows == 0

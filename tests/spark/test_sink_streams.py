@@ -28,7 +28,7 @@ def test_sink_stream_copies_a_topic(sink):
     assert {each[:2] for each in ids_of(sink.messages(8))} == {(query.id, "0")}
 
 
-def test_a_query_that_goes_on_sends_what_is_new_under_new_ids(sink):
+def test_restarted_sink_query_sends_only_new_rows_under_new_ids(sink):
     topic = sink.filled("a", "b")
     rows = sink.stream(topic=topic, columns="body", **EARLIEST)
     sink.copy(rows)
@@ -38,7 +38,7 @@ def test_a_query_that_goes_on_sends_what_is_new_under_new_ids(sink):
     assert [each[:2] for each in ids_of(sink.messages(3))] == [(query.id, batch) for batch in "001"]
 
 
-def test_a_batch_that_is_run_again_has_the_same_ids(sink):
+def test_repeated_sink_batch_sends_the_same_message_ids(sink):
     """As after a crash between the sink and the commit log: its entry is missing."""
     rows = sink.stream(topic=sink.filled(*range(20)), columns="body", **EARLIEST)
     sink.copy(rows)
@@ -91,13 +91,13 @@ def test_complete_mode_sends_the_whole_result_with_each_batch(sink):
     assert sorted(message.body for message in sink.messages(4)) == [b"a 2", b"a 2", b"b 1", b"b 2"]
 
 
-def test_a_wrong_address_ends_the_first_batch(sink):
+def test_unreachable_name_server_ends_the_sink_query_in_its_first_batch(sink):
     rows = sink.stream(topic=sink.filled("a"), columns="body", **EARLIEST)
     with pytest.raises(StreamingQueryException, match="option namesrvAddr: no name server answers"):
         sink.copy(rows, namesrvAddr="127.0.0.1:1")
 
 
-def test_a_row_that_cannot_be_sent_ends_the_query_and_is_named(sink):
+def test_unsendable_row_ends_the_sink_query_by_row_and_partition(sink):
     rows = sink.stream(topic=sink.filled("a"), columns="body", **EARLIEST)
     with pytest.raises(
         StreamingQueryException, match="row 0 of partition 0, column body: it is null"

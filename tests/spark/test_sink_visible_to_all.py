@@ -38,7 +38,7 @@ def test_retried_batch_is_seen_once_by_plain_consumers(sink):
     assert sink.bodies(topic=sink.topic, isolation="committed") == expected
 
 
-def test_a_checkpoint_that_was_deleted_is_noticed(sink):
+def test_deleted_checkpoint_of_a_visible_to_all_query_is_detected(sink):
     rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
     sink.copy(rows, **ALL)
     others = {**ALL, "checkpointLocation": str(sink.checkpoint("other"))}

@@ -294,13 +294,13 @@ class TestStreams:
             source.run(stream, checkpoint)
         return complaint(raised)
 
-    def test_an_option_of_batch_reads(self, source, topic):
+    def test_batch_only_option_on_a_stream_is_refused(self, source, topic):
         stream = source.stream(topic=topic, key="a")
         assert self.failure(source, stream) == (
             "OptionError: option key: it is for batch reads only: leave it out here"
         )
 
-    def test_an_end_of_a_stream_that_goes_on(self, source, topic):
+    def test_ending_offsets_on_a_continuous_stream_are_refused(self, source, topic):
         with pytest.raises(PySparkException) as raised:
             source.start(source.stream(topic=topic, endingOffsets="latest")).caught_up()
         assert complaint(raised) == (
@@ -309,21 +309,21 @@ class TestStreams:
             "that, or leave this out"
         )
 
-    def test_a_start_that_leaves_queues_out(self, source, topic):
+    def test_starting_offsets_without_all_queues_are_refused(self, source, topic):
         stream = source.stream(topic=topic, startingOffsets=json.dumps({topic: {"0": 0}}))
         assert self.failure(source, stream) == (
             f"OptionError: option startingOffsets: it does not say where {topic} > broker-a > 1 "
             'are: name every queue, or the others by "*": -2 (earliest) or -1 (latest)'
         )
 
-    def test_a_schema_of_other_columns(self, source, topic):
+    def test_source_schema_with_an_unknown_column_is_refused(self, source, topic):
         stream = source.stream("price double", topic=topic)
         assert self.failure(source, stream).startswith(
             "SchemaError: the schema given to the source does not fit: there is no column price. "
             "It chooses"
         )
 
-    def test_a_checkpoint_of_another_topic_and_of_a_newer_release(self, source, topic):
+    def test_checkpoint_of_another_topic_or_a_newer_release_is_refused(self, source, topic):
         checkpoint, other = source.checkpoint(), source.cluster.topic(1)
         source.run(source.stream(topic=topic, startingOffsets="earliest"), checkpoint)
 

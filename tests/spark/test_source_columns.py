@@ -50,7 +50,7 @@ def as_row(message):
     )
 
 
-def test_every_column_says_what_a_client_sees_of_the_message(source):
+def test_source_columns_hold_a_messages_values(source):
     topic = source.cluster.topic(2)
     producer = source.clients.producer()
     producer.send(
@@ -122,7 +122,7 @@ class TestProjection:
         ],
         ids=str,
     )
-    def test_a_users_schema_names_columns_in_any_order(self, source, topic, schema):
+    def test_users_schema_selects_columns_in_any_order(self, source, topic, schema):
         found = source.load(schema, topic=topic)
         rows = [{"queueId": 0, "body": body} for body in (b"a", b"b", b"c")]
         assert_df_equality(
@@ -130,7 +130,7 @@ class TestProjection:
         )
         assert set(found.columns) == {"queueId", "body"}
 
-    def test_a_session_in_which_timestamps_have_no_zone_has_the_same_columns(self, source, topic):
+    def test_source_columns_are_the_same_with_timestamp_ntz_as_session_default(self, source, topic):
         usual = source.load(topic=topic)
         schema, rows = usual.schema, usual.collect()
         source.spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
@@ -155,7 +155,7 @@ class TestProjection:
         batches = source.run(source.stream(schema, topic=topic, startingOffsets="earliest"))
         assert [tuple(row) for row in batches.rows] == [("red", b"a"), ("red", b"b"), ("red", b"c")]
 
-    def test_a_schema_and_columns_that_differ_are_refused(self, source, topic):
+    def test_users_schema_that_contradicts_the_columns_option_is_refused(self, source, topic):
         with pytest.raises(PySparkException) as raised:
             source.load("queueId int, body binary", topic=topic, columns="body,tags").collect()
         assert complaint(raised) == (
@@ -179,7 +179,7 @@ class TestProjection:
             ),
         ],
     )
-    def test_a_schema_of_other_columns_is_refused(self, source, topic, schema, problem):
+    def test_users_schema_with_unknown_columns_is_refused(self, source, topic, schema, problem):
         with pytest.raises(PySparkException) as raised:
             source.load(schema, topic=topic).collect()
         assert complaint(raised) == (

@@ -45,7 +45,7 @@ def test_batch_size_is_limited_by_max_bytes_per_trigger(source):
     assert min(batches.sizes[:-1]) >= 4
 
 
-def test_a_batch_waits_for_enough_rows_or_long_enough(source):
+def test_stream_batch_waits_for_min_offsets_or_max_trigger_delay(source):
     topic = source.cluster.topic(2)
     source.cluster.send(topic, "000", queues=2)
     checkpoint = source.checkpoint()

@@ -29,7 +29,7 @@ def test_source_offset_round_trips_through_json(given_positions, began):
 
 
 @given(positions)
-def test_the_order_of_queues_does_not_matter(given_positions):
+def test_source_offset_json_does_not_depend_on_queue_order(given_positions):
     backwards = dict(reversed(given_positions.items()))
     assert json.dumps(SourceOffset(given_positions).to_json()) == json.dumps(
         SourceOffset(backwards).to_json()
@@ -74,7 +74,7 @@ def test_missing_brokers_of_a_source_offset_end_when_renamed_or_answering():
     assert {queue.broker_name for queue in renamed.positions} == {"broker-a", "broker-new"}
 
 
-def test_a_newer_version_is_refused_and_says_what_to_run():
+def test_source_offset_of_a_newer_version_is_refused_with_advice():
     with pytest.raises(
         CheckpointError, match=r"version 2, and this release of rocketpoll reads 1: run it with"
     ):

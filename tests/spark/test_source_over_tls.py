@@ -62,7 +62,7 @@ def test_rows_go_from_topic_to_topic(source, tls):
     assert lag_now(reached, source.cluster.name_server, **tls).messages == 0
 
 
-def test_a_stream_that_runs_and_its_tasks_need_the_files_no_more(source, tls):
+def test_running_stream_no_longer_needs_its_tls_files(source, tls):
     topic = source.cluster.topic(1)
     batches = source.start(source.stream(topic=topic, columns="body", **tls)).caught_up()
     for option in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):

@@ -76,7 +76,7 @@ class TestTimes:
         (row,) = source.load(topic=topic).where("body = 'later'").collect()
         return [int(each.timestamp() * 1000) for each in (waits[0], row.storeTimestamp)]
 
-    def test_a_time_is_that_of_storing_and_stands_before_its_first_message(
+    def test_timestamp_bounds_use_the_store_time_and_precede_its_first_message(
         self, source, topic, stored
     ):
         at, later = stored
@@ -90,7 +90,7 @@ class TestTimes:
         assert source.bodies(topic=topic, endingOffsets=iso) == BODIES
         assert source.bodies(topic=topic, startingTimestamp=1) == [*BODIES, "later"]
 
-    def test_each_queue_can_have_a_time_of_its_own(self, source, topic, stored):
+    def test_each_queue_can_have_its_own_timestamp_bound(self, source, topic, stored):
         _, later = stored
         starts = {topic: {"0": later, "1": 1}}
         assert source.bodies(topic=topic, startingOffsetsByTimestamp=json.dumps(starts)) == [
@@ -117,7 +117,7 @@ class TestTimes:
 
 
 class TestGroup:
-    def test_a_read_starts_where_a_group_is(self, source, topic, kind):
+    def test_batch_read_starts_or_ends_at_a_consumer_groups_offsets(self, source, topic, kind):
         group = source.cluster.group()
         source.cluster.store_offset(group, topic, 3, queue_id=0)
         of_group = {"topic": topic, "consumerGroup": group}
@@ -142,7 +142,7 @@ class TestGroup:
         assert source.bodies(failOnDataLoss=False, **options) == ODD
 
 
-def test_a_data_frame_is_a_snapshot_of_load_in_all_actions_and_parts_of_a_plan(source, topic):
+def test_data_frame_is_a_snapshot_at_load_for_all_its_actions(source, topic):
     """Scalar subqueries and the sides of a join have a reader each, planned at the same time."""
     frame = source.load(topic=topic)
     source.spark.sql(
@@ -162,7 +162,7 @@ def test_a_data_frame_is_a_snapshot_of_load_in_all_actions_and_parts_of_a_plan(s
     assert source.load(topic=topic).count() == len(BODIES) + 2
 
 
-def test_a_data_frame_with_a_schema_is_a_snapshot_of_its_first_action(source, topic):
+def test_data_frame_with_a_schema_is_a_snapshot_at_its_first_action(source, topic):
     """Spark does not ask the source anything before."""
     frame = source.load(schema="body binary", topic=topic)
     source.cluster.send(topic, "later", queues=2)
@@ -172,6 +172,6 @@ def test_a_data_frame_with_a_schema_is_a_snapshot_of_its_first_action(source, to
     assert frame.count() == again
 
 
-def test_a_topic_without_messages_has_no_rows(source):
+def test_empty_topic_is_read_as_no_rows(source):
     empty = source.load(topic=source.cluster.topic(2))
     assert (empty.collect(), empty.count()) == ([], 0)

@@ -22,7 +22,7 @@ class TestTopicsAndQueues:
     def test_several_topics(self, source, topics):
         assert source.bodies(subscribe=" , ".join(topics)) == ["a0", "a1", "b0", "b1"]
 
-    def test_topics_whose_whole_name_fits_a_pattern(self, source, topics):
+    def test_subscribe_pattern_matches_whole_topic_names(self, source, topics):
         first, second = topics
         assert source.bodies(subscribePattern=f"({first}|{second[:-1]}.)") == [
             "a0",
@@ -38,7 +38,7 @@ class TestTopicsAndQueues:
         assigned = {first: {"broker-a": [0]}, second: {"*": [0, 1]}}
         assert source.bodies(assign=json.dumps(assigned)) == ["a0", "b0", "b1"]
 
-    def test_a_queue_that_is_not_there(self, source, topics):
+    def test_assigned_queue_that_does_not_exist_is_refused(self, source, topics):
         with pytest.raises(PySparkException) as raised:
             source.load(assign=json.dumps({topics[0]: {"broker-a": [0, 7]}}))
         assert complaint(raised) == (
@@ -92,14 +92,16 @@ class TestFilters:
         (progress,) = (each for each in batches.query.recentProgress if each.numInputRows)
         assert where(progress, "endOffset")["offsets"] == {topic: {"broker-a": {"0": 2, "1": 2}}}
 
-    def test_a_condition_that_is_none(self, source, topic):
+    def test_invalid_sql_condition_is_refused(self, source, topic):
         with pytest.raises(PySparkException) as raised:
             source.bodies(topic=topic, sql="n >")
         assert complaint(raised).startswith(
             "OptionError: option sql: broker broker-a does not filter by 'n >': "
         )
 
-    def test_a_condition_that_is_none_and_a_users_schema(self, source, topic):
+    def test_invalid_sql_condition_with_a_users_schema_is_refused_at_the_first_action(
+        self, source, topic
+    ):
         """With which nothing is asked at load."""
         with pytest.raises(PySparkException) as raised:
             source.load("body binary", topic=topic, sql="n >").collect()

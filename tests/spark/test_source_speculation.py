@@ -59,14 +59,14 @@ def places(rows):
     return Counter((row.queueId, row.queueOffset, bytes(row.body)) for row in rows)
 
 
-def test_a_batch_read_has_the_rows_of_one_copy(source, slow, topic, copies):
+def test_speculative_task_copies_of_a_batch_read_yield_each_row_once(source, slow, topic, copies):
     rows = slow.load(topic=topic, columns=COLUMNS).collect()
     assert places(rows) == places(source.load(topic=topic, columns=COLUMNS).collect())
     assert len(places(rows)) == len(rows) == MESSAGES
     copies.assert_one()
 
 
-def test_a_streams_batch_has_the_rows_of_one_copy(source, slow, topic, copies):
+def test_speculative_task_copies_of_a_stream_batch_yield_each_row_once(source, slow, topic, copies):
     batches = slow.run(slow.stream(topic=topic, columns=COLUMNS, startingOffsets="earliest"))
     assert places(batches.rows) == places(source.load(topic=topic, columns=COLUMNS).collect())
     assert len(places(batches.rows)) == len(batches.rows) == MESSAGES

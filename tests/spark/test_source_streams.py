@@ -19,7 +19,7 @@ pytestmark = pytest.mark.deep
 EARLIEST = {"startingOffsets": "earliest", "columns": "body"}
 
 
-def test_a_stream_starts_at_the_end_and_wakes_up_for_a_message(source):
+def test_stream_starts_at_the_latest_offset_and_wakes_for_a_message(source):
     topic = source.cluster.topic(2)
     source.cluster.send(topic, "before", queues=2)
     batches = source.start(source.stream(topic=topic, columns="body")).caught_up()
@@ -97,7 +97,7 @@ def test_brokers_know_how_far_the_group_has_come(source):
     assert source.bodies(topic=topic, consumerGroup=group, startingOffsets="group") == ["d"]
 
 
-def test_a_query_says_where_it_is_and_how_far_the_queues_go(source):
+def test_query_progress_reports_its_offset_and_the_latest_offset(source):
     topic = source.cluster.topic(1)
     source.cluster.send(topic, "a", "b", "c", queues=1)
     stream = source.stream(topic=topic, maxOffsetsPerTrigger=2, **EARLIEST)
@@ -109,7 +109,7 @@ def test_a_query_says_where_it_is_and_how_far_the_queues_go(source):
     assert where(progress, "latestOffset")["offsets"] == {topic: {"broker-a": {"0": 3}}}
 
 
-def test_a_query_ends_with_a_broker_that_holds_its_pulls(source):
+def test_stopping_a_query_ends_its_held_pulls(source):
     topic = source.cluster.topic(2)
     batches = source.start(source.stream(topic=topic, columns="body")).caught_up()
     batches.stop()
@@ -118,7 +118,7 @@ def test_a_query_ends_with_a_broker_that_holds_its_pulls(source):
     assert batches.rows == []
 
 
-def test_a_stream_waits_for_a_topic_and_reads_it_from_its_first_message_on(source):
+def test_stream_waits_for_a_missing_topic_and_reads_it_from_its_first_message(source):
     there = source.cluster.topic(1)
     to_come = f"{there}-to-come"
     options = {
@@ -163,7 +163,7 @@ def test_stream_over_an_offset_range_ends_with_it_after_a_restart_too(source):
     assert run().bodies == ["6", "8"]
 
 
-def test_a_stream_over_a_span_of_time_ends_with_it(source):
+def test_available_now_stream_with_an_ending_timestamp_ends_there(source):
     topic = source.cluster.topic(1)
     source.cluster.send(topic, "a", "b", queues=1)
     [_, second] = (

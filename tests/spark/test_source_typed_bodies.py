@@ -60,7 +60,7 @@ def test_rows_are_those_of_from_json(source):
     assert_same(in_one, theirs, "queueOffset")
 
 
-def test_a_schema_of_ones_own_names_columns_of_messages_and_of_bodies(source):
+def test_users_schema_selects_message_and_body_columns(source):
     topic = sent(source, [{"id": 1, "name": "ada"}, b"bad"])
     schema = "name STRING, queueOffset BIGINT, id INT"
     found = source.load(schema, topic=topic, bodyFormat="json", onBadRecord="null")
@@ -77,7 +77,7 @@ def test_text_is_a_string(source):
     assert [row.body for row in found.collect()] == ["ü"]
 
 
-def test_a_bad_body_ends_the_query_with_its_place(source):
+def test_bad_typed_body_ends_the_query_with_its_place(source):
     topic = sent(source, [{"id": 1}, {"id": "one"}])
     found = source.load(topic=topic, bodyFormat="json", bodySchema="id INT")
     with pytest.raises(PySparkException) as raised:
@@ -97,7 +97,7 @@ def test_a_bad_body_ends_the_query_with_its_place(source):
         ),
     ],
 )
-def test_a_schema_that_no_body_fits_ends_in_the_first_batch_is_all_null_or_no_row(
+def test_body_schema_that_fits_no_body_fails_or_yields_nulls_or_no_rows(
     source, tmp_path, form, schema, said
 ):
     topic = sent(source, [{"id": number} for number in range(20)])
@@ -125,7 +125,7 @@ def test_a_schema_that_no_body_fits_ends_in_the_first_batch_is_all_null_or_no_ro
 
 
 @pytest.mark.deep
-def test_a_schema_whose_names_no_body_has_is_all_null(source):
+def test_body_schema_with_unknown_field_names_yields_nulls(source):
     topic = sent(source, [{"order_id": number} for number in range(20)])
     found = source.load(topic=topic, bodyFormat="json", bodySchema="orderId INT")
     assert [row.orderId for row in found.collect()] == [None] * 20
@@ -197,7 +197,7 @@ def test_typed_bodies_round_trip(sink, form):
 
 
 @pytest.mark.deep
-def test_a_struct_column_is_written_and_read(sink):
+def test_struct_body_column_round_trip(sink):
     rows = orders(sink.spark).selectExpr("struct(id, name) AS value", "keys")
     sink.write(rows, bodyFormat="json", bodyColumn="value")
     found = sink.load(
@@ -238,7 +238,7 @@ def test_columns_that_cannot_be_bodies_are_refused(sink):
         assert said in str(caught.value)
 
 
-def test_a_stream_reads_and_writes_typed_bodies(sink, tmp_path):
+def test_stream_reads_and_writes_typed_bodies(sink, tmp_path):
     rows = orders(sink.spark)
     sink.write(rows, bodyFormat="json")
     second = sink.cluster.topic(1)

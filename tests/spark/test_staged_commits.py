@@ -115,7 +115,7 @@ def test_rows_are_never_named_before_they_are_there(monkeypatch, sink, seen, man
     assert len(seen()) == 2
 
 
-def test_a_driver_killed_before_its_manifest_stores_it_when_it_runs_again(
+def test_driver_killed_between_commit_and_manifest_stores_the_manifest_on_rerun(
     monkeypatch, sink, seen, manifests
 ):
     rows = sink.rows(5, 2)
@@ -130,7 +130,7 @@ def test_a_driver_killed_before_its_manifest_stores_it_when_it_runs_again(
     assert manifest.row_count == 7
 
 
-def test_an_abort_takes_back_what_tasks_report_and_leaves_a_living_driver_alone(
+def test_abort_removes_the_reported_attempts_and_keeps_another_drivers(
     sink, seen, rocketpoll_broker, rocketpoll_topic
 ):
     old = sink.send(3, sink.rows(2, 1))
@@ -164,7 +164,7 @@ def test_abort_without_answer_is_logged_only(monkeypatch, made, tmp_path, caplog
     assert said in caplog.text
 
 
-def test_a_batch_without_rows_is_no_commit(sink, seen, manifests):
+def test_batch_without_rows_is_not_committed(sink, seen, manifests):
     sink.write(0, sink.rows(0, 0))
     sink.commit(0, [])
     assert (seen(), manifests()) == ([], [])
@@ -184,7 +184,7 @@ def test_missing_staged_rows_fail_the_commit(sink, seen, rocketpoll_broker, rock
     assert seen() == []
 
 
-def test_a_topic_that_was_deleted_between_is_named_and_nothing_is_seen(
+def test_topic_deleted_before_the_commit_is_named_and_shows_no_rows(
     sink, rocketpoll_broker, rocketpoll_topic
 ):
     sent = sink.send(0, sink.rows(1))
@@ -193,7 +193,7 @@ def test_a_topic_that_was_deleted_between_is_named_and_nothing_is_seen(
         sink.commit(0, sent)
 
 
-def test_a_broker_that_has_forgotten_a_commit_shows_no_part_of_it(monkeypatch, sink, seen):
+def test_broker_that_forgot_a_commit_shows_no_part_of_a_repeated_batch(monkeypatch, sink, seen):
     """Tasks were told that the batch is committed, and have left rows out."""
     rows = sink.rows(2, 2)
     sink.write(0, rows)
@@ -257,7 +257,7 @@ def test_batch_write_numbers_increase_with_the_clock_set_back(made, monkeypatch,
     assert len(seen()) == 2
 
 
-def test_a_write_within_foreach_batch_is_seen_once_by_sink_and_batch(
+def test_foreach_batch_write_is_visible_once_per_sink_and_batch(
     made, seen, manifests, rocketpoll_broker, rocketpoll_topic
 ):
     sink = made()
@@ -339,7 +339,7 @@ def test_repeated_staged_batch_with_other_rows_is_accepted(made, seen, manifests
     assert [each.row_count for each in manifests()] == [3, 3, 3, 1]
 
 
-def test_a_second_write_of_several_topics_under_one_sink_is_refused_as_well(
+def test_second_foreach_batch_write_of_several_topics_in_one_sink_is_refused(
     made, rocketpoll_broker
 ):
     sink = made(sinkName="several")

@@ -95,7 +95,7 @@ def test_chunks_are_counted_up_and_rows_of_a_queue_stay_in_order(
     assert all(numbers == sorted(numbers) for numbers in of_queue.values())
 
 
-def test_a_broker_that_is_killed_while_a_task_stages_is_waited_for(monkeypatch, tmp_path, chunks):
+def test_staging_task_waits_for_a_killed_broker_to_restart(monkeypatch, tmp_path, chunks):
     with EmbeddedBroker(tmp_path / "killed", own_process=True) as broker:
         broker.create_topic("T", 2)
         sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", maxMessageBytes="1500")
@@ -112,7 +112,7 @@ def test_a_broker_that_is_killed_while_a_task_stages_is_waited_for(monkeypatch, 
         assert len({header.number for header, _ in chunks}) > 8
 
 
-def test_a_task_of_a_batch_that_is_committed_sends_nothing(sink, seen, chunks):
+def test_task_of_a_committed_batch_sends_nothing(sink, seen, chunks):
     rows = sink.rows(3)
     sink.write(0, rows)
     chunks.clear()
@@ -124,9 +124,7 @@ def test_a_task_of_a_batch_that_is_committed_sends_nothing(sink, seen, chunks):
     assert len(seen()) == 3
 
 
-def test_an_attempt_that_hears_late_that_the_batch_is_committed_stages_no_more(
-    monkeypatch, sink, seen
-):
+def test_attempt_told_late_of_its_committed_batch_stages_no_more(monkeypatch, sink, seen):
     """It looked before another driver committed, which has stored no manifest yet."""
     monkeypatch.setattr(staged_commit, "commit", lambda *_, **__: None)
     sent = sink.send(0, sink.rows(2))
@@ -197,7 +195,7 @@ def test_sink_reset_command_of_the_error_lets_the_query_restart(
     assert len(seen()) == 2
 
 
-def test_a_batch_below_the_last_one_is_refused(sink, seen):
+def test_batch_id_below_the_last_committed_is_refused(sink, seen):
     """A driver that was replaced, or an older copy of the checkpoint."""
     sent = sink.send(0, sink.rows(1))
     sink.commit(0, sent)
@@ -223,7 +221,7 @@ def test_rows_may_name_topics_and_all_of_one_broker_are_seen_at_once(
 
 
 @pytest.mark.parametrize("query", ["query", None])
-def test_a_broker_that_knows_no_staged_batches_is_refused_at_the_start(monkeypatch, query):
+def test_broker_without_staged_batches_is_refused_at_the_start(monkeypatch, query):
     with FakeCluster(a=lambda _: 0) as cluster:
         room = type("Broker", (), {"address": cluster.address})
         sink = CommittingSink(monkeypatch, room, "T", query, visibleTo="all")

@@ -138,7 +138,7 @@ def test_invalid_starting_offsets_are_refused(rocketpoll_broker, topic, text, sa
     assert said.replace("TOPIC", topic) in str(raised.value)
 
 
-def test_the_nearest_offset_is_taken_if_loss_is_no_failure(rocketpoll_broker, topic):
+def test_starting_offset_is_clamped_without_fail_on_data_loss(rocketpoll_broker, topic):
     text = f'{{"{topic}": {{"3": 9, "*": -2}}}}'
     found = resolved(rocketpoll_broker, topic, startingOffsets=text, failOnDataLoss="false")
     assert found == [0, 0, 0, 3]

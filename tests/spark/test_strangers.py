@@ -52,7 +52,7 @@ SELECTIONS = [
         {"startingOffsetsByTimestamp": by_broker(a=0, b=0)},
     ],
 )
-def test_a_query_that_starts_waits_for_it(pair, selected, starting):
+def test_starting_query_waits_for_a_broker_named_in_its_positions(pair, selected, starting):
     pair.forget_b(comes_back_in_pause=3)
     at = 0 if "startingOffsetsByTimestamp" in starting else 1
     with pair.query(**selected, **starting) as batches:
@@ -86,7 +86,7 @@ def test_assigned_queues_of_a_topic_on_no_other_broker_are_waited_for(pair):
         assert places(batches.initial_offset()) == {B0: 0, B1: 0}
 
 
-def test_load_says_so_and_lets_it_pass(pair, caplog):
+def test_load_with_an_unknown_positioned_broker_logs_it_and_continues(pair, caplog):
     pair.a.delete_topic("T")
     pair.forget_b()
     given = {"startingOffsets": by_broker(), "endingOffsets": by_broker()}
@@ -104,7 +104,7 @@ def test_load_says_so_and_lets_it_pass(pair, caplog):
 )
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
 @pytest.mark.parametrize("topic", ["T", "*"])
-def test_a_name_that_is_wrong_ends_the_start_when_the_time_is_over(
+def test_unknown_broker_name_in_positions_ends_the_start_after_the_timeout(
     pair, option, name, known, topic
 ):
     options = {"subscribe": "T", option: by_broker(name_of_b=name, topic=topic)}
@@ -146,7 +146,7 @@ def test_starting_offsets_of_queues_missing_on_known_brokers_are_refused_at_once
     assert pair.pauses == 0
 
 
-def test_a_wrong_topic_is_refused_at_once_whatever_known_brokers_are_named(pair):
+def test_unknown_topic_is_refused_at_once_though_positions_name_known_brokers(pair):
     given = {"startingOffsets": json.dumps({"TT": {"a": {"*": 0}, "b": {"*": 0}}})}
     with pytest.raises(OptionError, match=r"option topic: .*TT.* Did you mean T\?"):
         check_with_brokers(options_for(pair.names, "TT", **given))
@@ -167,7 +167,7 @@ def test_starting_offsets_of_an_unknown_broker_are_checked_when_it_is_back(pair)
     assert pair.pauses == 2
 
 
-def test_a_broker_that_comes_between_two_questions_is_seen(pair, monkeypatch):
+def test_broker_appearing_during_the_route_check_is_noticed(pair, monkeypatch):
     cluster_info = NameServerApi.cluster_info
 
     def comes_first(calls):

@@ -47,7 +47,7 @@ def old_reader(rocketpoll_broker, rocketpoll_topic):
         reader.stop()
 
 
-def test_sparks_before_4_2_ask_without_arguments_and_get_limits_all_the_same(
+def test_stream_reader_of_spark_before_4_2_applies_limits(
     rocketpoll_broker, rocketpoll_topic, old_reader
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abcde")
@@ -157,7 +157,7 @@ def test_tasks_get_the_options_as_the_driver_reads_them(
 
 
 @needs_limits
-def test_from_4_2_on_the_trigger_says_it_and_the_option_keeps_nothing_back(
+def test_available_now_option_is_ignored_with_a_warning_from_spark_4_2(
     rocketpoll_broker, rocketpoll_topic, caplog
 ):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")

@@ -14,7 +14,7 @@ def pieces_of(*sizes):
 
 
 @given(st.lists(st.integers(1, 1_000_000)), st.none() | st.integers(1, 40))
-def test_each_piece_is_in_one_bundle_and_in_order(sizes, bundles_max):
+def test_task_bundles_contain_each_range_once_in_order(sizes, bundles_max):
     pieces = pieces_of(*sizes)
     found = group_ranges(pieces, bundles_max)
     assert [piece for bundle in found for piece in bundle] == pieces
@@ -23,7 +23,7 @@ def test_each_piece_is_in_one_bundle_and_in_order(sizes, bundles_max):
 
 
 @given(st.lists(st.integers(1, 1_000), min_size=1), st.integers(1, 40))
-def test_no_bundle_is_larger_than_its_share_and_a_piece(sizes, bundles_max):
+def test_task_bundle_size_is_bounded(sizes, bundles_max):
     pieces = pieces_of(*sizes)
     if len(pieces) > bundles_max:
         rows = [
@@ -49,7 +49,7 @@ def test_neighbours_share_a_task(sizes, bundles_max, shares):
 
 
 @pytest.mark.parametrize("crash", [None, "partitions", "task", "sink"])
-def test_a_batch_of_many_queues_has_few_tasks_and_the_same_rows_when_it_is_run_again(
+def test_batch_of_many_queues_has_few_tasks_and_repeats_the_same_rows(
     rocketpoll_broker, crash, request
 ):
     topic = f"many-{crash}"

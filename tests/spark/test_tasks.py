@@ -67,7 +67,7 @@ def test_reading_again_gives_the_same_rows(rocketpoll_broker, rocketpoll_topic):
 @pytest.mark.parametrize(
     ("more", "found"), [({"tags": "x || z"}, [b"a", b"c"]), ({"sql": "n = '2'"}, [b"b"])]
 )
-def test_the_broker_filters(rocketpoll_broker, rocketpoll_topic, more, found):
+def test_broker_filters_the_messages_of_a_task(rocketpoll_broker, rocketpoll_topic, more, found):
     for body, tag, n in (("a", "x", "1"), ("b", "y", "2"), ("c", "z", "3")):
         send(rocketpoll_broker, rocketpoll_topic, 0, body, tags=tag, properties={"n": n})
     assert (
@@ -99,7 +99,7 @@ assert "pandas" not in sys.modules
 """
 
 
-def test_a_task_does_not_wait_for_pandas(rocketpoll_broker, rocketpoll_topic):
+def test_spark_task_does_not_import_pandas(rocketpoll_broker, rocketpoll_topic):
     """Arrow loads it, where it is installed, as soon as it looks into anything of Python's."""
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc", tags="t", keys="k")
     place = rocketpoll_broker.address, rocketpoll_topic, queue_of("T").broker_name
@@ -119,7 +119,7 @@ def test_client_is_shared_by_tasks_with_equal_access(rocketpoll_broker, rocketpo
     )
 
 
-def test_a_fork_has_a_client_of_its_own(rocketpoll_broker, rocketpoll_topic):
+def test_forked_python_worker_gets_its_own_client(rocketpoll_broker, rocketpoll_topic):
     access = options_for(rocketpoll_broker, rocketpoll_topic).access
     client = addresses_of(access)
     child = os.fork()
@@ -189,7 +189,7 @@ def test_partition_read_follows_a_moved_broker(monkeypatch):
 
 
 @pytest.mark.timeout(20)  # a pull's own time is 30 s
-def test_a_connection_that_a_nat_forgot_between_two_tasks_costs_a_small_requests_time(monkeypatch):
+def test_connection_dropped_by_a_nat_between_tasks_is_replaced(monkeypatch):
     monkeypatch.setattr(record_chunks, "IDLE_CONNECTION_SECONDS", 0.0)
     with EmbeddedBroker() as broker, Nat(broker.address) as nat:
         broker.create_topic("T", 1)
@@ -203,7 +203,7 @@ def test_a_connection_that_a_nat_forgot_between_two_tasks_costs_a_small_requests
         assert nat.count == 2
 
 
-def test_a_broker_that_stays_away_fails_the_task():
+def test_unavailable_broker_fails_the_read_task():
     with EmbeddedBroker() as broker:
         broker.create_topic("T", 1)
         options = options_for(broker, "T", retryTimeoutMs="0", requestTimeoutMs="200")

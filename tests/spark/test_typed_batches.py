@@ -10,7 +10,7 @@ from rmq_spark.spark.errors import RecordFault
 BODIES = [b'{"id": 1}', b"bad", b'{"id": 3}']
 
 
-def test_a_bad_body_fails_is_null_or_is_left_out(caplog):
+def test_bad_typed_body_fails_or_is_null_or_skipped(caplog):
     with pytest.raises(RecordFault, match="offset 1 of queue 3 of orders on broker-a"):
         rows(BODIES, "id INT")
     with caplog.at_level(logging.WARNING):
@@ -23,7 +23,7 @@ def test_a_bad_body_fails_is_null_or_is_left_out(caplog):
 
 
 @pytest.mark.parametrize("bad", [0, 300, 777, 999])
-def test_a_bad_body_among_many_is_named_by_its_own_place(bad):
+def test_bad_body_among_many_is_named_by_its_offset(bad):
     bodies = [b'{"id": 1}'] * 1_000
     bodies[bad] = b"bad"
     with pytest.raises(RecordFault, match=f"offset {bad} of queue 3"):
@@ -32,7 +32,7 @@ def test_a_bad_body_among_many_is_named_by_its_own_place(bad):
     assert [row["queueOffset"] for row in found if row["id"] is None] == [bad]
 
 
-def test_a_body_in_one_column_is_null_as_a_whole():
+def test_bad_body_in_a_struct_column_makes_the_whole_column_null():
     found = rows(BODIES, "id INT", columns="v", bodyColumn="v", onBadRecord="null")
     assert found == [{"v": {"id": 1}}, {"v": None}, {"v": {"id": 3}}]
 

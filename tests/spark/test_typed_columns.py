@@ -44,7 +44,7 @@ def test_columns_choose_among_those_of_messages_and_of_bodies():
         ("id INT", {"columns": "id,ID"}, "columns: id is named twice"),
     ],
 )
-def test_a_name_is_a_messages_or_a_bodys(schema, more, said):
+def test_invalid_body_column_names_are_refused_by_their_option(schema, more, said):
     with pytest.raises(OptionError) as caught:
         source_schema(options_of("json", schema, **more))
     assert str(caught.value).startswith(f"option {said}")
@@ -61,7 +61,7 @@ def test_a_name_is_a_messages_or_a_bodys(schema, more, said):
         ("avro", None, {}, "id BIGINT"),
     ],
 )
-def test_a_schema_of_ones_own_may_name_both(kind, schema, more, given):
+def test_users_schema_may_select_message_and_body_columns(kind, schema, more, given):
     check_schema(parse_schema(given), options_of(kind, schema, **more))
 
 

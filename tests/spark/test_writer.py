@@ -48,12 +48,12 @@ SENT = TaskCommitMessage(
 )
 
 
-def test_a_task_reports_which_rows_it_sent_and_where():
+def test_task_report_survives_pickling():
     again = pickle.loads(pickle.dumps(SENT))  # noqa: S301  # what Spark does
     assert again == SENT
 
 
-def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketpoll_topic, caplog):
+def test_driver_logs_the_rows_of_a_commit_and_an_abort(rocketpoll_broker, rocketpoll_topic, caplog):
     caplog.set_level(logging.INFO, "rmq_spark")
     given = {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     schema = schema_of("body string")
@@ -76,9 +76,7 @@ def test_the_driver_says_what_was_sent_and_what_stays(rocketpoll_broker, rocketp
     assert "batch 9 was aborted" in caplog.text
 
 
-def test_a_writer_needs_columns_that_fit_and_a_task_to_write_in(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_writer_needs_a_body_column_and_a_spark_task(rocketpoll_broker, rocketpoll_topic):
     source = RocketPollDataSource(
         {"namesrvAddr": rocketpoll_broker.address, "topic": rocketpoll_topic}
     )
@@ -90,7 +88,7 @@ def test_a_writer_needs_columns_that_fit_and_a_task_to_write_in(
         source.writer(schema_of("body string"), overwrite=False).write(iter([]))
 
 
-def test_only_a_batch_write_has_a_name(rocketpoll_broker, rocketpoll_topic):
+def test_write_name_is_refused_for_streams(rocketpoll_broker, rocketpoll_topic):
     given = {
         "namesrvAddr": rocketpoll_broker.address,
         "topic": rocketpoll_topic,
@@ -129,7 +127,7 @@ def test_rows_of_a_batch_write_have_the_same_ids_when_it_is_started_again(
     assert sorted(found) == sorted([known_by + "0", known_by + "1"] * 2)
 
 
-def test_only_a_batch_write_has_an_application_and_a_version(rocketpoll_broker, rocketpoll_topic):
+def test_txn_app_id_and_version_are_refused_for_streams(rocketpoll_broker, rocketpoll_topic):
     given = {
         "namesrvAddr": rocketpoll_broker.address,
         "topic": rocketpoll_topic,

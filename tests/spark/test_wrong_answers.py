@@ -98,7 +98,9 @@ def test_rows_are_right_whatever_places_a_broker_names_in_its_own_files(
             assert error is not None or rows == right
 
 
-def test_a_name_server_may_lead_elsewhere_with_each_answer(rocketpoll_broker, rocketpoll_topic):
+def test_query_survives_name_server_answers_with_changing_addresses(
+    rocketpoll_broker, rocketpoll_topic
+):
     """Two ways to the broker, and one to nobody."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"

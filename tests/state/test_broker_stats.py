@@ -41,7 +41,7 @@ def test_broker_stats_show_counts_after_the_next_sample(clocked):
     assert (size.sum, size.tps, size.avgpt) == (300, 30.0, 300.0)
 
 
-def test_a_steady_stream_is_the_same_rate_over_each_window_and_another_sum(clocked):
+def test_steady_stream_has_one_rate_and_growing_sums_over_all_windows(clocked):
     clocked.pass_ms(3 * DAY, lambda: clocked.stats.record_put("T", 20, 2000))
     data = clocked.stats.data("TOPIC_PUT_NUMS", "T")
     assert [item.tps for item in (data.stats_minute, data.stats_hour, data.stats_day)] == [
@@ -55,7 +55,7 @@ def test_a_steady_stream_is_the_same_rate_over_each_window_and_another_sum(clock
     assert 2 * 23 * 3600 < day <= 2 * 24 * 3600
 
 
-def test_each_window_forgets_in_its_own_time_and_then_so_does_memory(clocked):
+def test_statistics_windows_expire_and_free_their_memory(clocked):
     clocked.stats.record_put("T", 5, 50)
     clocked.pass_ms(10 * SECOND)
     assert clocked.sums("TOPIC_PUT_NUMS", "T") == (5, 5, 5)
@@ -89,7 +89,7 @@ def test_groups_are_counted_for_each_topic(clocked):
     assert clocked.stats.group_get_tps("G", ["T", "U"]) == 1.0
 
 
-def test_the_broker_as_a_whole_goes_by_its_clusters_name(clocked):
+def test_broker_wide_counters_are_kept_under_the_cluster_name(clocked):
     clocked.stats.record_put("T", 4, 40)
     clocked.stats.record_put("U", 5, 50)
     clocked.stats.record_get("T", "G", 2, 20, 0)
@@ -99,7 +99,7 @@ def test_the_broker_as_a_whole_goes_by_its_clusters_name(clocked):
 
 
 @pytest.mark.parametrize("name", ["topic put", "TOPIC_PUT", "GROUP_GET_LATENCY", ""])
-def test_a_counter_of_another_name_is_none(clocked, name):
+def test_unknown_counter_name_has_no_data(clocked, name):
     clocked.stats.record_put("T", 1, 1)
     clocked.pass_ms(10 * SECOND)
     assert name not in STATS_NAMES
@@ -120,7 +120,7 @@ def test_deleted_topic_resets_its_stats_and_those_of_its_groups(clocked):
     assert clocked.sums("BROKER_PUT_NUMS", "DefaultCluster")[0] == 3
 
 
-def test_a_deleted_group_begins_at_zero_again(clocked):
+def test_deleted_groups_counters_restart_at_zero(clocked):
     for group in ("G", "GG"):
         clocked.stats.record_get("T", group, 1, 1, 0)
         clocked.stats.record_send_back("T", group)
@@ -158,7 +158,7 @@ def test_samples_that_come_a_little_early_or_late_keep_the_windows_apart(clocked
 
 
 @pytest.mark.parametrize("jump_ms", [-DAY, 3650 * DAY])
-def test_a_clock_that_jumps_spoils_nothing(clocked, jump_ms):
+def test_wall_clock_jump_does_not_change_counters(clocked, jump_ms):
     clocked.pass_ms(MINUTE, lambda: clocked.stats.record_put("T", 10, 100))
     clocked.now_ms += jump_ms
     clocked.pass_ms(30 * SECOND, lambda: clocked.stats.record_put("T", 10, 100))
@@ -166,7 +166,7 @@ def test_a_clock_that_jumps_spoils_nothing(clocked, jump_ms):
     assert clocked.sums("TOPIC_PUT_NUMS", "T") == (60, 90, 90)
 
 
-def test_each_morning_closes_a_day(clocked):
+def test_statistics_close_a_day_each_morning(clocked):
     clocked.stats.record_put("T", 5, 50)
     clocked.stats.record_get("T", "G", 2, 20, 0)
     clocked.pass_ms(10 * SECOND)

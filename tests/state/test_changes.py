@@ -42,7 +42,7 @@ def test_rollback_restores_the_value_from_before_all_changes():
     assert names.values == {"a": 1}
 
 
-def test_a_refusal_goes_back_to_what_is_still_under_way():
+def test_rolled_back_change_restores_the_pending_one_before_it():
     names = Names()
     first, second = names.change(a=1), names.change(a=2)
     second.rollback()
@@ -67,7 +67,7 @@ def test_rollback_keeps_value_overwritten_by_a_committed_change():
     assert names.values == {"a": 2}
 
 
-def test_two_changes_to_the_same_value_are_two():
+def test_two_changes_to_the_same_value_are_rolled_back_separately():
     names = Names()
     first, second = names.change(a=1), names.change(a=1)
     first.rollback()

@@ -4,7 +4,7 @@ from rocketpoll.broker.state.members.client_channel_info import (
 )
 
 
-def test_a_client_says_who_it_is_and_not_more():
+def test_client_id_must_be_present_and_short():
     assert client_fault("10.0.0.1@4711") is None
     assert client_fault("c" * CLIENT_ID_CHARACTERS_MAX) is None
     assert client_fault(" ") == "there is no clientID"

@@ -24,7 +24,7 @@ def test_committed_offset_is_found_by_group_topic_and_queue(offsets):
     assert not offsets.queues("h", "T")
 
 
-def test_a_commit_may_go_back_and_a_pull_may_not(offsets):
+def test_commit_may_lower_an_offset_and_a_pull_may_not(offsets):
     """R23: an older offset that came late overwrote a newer."""
     offsets.commit("g", "T", 0, 10)
     offsets.advance("g", "T", 0, 7)
@@ -35,12 +35,12 @@ def test_a_commit_may_go_back_and_a_pull_may_not(offsets):
     assert offsets.query("g", "T", 0) == 3
 
 
-def test_the_first_offset_that_comes_with_a_pull_is_stored_even_if_it_is_0(offsets):
+def test_first_pulled_offset_is_stored_even_if_0(offsets):
     offsets.advance("g", "T", 0, 0)
     assert offsets.query("g", "T", 0) == 0
 
 
-def test_an_offset_below_zero_is_no_offset(offsets):
+def test_negative_offset_is_not_stored(offsets):
     """R25: -1 was taken for the start."""
     offsets.advance("g", "T", 0, -1)
     for queue_id, queue_offset in ((0, -1), (-1, 0)):
@@ -50,7 +50,7 @@ def test_an_offset_below_zero_is_no_offset(offsets):
     assert not offsets.is_dirty
 
 
-def test_two_first_commits_of_a_group_are_both_kept(offsets):
+def test_first_commits_of_several_queues_are_all_kept(offsets):
     """R22: one was lost."""
     offsets.commit("g", "T", 0, 1)
     offsets.commit("g", "T", 1, 2)
@@ -68,7 +68,7 @@ def test_offset_table_lists_groups_of_a_topic_and_topics_of_a_group(offsets):
     assert offsets.groups_of("U") == offsets.topics_of("i") == frozenset()
 
 
-def test_a_clone_goes_its_own_way(offsets):
+def test_cloned_group_offsets_change_independently(offsets):
     offsets.commit("g", "T", 0, 5)
     offsets.commit("h", "T", 3, 9)
     offsets.clone("g", "h", "T")
@@ -79,7 +79,7 @@ def test_a_clone_goes_its_own_way(offsets):
     assert offsets.queues("h", "T") == {0: 6}
 
 
-def test_a_group_or_a_topic_is_forgotten_whole(offsets):
+def test_forget_group_and_forget_topic_remove_all_their_offsets(offsets):
     for group in "gh":
         for topic in "TU":
             offsets.commit(group, topic, 0, 1)
@@ -137,7 +137,7 @@ def test_offsets_stay_dirty_after_a_failed_save(tmp_path, offsets):
     assert offsets_in(tmp_path).query("g", "T", 0) == 5
 
 
-def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
+def test_rocketmqs_consumer_offset_file_is_loaded(tmp_path):
     """Bare numbers as keys; and what is no topic@group, which RocketMQ passes over, is not lost."""
     (tmp_path / "consumerOffset.json").write_text(
         '{\n\t"dataVersion":{"counter":4,"stateVersion":0,"timestamp":9},\n\t"offsetTable":{'
@@ -154,7 +154,7 @@ def test_the_offsets_of_a_real_rocketmq_are_loaded(tmp_path):
     assert wrapper.data_version.counter == 4
 
 
-def test_a_view_cannot_be_written_to_and_a_wrapper_is_a_copy(offsets):
+def test_consumer_offset_view_is_read_only_and_its_wrapper_a_copy(offsets):
     offsets.commit("g", "T", 0, 5)
     wrapper = offsets.wrapper()
     with pytest.raises(TypeError):

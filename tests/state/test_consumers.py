@@ -99,7 +99,7 @@ def test_members_hear_of_newcomers_the_newcomer_too(consumers, one, two, told):
     assert told == [("g", ("one",)), ("g", ("one", "two"))]
 
 
-def test_members_hear_nothing_of_a_heartbeat_that_says_nothing_new(consumers, one, told):
+def test_unchanged_heartbeat_does_not_notify_members(consumers, one, told):
     consumers.register(channel(one), data("g", "T"))
     told.clear()
     assert not consumers.register(channel(one, 5), data("g", "T", version=9))
@@ -128,7 +128,7 @@ def test_member_changes_are_notified_to_remaining_members(consumers, one, two, t
     assert len(told) == 1
 
 
-def test_the_newer_of_two_versions_of_a_subscription_counts(consumers, one, two):
+def test_newer_subscription_version_wins(consumers, one, two):
     def tags(text, version):
         return SubscriptionData(topic="T", sub_string=text, sub_version=version)
 
@@ -164,7 +164,7 @@ def test_heartbeat_without_subscriptions_keeps_them(consumers, one, told):
     assert len(told) == 1
 
 
-def test_a_closed_connection_leaves_all_its_groups(consumers, one, two, told):
+def test_closed_connection_leaves_all_its_consumer_groups(consumers, one, two, told):
     for group in "gh":
         consumers.register(channel(one), data(group, "T"))
     consumers.register(channel(two), data("g", "T"))
@@ -199,7 +199,7 @@ def test_reconnected_client_is_one_member_on_its_latest_connection(consumers, on
     assert consumers.find("nowhere", "one") is None
 
 
-def test_a_connection_that_changes_its_clients_id_is_a_new_member(consumers, one):
+def test_connection_with_a_changed_client_id_is_a_new_member(consumers, one):
     consumers.register(channel(one), data("g", "T"))
     one.client_id = "other"
     assert consumers.register(channel(one), data("g", "T"))

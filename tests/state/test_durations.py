@@ -30,7 +30,7 @@ from rocketpoll.broker.state.stats.broker_stats import Durations
         (1 << 40, "10s~"),
     ],
 )
-def test_each_falls_into_rocketmqs_cell(took_ms, cell):
+def test_duration_falls_into_rocketmqs_cell(took_ms, cell):
     took = Durations()
     took.add(took_ms)
     assert {name for name, count in took.cells().items() if count} == {cell}

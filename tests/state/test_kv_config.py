@@ -19,7 +19,7 @@ def test_values_are_kept_by_namespace_and_key_over_a_restart(tmp_path):
     assert not again.is_dirty
 
 
-def test_a_namespace_goes_with_its_last_value(tmp_path):
+def test_kv_namespace_is_removed_with_its_last_value(tmp_path):
     kv = kv_in(tmp_path)
     kv.put("n", "a", "1")
     kv.put("n", "b", "2")
@@ -43,14 +43,14 @@ def test_unchanged_kv_config_is_not_saved(tmp_path):
     assert not (tmp_path / "kvConfig.json").exists()
 
 
-def test_the_file_of_a_real_name_server_is_loaded(tmp_path):
+def test_rocketmqs_kv_config_file_is_loaded(tmp_path):
     (tmp_path / "kvConfig.json").write_text(
         '{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:4;broker-b:4"}}}'
     )
     assert kv_in(tmp_path).get(ORDER_TOPIC_CONFIG, "T") == "broker-a:4;broker-b:4"
 
 
-def test_a_view_cannot_be_written_to(tmp_path):
+def test_kv_namespace_view_is_read_only(tmp_path):
     kv = kv_in(tmp_path)
     kv.put("n", "a", "1")
     with pytest.raises(TypeError):

@@ -43,7 +43,7 @@ def test_producer_group_contains_registered_clients(producers, one, two):
     assert producers.groups == {}
 
 
-def test_a_closed_connection_leaves_all_its_groups(producers, one, two):
+def test_closed_connection_leaves_all_its_producer_groups(producers, one, two):
     for group in "pq":
         producers.register(group, channel(one))
     producers.register("p", channel(two))
@@ -91,7 +91,7 @@ def test_reconnected_producer_is_reached_at_its_last_connection(producers, one):
     assert producers.find("one") is None
 
 
-def test_two_clients_with_the_same_id_may_go_in_any_order(producers, one):
+def test_two_producers_with_one_client_id_may_leave_in_any_order(producers, one):
     again = FakeConnection("one")
     producers.register("p", channel(one, 1))
     producers.register("p", channel(again, 2))
@@ -121,7 +121,7 @@ def test_groups_cannot_be_written_to(producers):
         producers.groups["p"] = {}
 
 
-def test_a_client_counts_in_each_of_its_groups_once(one, two):
+def test_producer_client_counts_once_per_group(one, two):
     producers = ProducerManager(room(members_max=3))
     for group in ("p", "q", "p"):
         producers.register(group, channel(one))

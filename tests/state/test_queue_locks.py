@@ -57,7 +57,7 @@ def test_queue_lock_has_one_owner_who_may_renew_it(locks):
     assert lock(locks, "g", "a", {ONE, TWO, THREE}) == {ONE, TWO}
 
 
-def test_a_time_that_is_passed_over_ends_no_lock(locks, clock):
+def test_skipped_time_expires_no_queue_lock(locks, clock):
     lock(locks, "g", "a", {ONE})
     clock.now_ms += 120_000
     locks.skip_time(120_000)
@@ -67,7 +67,7 @@ def test_a_time_that_is_passed_over_ends_no_lock(locks, clock):
 
 
 @pytest.mark.usefixtures("small_room")
-def test_a_client_gets_its_share_and_others_theirs(locks):
+def test_queue_locks_are_limited_per_client_across_groups(locks):
     assert len(lock(locks, "g", "a", many(64))) == 4
     assert len(lock(locks, "h", "a", many(64))) == 0
     assert len(lock(locks, "h", "b", many(64))) == 4
@@ -106,7 +106,7 @@ def test_full_queue_locks_evict_members_that_disconnected_first(locks):
     assert not lock(locks, "h", "y", many(1))
 
 
-def test_a_long_name_takes_more_room(locks):
+def test_queue_lock_bytes_count_the_length_of_names(locks):
     lock(locks, "g", "a", many(1))
     short = locks.bytes
     lock(locks, "h", "\N{PILE OF POO}" * 1_024, many(1))
@@ -158,7 +158,7 @@ def test_groups_do_not_get_in_each_others_way(locks):
     assert lock(locks, "h", "b", {ONE}) == {ONE}
 
 
-def test_a_lock_lasts_a_minute_from_its_last_renewal(locks, clock):
+def test_queue_lock_lasts_a_minute_from_its_last_renewal(locks, clock):
     lock(locks, "g", "a", {ONE})
     clock.now_ms += 40_000
     lock(locks, "g", "a", {ONE})
@@ -169,7 +169,7 @@ def test_a_lock_lasts_a_minute_from_its_last_renewal(locks, clock):
     assert lock(locks, "g", "a", {ONE}) == frozenset()
 
 
-def test_only_the_owner_lets_go(locks):
+def test_queue_lock_is_released_by_its_owner_only(locks):
     lock(locks, "g", "a", {ONE, TWO})
     locks.unlock("g", "b", {ONE})
     locks.unlock("h", "a", {ONE})
@@ -265,9 +265,7 @@ TestLocks = LockMachine.TestCase
 
 
 @pytest.mark.parametrize("steps", range(4))
-def test_a_client_that_comes_back_while_its_old_connection_ends_keeps_what_it_locks_again(
-    locks, steps
-):
+def test_reconnected_client_keeps_locks_renewed_while_its_old_connection_ends(locks, steps):
     lock(locks, "g", "a", [ONE, TWO], by="old", is_member=False)
     ending = locks.connection_closed(CONNECTIONS["old"], lambda *_: False)
     for _ in range(steps):

@@ -23,7 +23,7 @@ def delete(groups, group):
     groups.delete(group)
 
 
-def test_a_new_broker_has_the_groups_of_rocketmqs_tools(groups):
+def test_new_broker_has_rocketmqs_tool_groups(groups):
     assert set(groups.groups) == {
         "TOOLS_CONSUMER",
         "FILTERSRV_CONSUMER",
@@ -53,7 +53,7 @@ def test_without_auto_creation_only_system_groups_exist(tmp_path, clock):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a@b", "g" * 249, "CID_RMQ_SYS_/"])
-def test_no_group_is_made_under_a_name_that_cannot_be(groups, name):
+def test_group_with_an_invalid_name_is_not_created(groups, name):
     assert groups.find_or_create(name) is None
     assert name not in groups.groups
 
@@ -95,7 +95,7 @@ def test_unchanged_groups_are_not_saved(tmp_path, groups):
     assert not (tmp_path / "subscriptionGroup.json").exists()
 
 
-def test_each_change_gives_the_table_a_new_version(groups, clock):
+def test_each_group_change_increments_the_data_version(groups, clock):
     counter = groups.data_version.counter
     for change in (
         lambda: groups.find_or_create("g"),
@@ -146,7 +146,7 @@ def test_invalid_group_config_is_refused_with_the_reason(groups, bad, why):
     assert groups.wrapper() == before
 
 
-def test_a_view_cannot_be_written_to(groups):
+def test_subscription_group_view_is_read_only(groups):
     with pytest.raises(TypeError):
         groups.groups["g"] = SubscriptionGroupConfig(group_name="g")
 

@@ -24,7 +24,7 @@ class Slow:
         self.saved.append(value)
 
 
-def test_only_what_has_changed_is_saved():
+def test_saved_table_writes_only_changes():
     table, number = Slow(), [1]
     saver = SavedTable(table, lambda: number[0])
     saver.save()
@@ -103,7 +103,7 @@ def test_concurrent_table_saves_keep_the_later_state():
     assert table.saved == [1, 2]
 
 
-def test_commits_go_on_while_another_thread_saves(tmp_path):
+def test_offset_commits_continue_while_another_thread_saves(tmp_path):
     offsets = offsets_in(tmp_path)
     errors = []
 

@@ -41,7 +41,7 @@ def config(name, queues=4, perm=6, **more):
     )
 
 
-def test_a_new_broker_has_rocketmqs_own_topics(topics):
+def test_new_broker_has_rocketmqs_system_topics(topics):
     found = topics.topics.items()
     assert {
         name: (each.read_queue_nums, each.write_queue_nums, each.perm) for name, each in found
@@ -156,7 +156,7 @@ def test_topics_stay_dirty_after_a_failed_save(clock):
     assert topics.is_dirty
 
 
-def test_each_change_gives_the_table_a_new_version(topics, clock):
+def test_each_topic_change_increments_the_data_version(topics, clock):
     counter = topics.data_version.counter
     for change in (
         lambda: topics.put(config("T")),
@@ -174,7 +174,7 @@ def test_each_change_gives_the_table_a_new_version(topics, clock):
     assert topics.data_version.counter == counter
 
 
-def test_the_topics_of_a_real_rocketmq_are_loaded_and_keep_their_version(tmp_path, clock):
+def test_rocketmqs_topics_file_is_loaded_with_its_version(tmp_path, clock):
     """As 5.x writes them: tabs, attributes, a state version."""
     (tmp_path / "topics.json").write_text(
         '{\n\t"dataVersion":{"counter":7,"stateVersion":3,"timestamp":1700000000123},\n\t"topicConfigTable":{\n'
@@ -191,9 +191,7 @@ def test_the_topics_of_a_real_rocketmq_are_loaded_and_keep_their_version(tmp_pat
     assert topics.data_version.counter > 7  # our own topics were added
 
 
-def test_the_default_topic_is_inherited_only_where_topics_are_made_by_themselves(
-    tmp_path, clock, topics
-):
+def test_default_topic_can_be_inherited_only_with_auto_create(tmp_path, clock, topics):
     topics.save()
     strict = topics_in(tmp_path, clock, auto_create=False)
     assert strict.get("TBW102").perm == 6
@@ -206,7 +204,7 @@ def test_the_default_topic_is_inherited_only_where_topics_are_made_by_themselves
     assert topics_in(tmp_path, clock).get("TBW102").perm == 7
 
 
-def test_a_message_makes_its_topic_like_the_default_one(topics):
+def test_auto_created_topic_has_the_default_topics_properties(topics):
     made = topics.create_in_send("T", "TBW102", 4)
     assert made == config("T", queues=4)
     assert topics.create_in_send("T", "TBW102", 8) is made
@@ -221,12 +219,12 @@ def test_topic_without_inheritable_default_is_not_created(topics):
     assert topics.get("T") is None
 
 
-def test_a_retry_topic_is_made_whatever_the_default(tmp_path, clock):
+def test_retry_topic_is_created_without_a_default_topic(tmp_path, clock):
     strict = topics_in(tmp_path, clock, auto_create=False)
     assert strict.create_in_send("%RETRY%g", "unknown", 4) == config("%RETRY%g", queues=1)
 
 
-def test_a_topic_of_the_brokers_own_need_is_made_once(topics):
+def test_topic_created_in_send_back_is_created_once(topics):
     made = topics.create_in_send_back("%DLQ%g", 1, 2)
     assert made == config("%DLQ%g", queues=1, perm=2)
     assert topics.create_in_send_back("%DLQ%g", 9) is made
@@ -252,7 +250,7 @@ def test_invalid_topic_config_is_refused_with_the_reason(topics, bad, why):
     assert topics.wrapper() == before
 
 
-def test_a_bad_name_makes_no_topic_on_the_way_of_a_message(topics):
+def test_invalid_topic_name_is_not_auto_created(topics):
     with pytest.raises(ValueError, match="other characters"):
         topics.create_in_send("a/b", "TBW102", 4)
     with pytest.raises(ValueError, match="other characters"):
@@ -292,7 +290,7 @@ def test_number_of_queues_of_all_topics_is_limited(tmp_path, clock):
     again.put(config("V", 4))
 
 
-def test_a_view_cannot_be_written_to_and_a_wrapper_is_a_copy(topics):
+def test_topic_view_is_read_only_and_its_wrapper_a_copy(topics):
     with pytest.raises(TypeError):
         topics.topics["T"] = config("T")
     wrapper = topics.wrapper()

@@ -58,7 +58,7 @@ def test_offsets_follow_each_other_within_each_queue(store):
     assert all(result.status is Status.PUT_OK for result in results)
 
 
-def test_a_batch_has_successive_offsets_in_one_file(store):
+def test_batch_gets_successive_offsets_in_one_file(store):
     store.put_message(message("before"))
     result = put_batch(store, *(message(f"{n}" + "x" * 500) for n in range(5)))
     assert (result.status, result.queue_offset, result.message_count) == (Status.PUT_OK, 1, 5)
@@ -95,7 +95,7 @@ def test_put_draft_takes_texts_as_bytes(store):
     assert {each.tags for each in read_all(store, "T", 3)} == {"a"}
 
 
-def test_a_chunk_may_run_over_files_and_its_records_are_checked_and_patched(store):
+def test_put_chunk_across_log_files_is_checked_and_patched(store):
     texts = [f"{number} " + "x" * 300 for number in range(40)]
     store.put_message(message("before"))
     data, sizes = chunk_of(texts, tags="A", keys=[f"k{n}" for n in range(40)])
@@ -109,7 +109,7 @@ def test_a_chunk_may_run_over_files_and_its_records_are_checked_and_patched(stor
     assert len(store.query_message("T", "k7", 5, 0, 1 << 62)) == 1
 
 
-def test_a_chunk_with_hosts_of_both_widths_is_patched_in_the_right_places(store):
+def test_chunk_with_ipv4_and_ipv6_hosts_is_patched_correctly(store):
     v6 = parse_host("[::1]:9876")
     hosts = [str(v6), str(STORE_HOST)] * 3
     data, sizes = chunk_of([f"{n}" for n in range(6)], bornHost=hosts, sysFlag=[0x10, 0] * 3)
@@ -128,7 +128,7 @@ def test_messages_with_ipv6_hosts_are_stored(store):
 
 
 @pytest.mark.parametrize("topic", ["", "../../x", "a/b", "a b", "x" * 256, "é"])
-def test_a_hostile_topic_is_refused_before_anything_is_written(store, topic):
+def test_message_with_a_hostile_topic_is_refused_before_writing(store, topic):
     result = store.put_message(message("x", topic=topic))
     assert result.status is Status.MESSAGE_ILLEGAL
     assert "topic" in result.remark
@@ -180,7 +180,7 @@ def test_batch_is_stored_whole_or_not_at_all(store):
         (lambda data: data[:-1], "sum"),
     ],
 )
-def test_a_damaged_chunk_is_refused_whole(store, damage, remark):
+def test_damaged_chunk_is_refused_whole(store, damage, remark):
     data, sizes = chunk_of(["one", "two", "three"])
     result = store.put_chunk(damage(data), sizes)
     assert result.status is Status.MESSAGE_ILLEGAL
@@ -282,7 +282,7 @@ def test_buffered_put_returns_refusal_at_once(store):
 
 
 @pytest.mark.parametrize("prefix", [0, 40, 200])
-def test_a_full_disk_takes_back_the_offsets_of_all_that_waits(tmp_path, prefix):
+def test_full_disk_gives_back_the_queue_offsets_of_all_waiting_messages(tmp_path, prefix):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     store.put_message(message("before"))
@@ -307,7 +307,7 @@ def test_a_full_disk_takes_back_the_offsets_of_all_that_waits(tmp_path, prefix):
     again.shutdown()
 
 
-def test_a_disk_that_fills_up_in_the_middle_of_a_turn_refuses_the_rest_alone(tmp_path):
+def test_disk_that_fills_up_during_a_batched_write_refuses_only_the_rest(tmp_path):
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
     later(store, *["x" * 1000] * 4)
@@ -394,7 +394,7 @@ def test_buffered_write_failure_after_topic_deletion_keeps_offsets_dense(tmp_pat
     store.shutdown()
 
 
-def test_a_store_that_is_shut_down_writes_what_waits(tmp_path):
+def test_store_shutdown_writes_waiting_messages(tmp_path):
     store = open_store(tmp_path)
     later(store, "last")
     store.shutdown()
@@ -412,7 +412,7 @@ LONG_RECORDS = {
 
 
 @pytest.mark.parametrize("way", LONG_RECORDS)
-def test_the_longest_record_of_a_client_leaves_room_for_its_dead_letter(tmp_path, way):
+def test_longest_client_record_leaves_room_for_its_dead_letter(tmp_path, way):
     store = open_store(tmp_path)
     store.put_message(message("first"))
     body_bytes = store.record_bytes_max - len(encoded(message("")))

@@ -34,7 +34,7 @@ def fail():
     raise ValueError("the disk refuses")
 
 
-def test_a_job_that_was_begun_is_under_way_before_anybody_waits_for_it():
+def test_start_in_thread_begins_before_the_first_step():
     threads = Threads()
     steps = start_in_thread(lambda: 7, threads)
     assert len(threads.jobs) == 1
@@ -43,7 +43,7 @@ def test_a_job_that_was_begun_is_under_way_before_anybody_waits_for_it():
     assert outcome(steps) == 7
 
 
-def test_a_job_beside_begins_with_the_first_step():
+def test_run_in_thread_begins_with_the_first_step():
     threads = Threads()
     steps = run_in_thread(lambda: 7, threads)
     assert threads.jobs == []

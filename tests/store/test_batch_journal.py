@@ -80,7 +80,7 @@ def test_journal_reports_when_it_is_full(path):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 23, 24, 25, 28])
-def test_an_entry_that_a_crash_has_cut_off_is_none(path, kept):
+def test_journal_entry_cut_off_by_a_crash_is_ignored(path, kept):
     journal_at(path, b"whole", b"torn").close()
     data = bytearray(path.read_bytes())
     data[PAGE + kept : 2 * PAGE] = bytes(PAGE - kept)
@@ -103,7 +103,7 @@ def test_damaged_journal_entry_is_refused_unless_it_is_the_last(tmp_path_factory
             noted(path)
 
 
-def test_a_file_of_another_size_is_refused(path):
+def test_batch_journal_of_a_wrong_size_is_refused(path):
     journal_at(path, b"noted").close()
     path.write_bytes(path.read_bytes()[:PAGE])
     with pytest.raises(DamagedTable, match="it has 4096 bytes"):

@@ -74,11 +74,11 @@ def test_rows_of_others_between_keep_spans_apart():
     ("rows", "body_bytes", "is_one"),
     [(25_000, 1 << 21, True), (25_001, 1 << 21, False), (25_000, (1 << 21) + 1, False)],
 )
-def test_a_span_has_so_many_rows_and_bytes_at_most(rows, body_bytes, is_one):
+def test_merged_span_is_bounded_in_rows_and_bytes(rows, body_bytes, is_one):
     put = spans_of([(0, 0, 25_000, 1 << 21, 1), (0, 0, rows, body_bytes, 1)])
     assert len(merge_spans(put)) == (1 if is_one else 2)
 
 
-def test_a_sum_of_sums_has_32_bits():
+def test_sum_of_span_crcs_wraps_at_32_bits():
     (found,) = merge_spans(spans_of([(0, 0, 1, 1, 0xFFFF_FFFF), (0, 0, 1, 1, 3)]))
     assert found.crc == 2

@@ -76,7 +76,7 @@ def test_rolled_back_commit_leaves_the_last_batch(tmp_path):
     assert (opened(tmp_path).under_way, opened(tmp_path).last("s")) == (None, first)
 
 
-def test_a_mark_is_never_what_other_messages_carry():
+def test_batch_mark_starts_at_one_which_no_other_message_carries():
     assert OPEN.mark == 1
 
 
@@ -102,7 +102,7 @@ def test_forgotten_sink_stays_forgotten_after_restart(tmp_path):
         assert found.is_committed("other", 7, "q")
 
 
-def test_the_number_of_sinks_is_limited_and_none_is_kept_for_ever(tmp_path, monkeypatch, clock):
+def test_number_of_sinks_is_limited_and_old_sinks_are_forgotten(tmp_path, monkeypatch, clock):
     monkeypatch.setattr(commit_table, "SINKS_MAX", 2)
     table = opened(tmp_path, clock=clock)
     committed(table, 1, "old")
@@ -122,7 +122,7 @@ def test_batch_with_more_chunks_than_the_journal_holds_is_refused(tmp_path):
         opened(tmp_path).begin(OPEN, SPANS_MAX + 1)
 
 
-def test_a_commit_is_two_writes_and_two_flushes(tmp_path):
+def test_batch_commit_takes_two_writes_and_two_flushes(tmp_path):
     disk = FaultyDisk(LocalDisk())
     table = opened(tmp_path, disk)
     committed(table, 0)
@@ -132,7 +132,7 @@ def test_a_commit_is_two_writes_and_two_flushes(tmp_path):
     assert kinds == ["write", "flush", "write", "flush"]
 
 
-def test_a_full_disk_does_not_come_between_begin_and_end(tmp_path):
+def test_batch_commit_begun_on_a_disk_that_fills_up_can_be_ended(tmp_path):
     disk = FaultyDisk(LocalDisk())
     table = opened(tmp_path, disk)
     for number in range(400):  # over the end of the journal, which is when the table is saved
@@ -204,7 +204,7 @@ def test_batch_table_operation_that_failed_on_disk_succeeds_when_retried(tmp_pat
 
 
 @pytest.mark.parametrize("name", [BATCH_TABLE, BATCH_JOURNAL])
-def test_a_damaged_or_missing_file_is_no_empty_one(tmp_path, name):
+def test_damaged_or_missing_batch_table_file_is_refused(tmp_path, name):
     table = opened(tmp_path)
     committed(table, 1)
     (tmp_path / name).write_bytes(b"{")
@@ -237,7 +237,7 @@ def test_batch_table_with_damage_before_valid_entries_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures("small_journal")
-def test_a_table_of_an_older_copy_is_noticed(tmp_path):
+def test_older_copy_of_the_batch_table_is_detected(tmp_path):
     table = opened(tmp_path)
     committed(table, 0)
     shutil.copy(tmp_path / BATCH_TABLE, tmp_path / "older")
@@ -249,7 +249,7 @@ def test_a_table_of_an_older_copy_is_noticed(tmp_path):
 
 
 @pytest.mark.usefixtures("small_journal")
-def test_a_table_that_is_damaged_does_not_bring_an_older_one_back(tmp_path):
+def test_damaged_batch_table_is_not_replaced_by_an_older_backup(tmp_path):
     """As its backup would, by which the batches since could be committed once more."""
     table = opened(tmp_path)
     for number in range(8):

@@ -126,7 +126,7 @@ def many_rows(monkeypatch):
     return {("T", n % 2): [f"{n} {row}" for row in range(17)] for n in range(2)}
 
 
-def test_a_step_of_a_commit_appends_few_rows_and_a_step_of_reput_writes_few_entries(
+def test_commit_and_reput_of_a_staged_batch_proceed_in_small_steps(
     tmp_path, many_rows, monkeypatch
 ):
     appended, entries, listener = [], [], Listener()
@@ -215,7 +215,7 @@ def test_commit_is_atomic_for_readers_at_each_step(store):
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 100])
-def test_a_reput_in_pieces_shows_all_rows_in_its_last(tmp_path, pieces, monkeypatch):
+def test_reput_in_steps_shows_all_rows_of_a_batch_in_its_last_step(tmp_path, pieces, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 2)
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 2)
     listener, calls = Listener(), []
@@ -421,7 +421,7 @@ def test_rows_are_found_after_refused_appends_before_them(tmp_path, step, end):
 
 
 @pytest.mark.parametrize("pieces", range(1, 6))
-def test_a_topic_that_goes_while_rows_wait_to_come_at_once_takes_its_own_along(
+def test_topic_deleted_during_a_stepwise_reput_takes_only_its_own_rows_along(
     tmp_path, monkeypatch, pieces
 ):
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 2)
@@ -442,7 +442,7 @@ def test_a_topic_that_goes_while_rows_wait_to_come_at_once_takes_its_own_along(
 
 
 @pytest.mark.parametrize("between", [None, 3, 5, 7, 9])
-def test_a_batch_that_is_rolled_back_leaves_gaps_only_before_what_others_have_put(store, between):
+def test_rolled_back_batch_leaves_offset_gaps_only_before_messages_of_others(store, between):
     """Its offsets go to who comes next, unless somebody has come behind one already."""
     sink, steps, admissions = Sink(store), itertools.count(), itertools.count(1)
     chunks = [("T", 0, [f"{number}", "row"]) for number in range(4)]
@@ -531,7 +531,7 @@ def test_concurrent_commits_of_a_batch_append_it_once(store, seed, aside):
     assert last == [committed[1]] * len(last)  # who asks again hears the same
 
 
-def test_a_commit_leaves_nothing_staged_and_an_abort_neither(store, tmp_path):
+def test_commit_and_abort_leave_no_staging_files(store, tmp_path):
     sink = Sink(store)
     sink.stage(0, CHUNKS, "lost")
     sink.commit(0, sink.stage(0, CHUNKS))
@@ -543,14 +543,14 @@ def test_a_commit_leaves_nothing_staged_and_an_abort_neither(store, tmp_path):
     assert sink.last == 0
 
 
-def test_only_the_attempt_that_is_named_counts(store):
+def test_commit_counts_only_the_named_attempt(store):
     sink = Sink(store)
     sink.stage(0, [("T", 0, ["of the other attempt"])], "lost")
     sink.commit(0, sink.stage(0, CHUNKS, "won"))
     assert bodies(store) == ROWS["T", 0]
 
 
-def test_the_last_batch_outlives_restarts_and_all_else(tmp_path):
+def test_last_batch_of_a_sink_survives_crashes_and_lost_manifests(tmp_path):
     store = open_store(tmp_path)
     sink = Sink(store)
     first = sink.commit(7, sink.stage(7, CHUNKS))
@@ -598,7 +598,7 @@ def test_damaged_staged_rows_are_refused_at_commit(store, tmp_path, name):
     assert rows_seen(store) == ROWS
 
 
-def test_a_commit_that_names_other_rows_is_refused(store):
+def test_commit_with_another_row_count_is_refused(store):
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
     sink.stage(0, [("T", 0, ["x"])])  # a second task under the same name of an attempt
@@ -621,7 +621,7 @@ def test_commit_of_a_batch_before_the_last_one_is_refused(store):
     assert rows_seen(store) == {("T", 0): ROWS["T", 0]}
 
 
-def test_a_sink_that_was_forgotten_commits_again_from_the_first_batch(store):
+def test_forgotten_sink_commits_again_from_its_first_batch(store):
     sink = Sink(store)
     sink.commit(40, sink.stage(40, CHUNKS[:1]))
     sink.stage(41, CHUNKS[1:])
@@ -640,7 +640,7 @@ def syncs(disk, job):
     return [each.path.parent.name for each in disk.operations[before:] if each.kind in kinds]
 
 
-def test_a_small_batch_takes_three_flushes_and_one_without_rows_takes_one(tmp_path, monkeypatch):
+def test_small_batch_commit_takes_three_flushes_and_an_empty_one_takes_one(tmp_path, monkeypatch):
     monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 1 << 20)
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk, **SYNC)
@@ -655,7 +655,7 @@ def test_a_small_batch_takes_three_flushes_and_one_without_rows_takes_one(tmp_pa
     store.shutdown()
 
 
-def test_a_sink_belongs_to_one_query(store):
+def test_sink_of_one_query_refuses_another_query(store):
     mine, other = Sink(store), Sink(store, owner="another query")
     mine.commit(0, mine.stage(0, CHUNKS))
     with pytest.raises(BatchRefused, match="belongs to query"):
@@ -665,7 +665,7 @@ def test_a_sink_belongs_to_one_query(store):
 
 
 @pytest.mark.parametrize("calls", [0, 2, 4])
-def test_a_topic_that_goes_meanwhile_leaves_nothing_half_visible(store, calls):
+def test_topic_deleted_around_a_commit_leaves_no_batch_half_visible(store, calls):
     """Deleted before the copy, in it, or behind it."""
     sink = Sink(store)
     attempt = sink.stage(0, CHUNKS)
@@ -686,7 +686,7 @@ def test_a_topic_that_goes_meanwhile_leaves_nothing_half_visible(store, calls):
     assert rows_seen(store) == ROWS
 
 
-def test_a_topic_that_is_made_again_amid_a_copy_gets_all_rows_or_none(tmp_path):
+def test_topic_recreated_during_a_batch_copy_gets_all_rows_or_none(tmp_path):
     """There is one of its name whenever a commit looks, and rows before that are nobody's."""
     chunks = [("T", 0, ["a", "b"]), ("U", 0, ["u"]), ("T", 1, ["c"]), ("T", 0, ["d"])]
     none, whole, deleted_behind_it = [[], [], []], [["a", "b", "d"], ["u"], ["c"]], [[], ["u"], []]
@@ -781,7 +781,7 @@ def test_duplicate_attempt_in_a_commit_is_refused(store):
 @pytest.mark.parametrize(
     ("name", "batch_id"), [("x" * 201, 0), ("a/b", 0), ("", 0), ("a\nb", 0), ("s", -1)]
 )
-def test_a_sink_that_can_stage_nothing_cannot_commit_nothing_either(store, name, batch_id):
+def test_commit_with_an_invalid_sink_or_batch_id_is_refused(store, name, batch_id):
     """Each sink is kept for days: who commits under a long name takes what belongs to all."""
     with pytest.raises(BatchRefused, match=r"cannot be called|batch ids start at 0") as refused:
         Sink(store, name).commit(batch_id)
@@ -929,7 +929,7 @@ def check_afterwards(store, staged, *, committed, sent, is_staged=True):
 @pytest.mark.parametrize(
     "flush", ["SYNC_FLUSH", pytest.param("ASYNC_FLUSH", marks=pytest.mark.deep)]
 )
-def test_a_power_loss_at_any_moment_leaves_all_rows_or_none(tmp_path, flush):
+def test_power_loss_during_a_batch_commit_leaves_all_rows_or_none(tmp_path, flush):
     root = tmp_path / "told"
     root.mkdir()
     disk, told = RecordingDisk(LocalDisk(), root), []
@@ -976,7 +976,7 @@ def operations_of_a_commit(root):
     return first, last
 
 
-def test_a_kill_at_any_operation_leaves_all_rows_or_none(tmp_path):
+def test_kill_during_a_batch_commit_leaves_all_rows_or_none(tmp_path):
     first, last = operations_of_a_commit(tmp_path / "count")
     assert last - first > 20
     for at in some(range(first, last), "ROCKETPOLL_KILLS_IN_BATCHES", 24):
@@ -1005,7 +1005,7 @@ def test_a_kill_at_any_operation_leaves_all_rows_or_none(tmp_path):
         pytest.param(errno.EIO, id="broken", marks=pytest.mark.deep),
     ],
 )
-def test_a_disk_that_refuses_one_operation_leaves_all_rows_or_none(tmp_path, error):
+def test_disk_error_during_a_batch_commit_leaves_all_rows_or_none(tmp_path, error):
     first, last = operations_of_a_commit(tmp_path / "count")
     for at in some(range(first, last), "ROCKETPOLL_REFUSALS_IN_BATCHES", 24):
         disk = FaultyDisk(LocalDisk(), [Fault(at, error=error)])
@@ -1062,7 +1062,7 @@ class Refusing:
         self.sink.commit(1, self.attempt, admit=self._refuse, pause=self._pause)
 
 
-def test_a_commit_that_cannot_be_noted_is_tried_again_a_few_times(tmp_path):
+def test_commit_whose_journal_write_fails_is_retried_a_few_times(tmp_path):
     """In between nobody knows what a start would find, so that nothing of it is seen."""
     refusing = Refusing(tmp_path, 3)
     refusing.commit()
@@ -1129,9 +1129,7 @@ def test_batch_neither_committed_nor_rolled_back_stops_the_store(tmp_path, caplo
 
 
 @pytest.mark.parametrize("end", ["a kill", "a stop"])
-def test_a_batch_that_is_neither_committed_nor_taken_back_is_rolled_back_by_a_restart(
-    tmp_path, end
-):
+def test_unresolved_batch_is_rolled_back_by_a_restart(tmp_path, end):
     class Ended(BaseException):
         pass
 

@@ -51,7 +51,7 @@ def lead_to(root, topic, number, place):
 @pytest.mark.parametrize("number", [0, 5, 11, 79])
 @pytest.mark.parametrize("other", [("U", 0), ("T", 1)])
 @pytest.mark.parametrize("by_tag", [False, True])
-def test_an_entry_that_leads_to_a_message_of_another_queue_ends_what_is_served(
+def test_queue_entry_leading_to_another_queues_message_is_refused_when_served(
     tmp_path, count, number, other, by_tag
 ):
     size = by_turns(tmp_path, ("T", 0), other)
@@ -78,7 +78,7 @@ def test_an_entry_that_leads_to_a_message_of_another_queue_ends_what_is_served(
 @pytest.mark.parametrize("number", [0, 5, 11, 79])
 @pytest.mark.parametrize("place", [1 << 20, 1 << 62])
 @pytest.mark.parametrize("by_tag", [False, True])
-def test_an_entry_that_leads_beyond_the_log_ends_what_is_served(
+def test_queue_entry_leading_beyond_the_log_is_refused_when_served(
     tmp_path, count, number, place, by_tag
 ):
     by_turns(tmp_path, ("T", 0), ("U", 0))
@@ -149,7 +149,7 @@ def test_messages_around_damaged_records_are_filtered_by_their_properties(
     store.shutdown()
 
 
-def test_a_search_by_time_is_not_led_astray_by_messages_of_another_queue(tmp_path):
+def test_time_search_meeting_another_queues_messages_is_refused(tmp_path):
     size = by_turns(tmp_path, ("T", 0), ("U", 0), size=300)
     for number in range(COUNT):
         lead_to(tmp_path, "T", number, (2 * number + 1) * size)

@@ -41,7 +41,7 @@ def test_checkpoint_overwritten_by_another_program_is_not_used(tmp_path):
     assert load_checkpoint(LocalDisk(), tmp_path / "checkpoint") is None
 
 
-def test_a_power_loss_leaves_the_old_one_or_the_new_one(tmp_path, dice):
+def test_power_loss_during_a_checkpoint_save_leaves_the_old_or_new_one(tmp_path, dice):
     root = tmp_path / "store"
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)

@@ -60,7 +60,7 @@ def test_messages_of_a_recreated_topic_survive_a_power_loss(tmp_path):
         again.shutdown()
 
 
-def test_messages_of_a_queue_whose_first_ones_have_expired_are_visible_after_a_power_loss(tmp_path):
+def test_queue_with_expired_first_messages_is_complete_after_a_power_loss(tmp_path):
     settings = SYNC | MANY_ENTRIES
     store = open_store(tmp_path, **settings)
     put(store, "old")
@@ -78,7 +78,7 @@ def test_messages_of_a_queue_whose_first_ones_have_expired_are_visible_after_a_p
         again.shutdown()
 
 
-def test_the_power_may_go_at_any_moment_of_a_checkpoint(tmp_path, dice):
+def test_power_loss_during_a_store_checkpoint_loses_nothing_it_states(tmp_path, dice):
     """What it is about to say must be true before it is said."""
     root = tmp_path / "told"
     root.mkdir()

@@ -99,7 +99,7 @@ def test_messages_are_taken_and_seen_while_a_checkpoint_flushes(tmp_path, disk):
     again.shutdown()
 
 
-def test_a_topic_is_deleted_while_a_checkpoint_flushes_and_stays_deleted(tmp_path, disk):
+def test_topic_deleted_during_a_checkpoint_flush_stays_deleted(tmp_path, disk):
     """The checkpoint had seen the topic's queues before."""
     store = open_store(tmp_path, disk, **SYNC)
     put(store, "old", "older")
@@ -165,7 +165,7 @@ def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
     again.shutdown()
 
 
-def test_a_topic_may_go_while_the_name_of_its_directory_is_flushed(tmp_path):
+def test_topic_deleted_while_its_directory_is_flushed_causes_no_failure(tmp_path):
     """It is found no more under the name that was to be flushed, and nothing is wrong with that."""
     gone = []
 
@@ -209,7 +209,7 @@ def test_shutdown_does_not_wait_for_a_hanging_disk_and_loses_nothing(
     again.shutdown()
 
 
-def test_a_stop_ends_a_checkpoint_early_and_takes_one_of_its_own(tmp_path, disk):
+def test_store_shutdown_ends_a_running_checkpoint_and_saves_its_own(tmp_path, disk):
     store = open_store(tmp_path, disk, **SYNC)
     for queue_id in range(9):
         put(store, "a", queue_id=queue_id)

@@ -35,7 +35,7 @@ def chunk_of(texts, queue_ids=0):
 
 
 @pytest.mark.parametrize("count", [1, 6, 7, 8, 50, 200])
-def test_all_parts_are_appended_in_their_order(store, count):
+def test_chunk_parts_are_appended_in_order(store, count):
     texts = [f"{number} " + "x" * (number % 90) for number in range(count)]
     store.put_message(message("before"))
     result = store.put_chunk(*chunk_of(texts))
@@ -65,7 +65,7 @@ def test_message_during_a_stepwise_chunk_is_stored_before_or_after_it(store):
 
 
 @pytest.mark.parametrize("record", [0, 6, 7, 49])
-def test_a_chunk_with_damage_in_any_part_is_refused_whole(store, record):
+def test_chunk_damaged_in_any_part_is_refused_whole(store, record):
     data, sizes = chunk_of([f"{number:02}" for number in range(50)])
     data[sum(sizes[: record + 1]) - sizes[record] + BODY_AT] ^= 1
     result = store.put_chunk(data, sizes)
@@ -74,13 +74,13 @@ def test_a_chunk_with_damage_in_any_part_is_refused_whole(store, record):
     assert store.state().written_offset == 0
 
 
-def test_the_parts_must_be_of_one_queue(store):
+def test_chunk_with_records_of_two_queues_is_refused(store):
     result = store.put_chunk(*chunk_of([f"{number}" for number in range(50)], [0] * 49 + [1]))
     assert "one queue" in result.remark
     assert store.state().written_offset == 0
 
 
-def test_a_chunk_of_very_many_records_is_refused(store, monkeypatch):
+def test_chunk_with_too_many_records_is_refused(store, monkeypatch):
     monkeypatch.setattr(chunk_appender, "RECORDS_MAX", 50)
     assert store.put_chunk(*chunk_of(["x"] * 50)).status is Status.PUT_OK
     refusal = store.put_chunk(*chunk_of(["x"] * 51))

@@ -41,7 +41,7 @@ print(loaded, "pyarrow" in sys.modules)
 @pytest.mark.parametrize(
     "ending", ["store.shutdown()", "from support.stores.small_store import crash; crash(store)"]
 )
-def test_a_store_with_a_few_messages_is_opened_filled_and_read_without_pyarrow(tmp_path, ending):
+def test_store_with_few_messages_never_imports_pyarrow(tmp_path, ending):
     script = STORY.format(root=str(tmp_path / "store"), ending=ending)
     run = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
@@ -49,14 +49,14 @@ def test_a_store_with_a_few_messages_is_opened_filled_and_read_without_pyarrow(t
     assert run.stdout.split() == ["False", "False"]
 
 
-def test_each_tool_is_there_when_it_is_asked_for():
+def test_bulk_tools_load_each_name_on_demand():
     for name in bulk_tools.__all__:
         assert getattr(bulk_tools, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'hammer'"):
         bulk_tools.hammer  # noqa: B018  # asking is what is tested
 
 
-def test_few_and_many_messages_are_carried_on_alike(tmp_path):
+def test_few_and_many_messages_are_dispatched_alike(tmp_path):
     """Above some number of messages all is done with arrays; below, without."""
     for name, at_a_time in (("few", 1), ("many", 1500)):
         store = open_store(tmp_path / name, mapped_file_size_commit_log=1 << 20, max_index_num=4096)
@@ -130,7 +130,7 @@ def test_bulk_tools_are_loaded_again_after_a_shortage(lacking):
     assert done.stdout.split() == ["lack", "True"]
 
 
-def test_a_process_does_not_end_in_the_midst_of_loading_which_its_libraries_would_not_outlive():
+def test_process_exit_waits_for_a_library_import_in_progress():
     script = """
 import atexit
 attempts = []

@@ -45,7 +45,7 @@ def started(root, log_end, **limits):
 
 
 @pytest.mark.parametrize("named", [{}, {"keys": "k"}], ids=["without keys", "with keys"])
-def test_a_large_log_is_not_read(tmp_path, named):
+def test_clean_start_does_not_read_a_large_log(tmp_path, named):
     size = filled(tmp_path, **named)
     store, read = started(tmp_path, size, check_whole_log_bytes=size - 1)
     assert read == 0

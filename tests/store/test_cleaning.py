@@ -166,7 +166,7 @@ def with_messages(root):
 
 
 @pytest.mark.parametrize("looked_at_bytes", [0, 1 << 20])
-def test_a_checkpoint_beside_a_clean_that_is_killed_does_not_say_that_entries_have_expired(
+def test_checkpoint_during_a_killed_clean_leaves_the_remaining_queue_entries(
     tmp_path, looked_at_bytes
 ):
     store = with_messages(tmp_path)
@@ -218,7 +218,7 @@ class NearlyFullDisk(LocalDisk):
         return usage_of_large_disk(0.95)
 
 
-def test_a_start_on_a_disk_that_is_too_full_refuses_messages_from_the_first_on(tmp_path):
+def test_store_started_on_a_nearly_full_disk_refuses_messages_at_once(tmp_path):
     """Not only after the first cleaning, which would make the length of a program decide."""
     store = open_store(tmp_path, NearlyFullDisk())
     assert store.unavailable_reason() == "the disk is 95% full, over 90%"

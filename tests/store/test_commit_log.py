@@ -42,7 +42,7 @@ def record_of(body):
     return encoded(message(body))
 
 
-def test_a_record_gets_its_place_its_offset_and_its_time(tmp_path, clock):
+def test_appended_record_gets_its_place_offset_and_store_time(tmp_path, clock):
     log = log_on(tmp_path, clock)
     first = append(log, "one", 7)
     clock.now_ms = 1005
@@ -193,7 +193,7 @@ def test_commit_log_refuses_appends_after_a_failed_flush_or_write_but_reads_on(
     assert decode_record(log.read(0, 500)).body == b"one"
 
 
-def test_a_full_disk_is_no_failure(tmp_path, clock):
+def test_full_disk_does_not_fail_the_commit_log(tmp_path, clock):
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)
     end = append(log, "one").end_offset
@@ -314,7 +314,7 @@ class SlowDisk(LocalDisk):
         return file
 
 
-def test_two_flushes_at_once_both_wait_for_the_disk(tmp_path, clock):
+def test_concurrent_flushes_both_wait_for_the_disk(tmp_path, clock):
     """The second finds nothing left to do, and must not say so before the first is through."""
     disk = SlowDisk()
     log = log_on(tmp_path, clock, disk)
@@ -331,7 +331,7 @@ def test_two_flushes_at_once_both_wait_for_the_disk(tmp_path, clock):
     assert log.flushed_offset == log.written_offset
 
 
-def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_path, clock):
+def test_commit_log_without_unflushed_data_periodically_checks_its_file(tmp_path, clock):
     log = CommitLog(
         FilePool(LocalDisk()), tmp_path / "log", LOG_FILE_BYTES, clock, file_check_interval_ms=10
     )
@@ -351,7 +351,7 @@ def test_a_log_that_need_not_be_flushed_looks_for_its_file_every_so_often(tmp_pa
     assert append(log, "back").physical_offset == end
 
 
-def test_a_try_whether_a_disk_takes_messages_wipes_what_it_took_of_the_last_ones(tmp_path, clock):
+def test_probe_writable_wipes_what_a_torn_write_left(tmp_path, clock):
     """Nobody may send any more, and be killed."""
     disk = FaultyDisk(LocalDisk())
     log = log_on(tmp_path, clock, disk)

@@ -36,7 +36,7 @@ def physical_offsets(queue, start, count):
     return queue.entries(start, count)["physical_offset"].tolist()
 
 
-def test_an_entry_has_rocketmqs_twenty_bytes(queue, tmp_path):
+def test_consume_queue_entry_has_rocketmqs_20_byte_format(queue, tmp_path):
     queue.append(0, ENTRY_STRUCT.pack(0x0102030405060708, 0x11121314, -1))
     data = (tmp_path / "T" / "0" / ("0" * 20)).read_bytes()
     assert data[:20].hex() == "0102030405060708" + "11121314" + "ffffffffffffffff"
@@ -136,7 +136,7 @@ def test_adopted_consume_queue_truncates_later_entries(queue, tmp_path, kept):
         ((0, 0), False),
     ],
 )
-def test_a_queue_cannot_stand_where_it_has_no_files(queue, tmp_path, span, can):
+def test_consume_queue_span_without_its_files_cannot_be_restored(queue, tmp_path, span, can):
     queue.append(0, entries(0, 20))
     (tmp_path / "T" / "0" / ("0" * 20)).unlink()
     again = ConsumeQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "T" / "0", FILE_BYTES)
@@ -144,7 +144,7 @@ def test_a_queue_cannot_stand_where_it_has_no_files(queue, tmp_path, span, can):
     assert again.restore(*span) is can
 
 
-def test_the_last_entry_is_the_last_that_is_not_blank(queue):
+def test_last_entry_of_a_consume_queue_skips_blank_entries(queue):
     assert queue.last_entry() is None
     queue.append(0, entries(0, 20))
     assert queue.last_entry() == (19, 19_000, 100)
@@ -185,7 +185,7 @@ def test_entries_before_the_start_of_the_log_are_not_offered(queue, tmp_path):
     st.sets(st.integers(0, 29)),
 )
 @settings(max_examples=60)
-def test_a_search_finds_what_a_look_at_every_entry_finds(tmp_path_factory, keys, wanted, lost):
+def test_consume_queue_search_equals_a_linear_scan(tmp_path_factory, keys, wanted, lost):
     queue = queue_in(tmp_path_factory.mktemp("queue") / "0")
     present = [
         number for number in range(len(keys)) if number not in lost or number in (0, len(keys) - 1)

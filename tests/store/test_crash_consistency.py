@@ -194,7 +194,7 @@ class open_after_crash:  # noqa: N801  # reads as what it does
         self.store.shutdown()
 
 
-def test_a_power_loss_takes_nothing_that_was_acknowledged(tmp_path, dice):
+def test_power_loss_takes_no_acknowledged_message(tmp_path, dice):
     check_power_losses(tmp_path, dice, POWER_LOSSES)
 
 
@@ -234,7 +234,7 @@ def check_second_power_losses(tmp_path, dice, count):
         shutil.rmtree(again.root)
 
 
-def test_no_power_loss_takes_the_directories_that_the_store_lies_in(tmp_path, dice):
+def test_power_loss_takes_no_parent_directory_of_the_store(tmp_path, dice):
     """Even if the start that made them was killed before it came to its end."""
     for killed_after in (None, *range(0, 40, 3)):
         root = Path(tempfile.mkdtemp(prefix="killed-", dir=tmp_path))
@@ -254,13 +254,11 @@ def test_no_power_loss_takes_the_directories_that_the_store_lies_in(tmp_path, di
         crash(store)
 
 
-def test_a_power_loss_soon_after_another_crash_takes_nothing_that_was_acknowledged_or_seen(
-    tmp_path, dice
-):
+def test_power_loss_soon_after_another_crash_takes_no_acknowledged_or_seen_message(tmp_path, dice):
     check_second_power_losses(tmp_path, dice, SECOND_POWER_LOSSES)
 
 
-def test_a_consumer_has_never_seen_what_a_power_loss_takes_back(tmp_path, dice):
+def test_power_loss_takes_no_message_that_was_visible_to_consumers(tmp_path, dice):
     """R18: the offsets that were visible are there afterwards."""
     root = tmp_path / "told"
     root.mkdir()
@@ -309,7 +307,7 @@ def run_on_failing_disk(root, plan):
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("prefix", [0, 40])
-def test_a_disk_that_fails_at_any_operation_loses_nothing_acknowledged(
+def test_disk_failing_at_any_operation_loses_no_acknowledged_message(
     tmp_path, dice, persistent, prefix
 ):
     """R17: a failed flush is never taken for a good one, now or later."""
@@ -474,7 +472,7 @@ def check_flipped_bits(tmp_path, dice, bits):
         shutil.rmtree(root)
 
 
-def test_a_flipped_bit_is_noticed_and_costs_one_message_at_the_most(tmp_path, dice):
+def test_flipped_bit_is_detected_and_costs_at_most_one_message(tmp_path, dice):
     check_flipped_bits(tmp_path, dice, FLIPPED_BITS)
 
 
@@ -550,6 +548,6 @@ def test_store_without_directory_flushes_is_found_by_the_crash_checks(tmp_path):
         check_power_losses(tmp_path, random.Random(7), 200, WithoutDirectoryFlush)
 
 
-def test_the_stories_go_over_several_files(tmp_path):
+def test_crash_test_stories_span_several_log_files(tmp_path):
     tell_quietly(tmp_path)
     assert len(list(Path(tmp_path / "commitlog").iterdir())) >= 3

@@ -73,7 +73,7 @@ def started(root, whole):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_bit_of_any_entry_takes_no_row_of_a_committed_batch(tmp_path, end):
+def test_flipped_bit_in_the_batch_journal_takes_no_committed_row(tmp_path, end):
     """Also of the last entry, which a crash would leave like that: it says that rows count."""
     whole = committed(tmp_path / "whole", end, 2, **SYNC)
     journal = "config/stagedBatches.journal"
@@ -196,7 +196,7 @@ BOTH = ("config/stagedBatches.json", "config/stagedBatches.journal")
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize("what", [BOTH, ("config",)], ids=["both files", "all of config"])
-def test_both_files_of_an_older_copy_are_refused(tmp_path, end, checkpoint, what):
+def test_older_copy_of_both_batch_files_is_refused(tmp_path, end, checkpoint, what):
     """Else the sink would commit batches a second time that are seen already."""
     root = tmp_path / "s"
     committed(root, "stopped", 2, **SYNC)
@@ -218,7 +218,7 @@ def test_both_files_of_an_older_copy_are_refused(tmp_path, end, checkpoint, what
     store.shutdown()
 
 
-def test_an_older_copy_of_the_whole_store_is_one_and_served(tmp_path):
+def test_older_copy_of_a_whole_store_is_served(tmp_path):
     root = tmp_path / "s"
     whole = committed(root, "stopped", 2, **SYNC)
     shutil.copytree(root, tmp_path / "copy")
@@ -241,7 +241,7 @@ def test_missing_journal_of_a_batch_without_rows_is_not_noticed(tmp_path):
     store.shutdown()
 
 
-def test_a_table_of_an_earlier_release_is_believed(tmp_path):
+def test_batch_table_of_an_earlier_release_is_accepted(tmp_path):
     """It does not say which commit was the newest, and the next one has it say so."""
     whole = committed(tmp_path, "stopped", 2, **SYNC)
     manifest, table = (tmp_path / "config" / name for name in ("manifest.json", BOTH[0][7:]))

@@ -99,14 +99,14 @@ def test_forked_child_does_not_keep_the_store_lock(tmp_path):
         os.close(descriptor)
 
 
-def test_the_lock_of_a_process_that_is_killed_is_free(tmp_path):
+def test_directory_lock_of_a_killed_process_is_free(tmp_path):
     with another_process(HOLDER, tmp_path) as process:
         process.kill()
         process.wait()
         lock(tmp_path).release()
 
 
-def test_the_lock_of_a_process_that_ends_is_free(tmp_path):
+def test_directory_lock_of_an_ended_process_is_free(tmp_path):
     with another_process(HOLDER, tmp_path) as process:
         process.stdin.close()
         assert process.wait() == 0
@@ -180,7 +180,7 @@ def test_missing_or_unlockable_directory_is_not_store_in_use(tmp_path, monkeypat
 # ---- the abort file
 
 
-def test_a_clean_stop_takes_the_sign_away(tmp_path):
+def test_abort_file_is_removed_by_a_clean_stop(tmp_path):
     abort = AbortFile(LocalDisk(), tmp_path)
     assert not abort.exists()
     abort.create()
@@ -228,7 +228,7 @@ def test_messages_of_rocketmq_4_after_our_crash_are_kept(tmp_path):
         crash(store)
 
 
-def test_each_start_leaves_a_sign_of_its_own(tmp_path):
+def test_abort_file_differs_at_each_start(tmp_path):
     signs = set()
     for _ in range(3):
         abort = AbortFile(LocalDisk(), tmp_path)
@@ -239,7 +239,7 @@ def test_each_start_leaves_a_sign_of_its_own(tmp_path):
     assert len(signs) == 3
 
 
-def test_the_sign_of_an_earlier_build_is_ours(tmp_path):
+def test_abort_file_of_an_earlier_build_is_not_foreign(tmp_path):
     (tmp_path / "abort").write_bytes(OUR_SIGN)
     assert not AbortFile(LocalDisk(), tmp_path).is_foreign()
 
@@ -255,7 +255,7 @@ def test_abort_file_distinguishes_our_crash_from_rocketmqs(tmp_path, theirs):
     assert not abort.is_foreign()
 
 
-def test_a_power_loss_does_not_take_the_sign_away_and_does_not_bring_it_back(tmp_path):
+def test_power_loss_neither_removes_nor_restores_the_abort_file(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
@@ -283,7 +283,7 @@ def signs(log, into):
     }
 
 
-def test_no_power_loss_makes_the_sign_that_of_another_program(tmp_path):
+def test_power_loss_never_makes_our_abort_file_foreign(tmp_path):
     """A start after a crash leaves the sign again, and RocketMQ's is empty."""
     root = tmp_path / "root"
     root.mkdir()

@@ -90,7 +90,7 @@ messages = st.lists(
 
 @given(messages)
 @settings(max_examples=60)
-def test_few_records_and_many_come_to_the_same_entries(sent):
+def test_few_and_many_records_give_the_same_entries(sent):
     records = log_of(sent)
     table = both_ways(records)
     expected = {}
@@ -108,7 +108,7 @@ def test_few_records_and_many_come_to_the_same_entries(sent):
     assert table == expected
 
 
-def test_a_half_message_has_no_entry_until_it_is_committed():
+def test_half_message_is_dispatched_only_once_committed():
     half = dataclasses.replace(message("half"), sys_flag=MessageSysFlag.TRANSACTION_PREPARED)
     done = dataclasses.replace(message("done"), sys_flag=MessageSysFlag.TRANSACTION_COMMIT)
     assert [key[2] for key in both_ways(log_of([half, done]))] == [0]

@@ -54,7 +54,7 @@ def test_records_of_their_entries_are_found_right(run):
 
 
 @given(runs(), st.data())
-def test_an_entry_with_another_place_is_found(run, data):
+def test_queue_entry_with_a_wrong_place_is_found(run, data):
     pieces, places, sizes, offsets = run
     row = data.draw(st.integers(0, len(places) - 1))
     places[row] ^= 1 << data.draw(st.integers(0, 31))
@@ -62,7 +62,7 @@ def test_an_entry_with_another_place_is_found(run, data):
 
 
 @given(runs(), st.data())
-def test_a_message_of_the_same_queue_that_lies_elsewhere_is_found(run, data):
+def test_record_with_a_wrong_queue_offset_is_found(run, data):
     pieces, places, sizes, offsets = run
     row = data.draw(st.integers(0, len(places) - 1))
     wrong = data.draw(st.sampled_from([FIRST - 1, offsets.stop]))

@@ -80,7 +80,7 @@ def test_file_map_uses_no_descriptor_and_is_unmapped_with_its_last_slice(path):
     assert maps_of(path) == 0
 
 
-def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path):
+def test_file_map_of_a_directory_is_an_error(tmp_path):
     descriptor = os.open(tmp_path, os.O_RDONLY)
     with pytest.raises(OSError, match="No such device"):
         FileMap(descriptor, SIZE)

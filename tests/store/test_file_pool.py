@@ -79,7 +79,7 @@ def reopened(group, tmp_path, *names):
     return [PooledFile(group, tmp_path, name) for name in names]
 
 
-def test_a_file_is_opened_when_it_is_used_and_stays_open(disk, tmp_path):
+def test_pooled_file_is_opened_on_first_use_and_stays_open(disk, tmp_path):
     group = FileGroup(FilePool(disk))
     (file,) = reopened(group, tmp_path, "a")
     assert disk.told == []
@@ -99,7 +99,7 @@ def test_file_pool_keeps_a_frequently_used_file_open(disk, tmp_path):
     assert [call for call in disk.told if call[1] == "often"] == [("opened", "often", 0)]
 
 
-def test_a_file_that_was_written_to_stays_open_until_it_is_flushed(disk, tmp_path):
+def test_pooled_file_with_unflushed_writes_stays_open(disk, tmp_path):
     """Another descriptor might not be told that the system could not write what came before."""
     pool = FilePool(disk, 3)
     group = FileGroup(pool)
@@ -177,7 +177,7 @@ def _raise(error, path):
     raise OSError(error, os.strerror(error), str(path))
 
 
-def test_the_error_of_a_read_names_file_and_place(tmp_path):
+def test_read_error_of_a_pooled_file_names_the_file_and_place(tmp_path):
     (file,) = reopened(FileGroup(FilePool(LocalDisk())), tmp_path, "a")
     os.truncate(tmp_path / "a", 10)
     with pytest.raises(
@@ -190,7 +190,7 @@ def test_the_error_of_a_read_names_file_and_place(tmp_path):
             ask()
 
 
-def test_a_second_flush_returns_no_earlier_than_the_first(tmp_path):
+def test_concurrent_second_flush_returns_no_earlier_than_the_first(tmp_path):
     entered, gate = threading.Event(), threading.Event()
 
     class Gated(LocalDisk):

@@ -170,7 +170,7 @@ def test_unexpected_flush_error_closes_the_store_for_messages(tmp_path, monkeypa
     store.shutdown()
 
 
-def test_a_stop_flushes_for_those_who_wait_and_refuses_the_next(log, failures):
+def test_flush_service_stop_flushes_for_waiters_and_refuses_new_ones(log, failures):
     service = FlushService(log.flush, lambda: None, failures.append, None)
     service.start()
     log.written_name = 3
@@ -182,7 +182,7 @@ def test_a_stop_flushes_for_those_who_wait_and_refuses_the_next(log, failures):
         service.flush_future(4).result(0)
 
 
-def test_an_interval_flushes_without_anybody_waiting(log, failures):
+def test_flush_interval_flushes_without_waiters(log, failures):
     log.gate.release(1000)
     service = FlushService(log.flush, lambda: None, failures.append, 0.001)
     service.start()

@@ -147,7 +147,7 @@ def a_write_is_marked_only_before_it_comes_about(monkeypatch):
     ],
     ids=lambda fault: fault.__name__,
 )
-def test_a_store_that_is_broken_on_purpose_is_found_out(tmp_path, monkeypatch, fault):
+def test_deliberately_broken_store_fails_the_power_loss_check(tmp_path, monkeypatch, fault):
     fault(monkeypatch)
     with pytest.raises(AssertionError, match="acknowledged"):
         check_power_losses(tmp_path, random.Random(7), 120)

@@ -141,9 +141,7 @@ TIMER_METRICS = (
     [(TIMER_METRICS, True), (TIMER_METRICS.replace(b":4,", b":0,"), False), (b"{}", False)]
     + [(each, False) for each in (b"", b"no json", b"[1]", b'{"timingCount":{"D":7}}')],
 )
-def test_a_start_says_how_many_messages_wait_for_timers_of_rocketmq(
-    tmp_path, content, is_said, caplog
-):
+def test_store_start_logs_messages_waiting_in_rocketmq_timers(tmp_path, content, is_said, caplog):
     open_store(tmp_path).shutdown()
     path = tmp_path / "config" / "timermetrics"
     path.write_bytes(content)
@@ -269,7 +267,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-def test_a_store_at_an_odd_path_is_served(tmp_path, path):
+def test_store_at_an_unusual_path_is_served(tmp_path, path):
     (tmp_path / "x").mkdir()
     root = Path(f"{tmp_path}/{path}")
     for number in range(2):

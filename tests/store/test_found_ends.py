@@ -41,7 +41,7 @@ def test_lower_bound_is_the_recovered_end_after_dispatch(found, reput):
     assert found.lower_bound("T", 0) == 0
 
 
-def test_a_refusal_says_what_is_in_the_way():
+def test_end_unknown_error_names_the_queue_and_the_reason():
     assert isinstance(end_unknown_error("T", 3, None), EndUnknown)
     assert "the end of queue 3 of T is not known yet" in str(end_unknown_error("T", 3, None))
     assert str(end_unknown_error("T", 3, "the disk is full: /x")).endswith(": the disk is full: /x")

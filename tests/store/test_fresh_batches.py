@@ -27,7 +27,7 @@ def test_batches_back_to_back_are_taken_together(batches):
     assert batches.next_contiguous(1_000, 9_999) == [rows_at(3_500, 300)]
 
 
-def test_few_among_others_are_read_with_these(batches):
+def test_small_unindexed_run_among_others_is_read_with_them(batches):
     assert batches.next_contiguous(2_000, 9_999) == [rows_at(3_500, 300)]
     assert batches.next_contiguous(6_500, 9_999) == ()
 
@@ -52,7 +52,7 @@ def test_index_step_is_limited_to_about_a_thousand_messages():
     assert len(kept.next_contiguous(0, 40_000)) == 11
 
 
-def test_a_stretch_ends_before_what_is_not_carried_yet():
+def test_contiguous_unindexed_runs_end_at_the_first_gap():
     kept = UnindexedRuns()
     kept.add([rows_at(0, 200), rows_at(2_000, 200)])
     assert kept.next_contiguous(0, 3_999) == [rows_at(0, 200)]

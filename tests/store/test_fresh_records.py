@@ -49,7 +49,7 @@ def test_position_inside_a_run_reads_the_log(runs):
     assert runs.pop_at(200, 1000) == run_at(200)
 
 
-def test_few_runs_are_kept_and_none_of_many_bytes():
+def test_few_recent_runs_are_kept_and_none_of_many_bytes():
     kept = empty_recent_writes().runs
     kept.add(run_at(0, RUN_BYTES_MAX // SIZE + 1))
     assert kept.pop_at(0, 1 << 20) is None

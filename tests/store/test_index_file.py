@@ -63,7 +63,7 @@ def write_count(directory, count, sizes=SIZES):
     file._file.write(struct.pack(">i", count), 36)
 
 
-def test_the_bytes_are_rocketmqs(tmp_path):
+def test_index_file_bytes_equal_rocketmqs(tmp_path):
     file = create(tmp_path)
     assert append(file, (7, 1000, NOON), (4, 1000, NOON)) == 2
     assert (
@@ -87,7 +87,7 @@ def test_the_bytes_are_rocketmqs(tmp_path):
     )
 
 
-def test_the_usual_file_has_rocketmqs_size():
+def test_default_index_file_size_equals_rocketmqs():
     assert IndexSizes().file_bytes == 420_000_040
 
 
@@ -143,7 +143,7 @@ def test_full_index_file_accepts_what_fits(tmp_path):
     ]
 
 
-def test_entries_whose_whole_second_meets_the_span_are_found(tmp_path):
+def test_index_query_finds_entries_whose_second_overlaps_the_span(tmp_path):
     file = create(tmp_path)
     append(file, (7, 1000, NOON), (7, 1300, NOON + 1999), (7, 1600, NOON + 3000))
     assert found(file, 7, (NOON + 1000, NOON + 2999)) == [1300]
@@ -215,7 +215,7 @@ def test_index_file_answers_like_a_list_of_its_entries(script, slot_num, wanted,
 
 
 @pytest.mark.parametrize("previous", [1, 2, 3, 4, 5, 6, 7, -1, 0x7FFFFFFF, -0x80000000])
-def test_a_chain_that_leads_astray_ends(tmp_path, previous):
+def test_index_chain_with_a_wrong_previous_entry_ends(tmp_path, previous):
     file = create(tmp_path)
     append(file, *[(3, 1000 + number, NOON) for number in range(4)])
     write_entry(file, 2, 3, 1001, 0, previous)
@@ -223,7 +223,7 @@ def test_a_chain_that_leads_astray_ends(tmp_path, previous):
 
 
 @pytest.mark.parametrize("first", [0, -1, 5, 6, 0x7FFFFFFF, -0x80000000])
-def test_a_slot_that_leads_astray_leads_nowhere(tmp_path, first):
+def test_index_slot_with_an_invalid_first_entry_finds_nothing(tmp_path, first):
     file = create(tmp_path)
     append(file, *[(3, 1000 + number, NOON) for number in range(4)])
     file.flush()
@@ -243,7 +243,7 @@ def test_index_file_with_wrong_count_is_readable(tmp_path, count):
     assert lying.is_full == (count >= 6)
 
 
-def test_an_entry_before_its_time_ends_the_chain(tmp_path):
+def test_index_entry_with_a_negative_time_ends_its_chain(tmp_path):
     file = create(tmp_path)
     append(file, *[(3, 1000 + number, NOON) for number in range(4)])
     write_entry(file, 2, 3, 1001, -1, 1)
@@ -272,7 +272,7 @@ def test_index_query_hops_are_limited(tmp_path):
     assert file.walk(5, *ALWAYS, 64, INDEX_HOPS_MAX) == ([], 0, INDEX_HOPS_MAX)
 
 
-def test_only_pages_that_changed_are_written_and_neighbours_at_once(tmp_path):
+def test_index_flush_writes_only_changed_pages(tmp_path):
     disk = RecordingDisk(LocalDisk(), tmp_path)
     sizes = IndexSizes(hash_slot_num=10_000, index_num=100)
     file = create(tmp_path, sizes, disk)
@@ -306,7 +306,7 @@ def test_index_file_after_a_kill_equals_its_last_flush(tmp_path):
     assert again.count_last(1000) == 2
 
 
-def test_a_power_loss_amid_a_flush_leaves_a_file_of_some_flush(tmp_path):
+def test_power_loss_during_an_index_flush_leaves_the_content_of_some_flush(tmp_path):
     """Slots over several pages, so that a flush can be torn between them, and before the header."""
     root, scratch = tmp_path / "store", tmp_path / "scratch"
     root.mkdir()
@@ -340,7 +340,7 @@ def test_a_power_loss_amid_a_flush_leaves_a_file_of_some_flush(tmp_path):
     assert torn
 
 
-def test_a_write_that_failed_can_be_tried_again(tmp_path):
+def test_failed_index_file_write_can_be_repeated(tmp_path):
     disk = FaultyDisk(LocalDisk(), [Fault(1, prefix=30), Fault(3, prefix=3)])
     file = create(tmp_path, disk=disk)
     with pytest.raises(OSError, match="20231114221320500"):

@@ -9,7 +9,7 @@ from rocketpoll.broker.store.bulk.java_hash import hash_index_keys
 texts = st.text(st.sampled_from("ab #é😀"), max_size=8)
 
 
-def test_no_hash_is_negative_not_even_of_the_smallest_number():
+def test_index_hash_is_never_negative():
     assert java_string_hash("polygenelubricants") == -(1 << 31)
     assert index_hash("polygenelubricants") == 0
     assert java_string_hash("order-1") < 0

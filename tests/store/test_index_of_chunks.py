@@ -65,7 +65,7 @@ def test_indexing_of_a_chunk_yields_between_steps(tmp_path):
     store.shutdown()
 
 
-def test_a_chunk_without_keys_is_one_step(tmp_path):
+def test_chunk_without_keys_is_indexed_in_one_step(tmp_path):
     store = large_store(tmp_path)
     store._wake_reput = lambda: None
     put(store, 3_000, lambda _: None)
@@ -105,7 +105,7 @@ def test_queue_dispatched_twice_is_indexed_once(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_index_is_the_same_whatever_comes_from_memory(tmp_path, monkeypatch, seed):
+def test_index_is_the_same_from_memory_and_from_the_log(tmp_path, monkeypatch, seed):
     """Chunks, batches and single messages in any order, and steps between them."""
     drawn = random.Random(seed)
     monkeypatch.setattr(reput, "_DISPATCHED_KEYS_MAX", drawn.choice([1, 40, 10_000]))

@@ -136,7 +136,7 @@ def test_index_of_messages_without_keys_makes_no_file(tmp_path):
     service.close()
 
 
-def test_a_full_file_is_followed_by_the_next_and_no_two_have_one_name(tmp_path):
+def test_full_index_file_is_followed_by_one_with_a_new_name(tmp_path):
     clock = ManualClock()
     service = load(tmp_path, clock=clock)
     dispatch(service, *numbered(20))
@@ -161,7 +161,7 @@ def test_files_are_named_by_local_time(tmp_path, monkeypatch):
     assert names(tmp_path) == ["20231115035820007"]
 
 
-def test_a_query_goes_through_files_newest_first_as_far_as_its_time_goes(tmp_path):
+def test_index_query_reads_files_newest_first_within_its_time_span(tmp_path):
     service = load(tmp_path)
     dispatch(service, *[message(100 * n, "k", timestamp=NOON + 1000 * n) for n in range(30)])
     assert found(service, "k") == [100 * n for n in reversed(range(30))]
@@ -174,7 +174,7 @@ def test_a_query_goes_through_files_newest_first_as_far_as_its_time_goes(tmp_pat
 
 @given(st.lists(st.integers(0, 3), max_size=40).map(sorted), st.integers(-1, 4), st.integers(-1, 4))
 @settings(max_examples=200)
-def test_a_query_by_time_finds_what_a_look_at_every_message_finds(seconds, first, last):
+def test_index_query_by_time_equals_a_linear_scan(seconds, first, last):
     """Equal times lie on both sides of the edges of files, and are those that are asked for."""
     times = [NOON + 1000 * second for second in seconds]
     begin, end = NOON + 1000 * first, NOON + 1000 * last
@@ -192,7 +192,7 @@ def test_index_query_hops_are_limited_over_all_files(tmp_path):
     assert len(found(service, "k", max_num=100_000)) == 4096
 
 
-def test_a_stop_and_a_start_lose_nothing(tmp_path):
+def test_index_survives_a_stop_and_start(tmp_path):
     service = load(tmp_path)
     dispatch(service, *numbered(12))
     service.close()
@@ -264,7 +264,7 @@ def test_files_without_content_at_the_end_are_taken_away(tmp_path):
     assert dispatch(again, *numbered(9)) == 1
 
 
-def test_a_torn_file_is_deleted_and_its_messages_come_again(tmp_path):
+def test_torn_index_file_is_deleted_and_its_messages_are_indexed_again(tmp_path):
     service = load(tmp_path)
     dispatch(service, *numbered(10))
     service.flush()
@@ -293,7 +293,7 @@ def test_truncation_of_the_log_deletes_index_files_past_it(tmp_path):
     assert service.last_indexed_physical_offset == NOTHING_INDEXED
 
 
-def test_a_file_that_was_left_half_full_is_filled_again(tmp_path):
+def test_half_full_index_file_is_filled_further(tmp_path):
     """As RocketMQ leaves one when it starts a new file after a crash."""
     service = load(tmp_path)
     dispatch(service, *numbered(3))
@@ -332,7 +332,7 @@ def test_delete_all_empties_the_index(tmp_path):
     assert found(service, "k1") == [100]
 
 
-def test_a_full_disk_loses_no_key_once_there_is_room(tmp_path):
+def test_full_disk_loses_no_index_key_once_there_is_room(tmp_path):
     """Between two keys of one message, too: each try adds as many as the disk lets it."""
     messages = [message(100 * n, "a b c", "U") for n in range(30)]
     for kinds in ({"create"}, {"write"}):

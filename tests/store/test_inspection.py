@@ -40,7 +40,7 @@ def damage(root, position, data):
         file.write(data)
 
 
-def test_a_dump_shows_files_records_and_entries(root, capsys):
+def test_dump_command_shows_files_records_and_entries(root, capsys):
     before = content(root)
     assert dump.main([str(root), "--limit", "3"]) == 0
     text = capsys.readouterr().out
@@ -53,7 +53,7 @@ def test_a_dump_shows_files_records_and_entries(root, capsys):
     assert content(root) == before
 
 
-def test_a_healthy_store_is_found_well(root, capsys):
+def test_verify_command_passes_a_healthy_store(root, capsys):
     before = content(root)
     assert verify.main([str(root)]) == 0
     assert capsys.readouterr().out == "all is well\n"
@@ -75,7 +75,7 @@ def test_inspection_skips_an_unreadable_first_page(root, capsys, monkeypatch):
     assert kept == len(list(StoreInspection(root).records())) > 10
 
 
-def test_a_damaged_record_is_a_hole_in_both(root, capsys):
+def test_dump_and_verify_show_a_damaged_record_as_a_hole(root, capsys):
     (place, size, _), *_ = list(StoreInspection(root).records())[5:]
     damage(root, place + 100, b"\xff")
     assert verify.main([str(root)]) == 1
@@ -84,7 +84,7 @@ def test_a_damaged_record_is_a_hole_in_both(root, capsys):
     assert f"HOLE {place} to {place + size}" in capsys.readouterr().out
 
 
-def test_a_torn_tail_is_named(root, capsys):
+def test_dump_and_verify_show_a_torn_tail(root, capsys):
     end = StoreInspection(root).recovered.end_offset
     damage(root, end + 3, b"torn")
     assert verify.main([str(root)]) == 1
@@ -210,7 +210,7 @@ def test_verify_accepts_expired_files(tmp_path, capsys):
     assert capsys.readouterr().out == "all is well\n"
 
 
-def test_a_delayed_message_is_where_it_should_be_whatever_its_level_means(tmp_path, capsys):
+def test_verify_accepts_a_delayed_message_under_custom_delay_levels(tmp_path, capsys):
     root = tmp_path / "store"
     store = open_store(root, message_delay_level_ms=(70_000, 80_000))
     store.put_message(message("later", SCHEDULE_TOPIC, queue_id=1, DELAY="2"))
@@ -242,7 +242,7 @@ def test_records_of_a_rocketmq_broker_that_was_killed_are_records_to_both(root, 
     assert "checkpoint" not in text
 
 
-def test_a_directory_without_a_store_is_named(tmp_path, capsys):
+def test_dump_and_verify_of_a_directory_without_a_store_fail(tmp_path, capsys):
     assert verify.main([str(tmp_path)]) == 1
     assert dump.main([str(tmp_path)]) == 1
     assert f"{tmp_path} has no commit log" in capsys.readouterr().err

@@ -36,14 +36,14 @@ def signed(hashes):
 
 
 @given(columns, st.integers(0, 2))
-def test_many_texts_hash_as_each_does(values, cut):
+def test_column_hashes_equal_single_text_hashes(values, cut):
     assert signed(hash_texts(column_of(values, cut))) == [
         java_string_hash(text or "") for text in values
     ]
 
 
 @given(texts, columns)
-def test_hashes_go_on_from_the_hash_of_what_stands_before(before, values):
+def test_column_hashes_continue_from_a_prefix_hash(before, values):
     before_hash = hash_texts(column_of([before] * len(values))).values
     joined = hash_texts(column_of(values)).with_prefixes(before_hash).astype("int32").tolist()
     assert joined == [java_string_hash(before + (text or "")) for text in values]
@@ -60,7 +60,7 @@ def test_words_are_found_between_single_spaces_and_empty_ones_are_none(values, c
 
 
 @given(st.lists(st.tuples(texts, st.none() | texts, st.none() | texts), max_size=12))
-def test_a_message_has_its_unique_key_first_and_then_each_word_of_its_keys(messages):
+def test_index_keys_of_a_message_are_its_unique_key_and_each_word_of_its_keys(messages):
     topics, unique_keys, keys = ([each[part] for each in messages] for part in range(3))
     rows, hashes = hash_index_keys(column_of(topics), column_of(unique_keys), column_of(keys))
     expected = []
@@ -71,7 +71,7 @@ def test_a_message_has_its_unique_key_first_and_then_each_word_of_its_keys(messa
     assert list(zip(rows.tolist(), hashes.tolist(), strict=True)) == expected
 
 
-def test_a_null_is_skipped_even_where_it_hides_text():
+def test_null_key_column_values_are_skipped_even_with_hidden_text():
     offsets = pa.py_buffer(b"".join(at.to_bytes(4, "little") for at in (0, 3, 6, 9)))
     hiding = pa.StringArray.from_buffers(
         3, offsets, pa.py_buffer(b"a bc def" + b"g"), pa.py_buffer(b"\x05")
@@ -99,7 +99,7 @@ def test_long_columns_hash_as_short_ones_do():
         ("polygenelubricants", 0),  # its hash is the one number that has no absolute value
     ],
 )
-def test_the_index_files_by_absolute_values(text, expected):
+def test_index_hash_is_absolute_as_in_java(text, expected):
     assert index_hash(text) == expected
     assert index_hashes(hash_texts(column_of([text])).values).tolist() == [expected]
 

@@ -51,7 +51,7 @@ def test_query_by_key_omits_messages_of_a_deleted_topic(store):
     assert query(store, "T", "k") == ["new"]
 
 
-def test_a_store_without_an_index_finds_nothing(tmp_path):
+def test_key_query_without_an_index_finds_nothing(tmp_path):
     store = open_store(tmp_path, message_index_enable=False)
     store.put_message(message("x", keys="k"))
     assert query(store, "T", "k") == []
@@ -81,7 +81,7 @@ def test_index_disabled_for_a_while_is_rebuilt_without_a_warning(tmp_path, caplo
     assert lines_of(caplog, "rocketpoll.broker.store") == []
 
 
-def test_a_message_is_found_once_though_its_key_stands_twice(store):
+def test_message_with_a_repeated_key_is_found_once(store):
     store.put_message(message("twice", keys="double double", topic="T"))
     assert query(store, "T", "double") == ["twice"]
 
@@ -113,7 +113,7 @@ def test_times_of_a_query_count_to_the_millisecond(tmp_path_factory, times, begi
     store.shutdown()
 
 
-def test_many_messages_later_in_the_second_hide_none_before_the_end_of_the_span(tmp_path):
+def test_key_query_is_not_filled_up_by_later_messages_of_the_same_second(tmp_path):
     clock = ManualClock(1_000_000)
     store = open_store(tmp_path, clock=clock)
     store.put_message(message("wanted", keys="k"))

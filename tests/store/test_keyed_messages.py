@@ -14,7 +14,7 @@ from rocketpoll.broker.store.index.index_keys import (
 
 
 @pytest.mark.parametrize("tags", [None, "A"])
-def test_many_are_known_by_the_keys_that_each_has_by_itself(tags):
+def test_keys_of_many_messages_equal_those_of_each(tags):
     keys = [None, "k", "k l", "é  m", "k"]
     records = [
         encoded(

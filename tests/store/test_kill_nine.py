@@ -12,7 +12,7 @@ FAULTY_CYCLES = 6
 
 
 @pytest.mark.wide
-def test_a_killed_store_has_lost_nothing_that_it_acknowledged(tmp_path, dice):
+def test_killed_store_loses_no_acknowledged_message(tmp_path, dice):
     campaign = Campaign(tmp_path, dice)
     campaign.run(CYCLES)
     assert campaign.findings == []
@@ -22,7 +22,7 @@ def test_a_killed_store_has_lost_nothing_that_it_acknowledged(tmp_path, dice):
 
 
 @pytest.mark.wide
-def test_a_store_that_acknowledges_before_it_writes_is_found_out(tmp_path, dice):
+def test_store_that_acknowledges_before_writing_fails_the_kill_campaign(tmp_path, dice):
     campaign = Campaign(tmp_path, dice, fault=ACKNOWLEDGE_EARLY)
     campaign.run(FAULTY_CYCLES)
     assert any("lost: message" in finding for finding in campaign.findings)

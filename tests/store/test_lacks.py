@@ -80,7 +80,7 @@ def test_transient_disk_error_refuses_messages_until_recovery(tmp_path, error):
     assert spared > 9
 
 
-def test_messages_whose_file_cannot_be_named_yet_wait_and_others_are_refused(tmp_path):
+def test_messages_wait_while_the_directory_of_a_new_file_cannot_be_flushed(tmp_path):
     """A directory is opened to flush it: that there is no descriptor for that loses nothing."""
     disk = FaultyDisk()
     store = open_store(tmp_path, disk, **SYNC)
@@ -164,7 +164,7 @@ def filled(root, *, killed):
 @pytest.mark.parametrize(
     "error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=errno.errorcode.get
 )
-def test_a_start_on_a_disk_that_takes_nothing_serves_what_is_there_and_takes_messages_later(
+def test_store_started_on_an_unwritable_disk_serves_and_later_takes_messages(
     tmp_path, caplog, killed, error
 ):
     expected = filled(tmp_path, killed=killed)
@@ -213,7 +213,7 @@ def test_files_of_the_log_may_go_while_a_start_waits_for_room(tmp_path, killed):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_start_on_a_full_disk_that_is_killed_has_changed_nothing(tmp_path, killed):
+def test_killed_start_on_a_full_disk_changes_no_message(tmp_path, killed):
     expected = filled(tmp_path, killed=killed)
     for spared in range(12):
         disk = FaultyDisk()

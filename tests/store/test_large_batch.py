@@ -100,7 +100,7 @@ def test_large_batch_has_successive_offsets_and_is_read_like_others(store):
     assert [each.queue_offset for each in read_all(store, "T", 0)] == list(range(22))
 
 
-def test_a_batch_lies_in_one_file(store):
+def test_batch_that_does_not_fit_the_log_file_goes_into_the_next_one_whole(store):
     store.put_message(message("x" * 3_000))
     result = put(store, ["x" * 100] * 10)
     assert result.physical_offset == LOG_FILE_BYTES

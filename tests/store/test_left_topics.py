@@ -50,7 +50,7 @@ def test_files_of_deleted_topics_are_removed_in_steps(tmp_path, few):
 
 
 @pytest.mark.parametrize("end", [crash, lambda store: store.shutdown()], ids=["kill", "stop"])
-def test_the_next_life_goes_on_and_its_start_waits_for_none(tmp_path, few, end):
+def test_deleted_topic_files_are_removed_further_after_a_restart(tmp_path, few, end):
     store = open_store(tmp_path)
     with_deleted(store, "T", "U")
     store.deleted_topic_files.delete_some()
@@ -83,7 +83,7 @@ def test_undeletable_file_of_a_deleted_topic_does_not_block_others(tmp_path, few
     store.shutdown()
 
 
-def test_a_topic_that_goes_while_files_do_is_not_forgotten(tmp_path):
+def test_topic_deleted_while_files_are_being_removed_is_removed_too(tmp_path):
     """The name of the first in the directory is free again as soon as its files are gone."""
     disk = FaultyDisk(LocalDisk())
     store = open_store(tmp_path, disk)
@@ -102,7 +102,7 @@ def test_a_topic_that_goes_while_files_do_is_not_forgotten(tmp_path):
     store.shutdown()
 
 
-def test_no_checkpoint_misses_what_goes(tmp_path, few):
+def test_checkpoint_covers_topic_files_being_deleted(tmp_path, few):
     store = open_store(tmp_path)
     store.put_message(message("kept", "K"))
     with_deleted(store, "T")
@@ -117,7 +117,7 @@ def test_no_checkpoint_misses_what_goes(tmp_path, few):
     again.shutdown()
 
 
-def test_each_queue_is_closed_once_as_its_files_go_and_none_stays_open(tmp_path, few, monkeypatch):
+def test_deleted_queue_is_closed_once_with_its_files(tmp_path, few, monkeypatch):
     closed, close = [], ConsumeQueue.close
 
     def note_and_close(queue):

@@ -42,9 +42,7 @@ def test_local_file_reads_pages_not_in_cache(file, disk_path):
 
 @pytest.mark.parametrize("end", [0, 100, MIB - 5000, MIB - 1])
 @pytest.mark.parametrize("size", [5000, MIB])
-def test_a_file_that_was_cut_short_is_an_error_that_names_it_and_no_signal(
-    file, disk_path, end, size
-):
+def test_read_of_a_truncated_file_raises_an_error_and_no_signal(file, disk_path, end, size):
     file.read(0, MIB)  # so that there is a map
     os.truncate(disk_path / "log", end)
     with pytest.raises(OSError, match=f"the file ends at .*{disk_path / 'log'}") as refused:
@@ -71,7 +69,7 @@ def what_is_said(ask):
     return ""
 
 
-def test_every_error_names_its_file(tmp_path):
+def test_disk_errors_name_their_file(tmp_path):
     disk = LocalDisk()
     path = tmp_path / "log"
     file = disk.create(path, 8)
@@ -105,7 +103,7 @@ def test_every_error_names_its_file(tmp_path):
     assert all(str(tmp_path) in each for each in said if each)
 
 
-def test_a_file_is_in_place_as_long_as_its_path_leads_to_it(tmp_path):
+def test_file_is_in_place_while_its_path_leads_to_it(tmp_path):
     path, aside = tmp_path / "log", tmp_path / "aside"
     file = LocalFile(path, 8)
     file.check_in_place()
@@ -146,7 +144,7 @@ def test_changes_in_a_replaced_locked_directory_are_refused(tmp_path):
         change()
 
 
-def test_how_full_a_disk_is_is_what_df_says(tmp_path):
+def test_disk_usage_equals_statvfs(tmp_path):
     usage = LocalDisk().usage(tmp_path)
     stats = os.statvfs(tmp_path)
     assert usage.total == stats.f_blocks * stats.f_frsize

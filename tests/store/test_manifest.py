@@ -111,9 +111,7 @@ def opened_files(monkeypatch):
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_start_of_a_large_store_opens_no_file_of_a_queue_that_it_need_not(
-    tmp_path, monkeypatch, end
-):
+def test_start_of_a_large_store_opens_no_unneeded_queue_files(tmp_path, monkeypatch, end):
     sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "check_whole_log_bytes": 0}
     store = fill(tmp_path, **sync)
     store.wait_until_stored(store.put_message(message("last")))
@@ -142,7 +140,7 @@ def test_missing_checkpoint_or_manifest_rebuilds_all_from_the_log(tmp_path, miss
     again.shutdown()
 
 
-def test_a_manifest_that_is_newer_or_older_than_the_checkpoint_is_as_good(tmp_path):
+def test_manifest_newer_or_older_than_the_checkpoint_starts_correctly(tmp_path):
     """A crash may come between the two, and a damaged manifest is replaced by its backup."""
     store = fill(tmp_path / "a")
     store.save_checkpoint()
@@ -205,7 +203,7 @@ def test_older_manifest_is_recognized_without_a_checkpoint(tmp_path, caplog, end
     again.shutdown()
 
 
-def test_an_older_release_that_counts_no_saves_may_have_deleted_topics_meanwhile(tmp_path, caplog):
+def test_manifest_without_a_save_count_does_not_revive_deleted_topics(tmp_path, caplog):
     store = fill(tmp_path)
     store.save_checkpoint()
     store.delete_topic("T")
@@ -276,7 +274,7 @@ def test_rebuild_on_a_full_disk_is_noted_before_any_queue_is_written(tmp_path, g
     again.shutdown()
 
 
-def test_no_offset_is_given_twice_where_the_log_is_an_older_copy(tmp_path):
+def test_offsets_are_not_reused_when_the_log_is_an_older_copy(tmp_path):
     """Of a store with SYNC_FLUSH, whose queues know no messages but those that
     the log had for good."""
     sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "mapped_file_size_commit_log": 1 << 16}
@@ -301,7 +299,7 @@ def test_no_offset_is_given_twice_where_the_log_is_an_older_copy(tmp_path):
     again.shutdown()
 
 
-def test_an_index_that_is_wanted_later_has_all_messages(tmp_path):
+def test_index_enabled_later_has_all_messages(tmp_path):
     fill(tmp_path, message_index_enable=False).shutdown()
     again = open_store(tmp_path)
     assert len(again.query_message("T", "k", 64, 0, 1 << 62)) == 20
@@ -309,7 +307,7 @@ def test_an_index_that_is_wanted_later_has_all_messages(tmp_path):
 
 
 @pytest.mark.parametrize("hole", [[1], [1, 2, 3], [-1, 2], [2, 1], []])
-def test_a_hole_without_a_start_and_an_end_is_none(hole):
+def test_manifest_hole_without_start_and_end_is_refused(hole):
     data = json.dumps({"holes": [[0, 7], hole]}).encode()
     with pytest.raises(BodyError, match="needed two places, start and end"):
         decode_body(StoreManifest, data)

@@ -113,7 +113,7 @@ class DiskThatFlushesWhileItWrites(LocalDisk):
         return file
 
 
-def test_a_flush_that_runs_during_a_write_does_not_count_for_it(tmp_path):
+def test_flush_running_during_a_write_does_not_mark_it_as_flushed(tmp_path):
     """Else the next flush would do nothing, and the write be acknowledged without one."""
     disk = DiskThatFlushesWhileItWrites()
     files = MappedFileQueue(FileGroup(FilePool(disk)), tmp_path / "files", SIZE)
@@ -125,7 +125,7 @@ def test_a_flush_that_runs_during_a_write_does_not_count_for_it(tmp_path):
 
 
 @pytest.mark.parametrize("offset", [0, 100, 200])
-def test_a_file_without_bytes_is_what_a_power_loss_left_and_gets_its_size(files, offset):
+def test_empty_log_file_left_by_a_power_loss_gets_its_size(files, offset):
     """R13: whichever it is."""
     for each in (0, 100, 200):
         files.write(each, b"abc")
@@ -136,7 +136,7 @@ def test_a_file_without_bytes_is_what_a_power_loss_left_and_gets_its_size(files,
     assert names(reopened(files)) == names(again)
 
 
-def test_the_advice_for_a_file_that_is_missing_works_as_it_stands_whatever_the_path(tmp_path):
+def test_advised_truncate_command_for_a_missing_file_works_for_any_path(tmp_path):
     files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / "my $data's", SIZE)
     for each in (0, 100, 200):
         files.write(each, b"abc")
@@ -180,7 +180,7 @@ def test_remains_of_a_failed_file_creation_do_not_block_the_next(files):
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_no_start_that_ends_while_it_gives_files_their_size_leaves_a_gap(files, number):
+def test_start_ended_while_sizing_files_leaves_no_gap(files, number):
     for each in (0, 100, 200):
         files.write(each, b"abc")
     (files.directory / f"{100:020d}").write_bytes(b"")
@@ -224,7 +224,7 @@ def test_files_are_adopted_up_to_the_first_that_has_lost_its_bytes_or_is_missing
         ("00000000000000000100", None, "is a directory: a file of 100 bytes should be there"),
     ],
 )
-def test_a_file_that_cannot_be_ours_is_named_and_left_alone(files, name, size, message):
+def test_foreign_file_in_the_log_directory_is_named_and_kept(files, name, size, message):
     files.write(0, b"abc")
     path = files.directory / name
     if size is None:

@@ -90,7 +90,7 @@ def test_recovered_messages_survive_a_power_loss(tmp_path, dice):
     store.shutdown()
 
 
-def test_a_second_store_on_the_same_directory_is_refused(tmp_path):
+def test_second_store_on_the_same_directory_is_refused(tmp_path):
     store = open_store(tmp_path)
     put(store, "one")
     with pytest.raises(StoreInUse):
@@ -152,7 +152,7 @@ def test_store_after_shutdown_refuses_messages(tmp_path):
     assert store.put_message(message("x")).status.name == "SERVICE_NOT_AVAILABLE"
 
 
-def test_a_deleted_topic_stays_deleted_even_if_all_is_made_again_from_the_log(tmp_path):
+def test_deleted_topic_stays_deleted_after_a_rebuild_from_the_log(tmp_path):
     """The log still has its messages; a consumer must not meet them again."""
     store = open_store(tmp_path)
     put(store, "old", "older", keys="k")
@@ -172,7 +172,7 @@ def test_a_deleted_topic_stays_deleted_even_if_all_is_made_again_from_the_log(tm
         again.shutdown()
 
 
-def test_a_topic_deleted_just_before_a_crash_stays_deleted(tmp_path):
+def test_topic_deleted_just_before_a_crash_stays_deleted(tmp_path):
     store = open_store(tmp_path)
     put(store, "old")
     store.delete_topic("T")

@@ -74,6 +74,6 @@ def test_queue_and_physical_offsets_are_distinct_types_for_mypy(tmp_path):
     assert refused == expected, ended.stdout + ended.stderr
 
 
-def test_both_are_plain_integers_where_a_program_runs():
+def test_offset_types_are_plain_integers_at_run_time():
     assert PhysicalOffset is QueueOffset is int
     assert (LOG_START, FIRST_IN_QUEUE) == (0, 0)

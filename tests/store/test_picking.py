@@ -124,7 +124,7 @@ def test_undecided_first_entries_are_not_returned(found, count_max, bytes_max):
         assert len(more.places) < count_max
 
 
-def test_no_more_pieces_are_taken_than_the_limits_decide_on():
+def test_picking_reads_no_more_pieces_than_its_limits():
     found = [(10 + number, 100, 1) for number in range(60)]
     for limits, pieces in (
         (GetLimits(10, 10**6, 60), 1),
@@ -134,7 +134,7 @@ def test_no_more_pieces_are_taken_than_the_limits_decide_on():
         assert len(many(found, limits, CodeFilter(), range(10, 60, 10))[1]) == pieces
 
 
-def test_an_expensive_filter_is_asked_about_fewer_messages():
+def test_expensive_filter_is_evaluated_on_fewer_messages_per_get():
     size = len(encoded(message("x")))
     found = [(number * size, size, 1) for number in range(60)]
     asked = []
@@ -153,7 +153,7 @@ def test_an_expensive_filter_is_asked_about_fewer_messages():
     assert (picked.scanned, len(picked.places), sum(asked)) == (25, 0, 25)
 
 
-def test_a_filter_that_takes_long_looks_into_fewer_bytes():
+def test_slow_filter_reads_fewer_bytes_per_get():
     size = len(encoded(message("x")))
     found = [(number * size, size, 1) for number in range(5_000)]
 

@@ -55,7 +55,7 @@ def test_proof_files_are_not_written_after_a_shutdown(tmp_path):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE])
 @pytest.mark.parametrize("operation", ["create", "delete"])
-def test_a_disk_that_takes_no_proof_only_turns_the_files_off(tmp_path, caplog, code, operation):
+def test_disk_error_at_a_proof_file_only_disables_proof_files(tmp_path, caplog, code, operation):
     class Refusing(LocalDisk):
         refuses = False
 
@@ -84,7 +84,7 @@ def test_a_disk_that_takes_no_proof_only_turns_the_files_off(tmp_path, caplog, c
     store.shutdown()
 
 
-def test_no_proof_is_written_where_the_log_lies_elsewhere(tmp_path):
+def test_proof_is_not_written_for_a_log_elsewhere(tmp_path):
     class Elsewhere:
         directory = tmp_path / "other" / "commitlog"
         file_size = 1 << 20
@@ -93,7 +93,7 @@ def test_no_proof_is_written_where_the_log_lies_elsewhere(tmp_path):
     assert proofs.write("client", NONCE, *ENDS) is None
 
 
-def test_no_proof_is_written_where_the_path_is_no_text(tmp_path):
+def test_proof_is_not_written_at_a_path_that_is_not_utf_8(tmp_path):
     """The bytes of a name may be of any encoding; an answer is UTF-8."""
     root = tmp_path / os.fsdecode(b"gr\xf6sse")
 

@@ -76,7 +76,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("topic", HOSTILE)
-def test_a_hostile_name_never_becomes_a_path(table, tmp_path, topic):
+def test_hostile_topic_name_never_becomes_a_path(table, tmp_path, topic):
     assert topic_fault(topic) is not None
     with pytest.raises(ForeignFile, match="topic"):
         table.get_or_create(topic, 0)
@@ -88,7 +88,7 @@ def test_names_that_rocketmq_allows_are_allowed(topic):
     assert topic_fault(topic) is None
 
 
-def test_a_directory_in_place_of_a_file_is_named_with_how_to_go_on(table, tmp_path):
+def test_directory_in_place_of_a_queue_file_is_named_with_advice(table, tmp_path):
     queue = tmp_path / "consumequeue" / "T" / "0"
     (queue / ("0" * 20)).mkdir(parents=True)
     with pytest.raises(ForeignFile, match="is a directory") as refused:
@@ -97,7 +97,7 @@ def test_a_directory_in_place_of_a_file_is_named_with_how_to_go_on(table, tmp_pa
     assert f"leave the broker stopped, delete {queue}, and start" in str(refused.value)
 
 
-def test_queues_of_files_of_another_size_are_named_with_both_ways_to_go_on(table, tmp_path):
+def test_queue_files_of_another_size_are_refused_with_advice(table, tmp_path):
     table.get_or_create("T", 0).append(0, ENTRIES)
     larger = QueueTable(FilePool(LocalDisk()), tmp_path / "consumequeue", 320)
     with pytest.raises(ForeignFile, match="set to files of 320: start with the size") as refused:
@@ -118,7 +118,7 @@ def test_foreign_directories_are_named_and_left_alone(table, tmp_path, path):
     assert (tmp_path / "consumequeue" / path).is_dir()
 
 
-def test_the_first_flush_of_a_topic_makes_its_name_durable(tmp_path):
+def test_first_flush_of_a_topic_makes_its_directory_durable(tmp_path):
     tmp_path.with_name("lost").mkdir()
     disk = RecordingDisk(LocalDisk(), tmp_path)
     table = QueueTable(FilePool(disk), tmp_path / "consumequeue", 160)

@@ -57,7 +57,7 @@ def test_get_message_of_an_unknown_queue_finds_no_message_in_queue(store):
     assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
 
-def test_a_queue_without_messages(store):
+def test_get_message_from_an_empty_queue(store):
     store._queues.get_or_create("T", 0)
     assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
@@ -73,7 +73,9 @@ def test_a_queue_without_messages(store):
         (-1, Status.OFFSET_TOO_SMALL, 0),
     ],
 )
-def test_the_statuses_of_offsets_within_and_beyond(store, offset, status, next_offset):
+def test_get_message_status_for_offsets_inside_and_beyond_the_queue(
+    store, offset, status, next_offset
+):
     """R24: an offset beyond the end leads to the end, never to the start."""
     fill(store, 3)
     assert outcome(store.get_message("T", 0, offset)) == (status, next_offset, 0, 3)
@@ -98,7 +100,7 @@ def expire(store, clock):
     assert store.clean() > 0
 
 
-def test_a_consume_queue_that_cannot_be_read_sends_on_to_its_next_file(store):
+def test_get_message_from_a_missing_queue_file_skips_to_the_next_file(store):
     fill(store, 20)
     queue = store._queues.get("T", 0)
     queue._files.delete_before(QUEUE_FILE_ENTRIES * ENTRY_BYTES)
@@ -153,7 +155,7 @@ def test_messages_come_back_as_they_were_put(store):
 @pytest.mark.parametrize(
     ("count_max", "bytes_max", "found"), [(3, 10**6, 3), (9, 250, 2), (9, 1, 1), (1, 1, 1)]
 )
-def test_a_read_ends_at_its_limits_but_always_has_a_first_message(
+def test_get_message_obeys_its_limits_but_returns_at_least_one_message(
     store, count_max, bytes_max, found
 ):
     fill(store, 8)
@@ -207,7 +209,7 @@ def test_get_message_with_filter_advances_past_unmatched_messages(store):
     st.booleans(),
 )
 @settings(max_examples=40)
-def test_a_filtered_queue_read_to_its_end_is_what_a_plain_filter_gives(
+def test_tag_filtered_get_returns_the_same_messages_as_a_linear_filter(
     tmp_path_factory, tags, wanted, count_max, by_text
 ):
     store = open_store(tmp_path_factory.mktemp("store"))
@@ -368,7 +370,7 @@ FLIPPED = [*range(96)]
     ids=["all", "by tag", "by property"],
 )
 @pytest.mark.parametrize(("count", "between"), [(1, 0), (5, 0), (5, 1), (90, 0), (90, 1)])
-def test_an_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, count, between, wanted):
+def test_queue_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, count, between, wanted):
     """Whether messages lie side by side in the log, or others lie between them."""
     store = open_store(tmp_path, mapped_file_size_consume_queue=200 * ENTRY_BYTES)
     for number in range(count):
@@ -424,7 +426,7 @@ def other_properties_length(record):
 @pytest.mark.parametrize("count_max", [1, 7, 60])
 @pytest.mark.parametrize("damage", [noise, other_magic, other_size, other_properties_length])
 @pytest.mark.parametrize("matching", ["n = 1", "n = 2"])
-def test_a_record_that_is_damaged_while_the_store_is_open_ends_what_a_filter_looks_into(
+def test_record_damaged_in_an_open_store_stops_a_property_filter_at_its_offset(
     tmp_path, count_max, damage, matching
 ):
     """Whether messages before it match or not, they count as served."""
@@ -524,7 +526,7 @@ WRONG_ENTRIES = {
 @pytest.mark.parametrize("count_max", spread(3, [1, 2, 7, 64, 90]))
 @pytest.mark.parametrize("damage", WRONG_ENTRIES.values(), ids=WRONG_ENTRIES)
 @pytest.mark.parametrize("wanted", [None, "n = 1", "a", "b", "c"])
-def test_a_wrong_entry_is_refused_by_its_offset_and_all_others_are_served_however_they_are_pulled(
+def test_wrong_queue_entry_is_refused_alone_for_every_way_of_pulling(
     tmp_path, count_max, damage, wanted
 ):
     store = open_store(tmp_path, mapped_file_size_consume_queue=400 * ENTRY_BYTES)

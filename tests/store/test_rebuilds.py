@@ -121,7 +121,7 @@ def flush(request):
     return {"flush_disk_type": kind, "check_whole_log_bytes": 1 << 20 if is_whole else 0}
 
 
-def test_a_start_that_is_killed_at_any_change_of_the_disk_is_resumed(tmp_path, flush, caplog):
+def test_queue_rebuild_killed_at_any_disk_change_is_resumed(tmp_path, flush, caplog):
     """Whether killed once, or again and again, each time a few changes later."""
     caplog.set_level(logging.WARNING)
     a_store_without_queues(tmp_path / "store", **flush)

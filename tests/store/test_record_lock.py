@@ -39,13 +39,13 @@ def test_forked_child_is_refused_to_write_to_the_store(tmp_path):
     held.release()
 
 
-def test_two_files_of_one_directory_have_two_locks(tmp_path):
+def test_two_lock_files_in_one_directory_are_independent(tmp_path):
     held = [FileLock(tmp_path / name) for name in "ab"]
     for lock in held:
         lock.release()
 
 
-def test_a_file_that_may_not_be_opened_is_no_file_that_somebody_has_locked(tmp_path):
+def test_lock_file_that_cannot_be_opened_is_not_reported_as_locked(tmp_path):
     (tmp_path / "lock").mkdir()
     with pytest.raises(IsADirectoryError, match="lock"):
         FileLock(tmp_path / "lock")

@@ -69,7 +69,7 @@ def recover(root):
     return found
 
 
-def test_an_empty_log_ends_where_it_begins(tmp_path):
+def test_recovery_of_an_empty_log_ends_at_zero(tmp_path):
     files = MappedFileQueue(FileGroup(FilePool(LocalDisk())), tmp_path / LOG, LOG_FILE_BYTES)
     files.load()
     assert LogRecovery(files, Checkpoint(0, 0)).scan_from(0).end_offset == 0
@@ -82,7 +82,7 @@ def test_recovery_ends_after_the_last_whole_record(tmp_path):
     assert found.timeline.last_ms == 1_700_000_000_000
 
 
-def test_a_log_cut_anywhere_in_its_last_three_records(tmp_path):
+def test_recovery_of_a_log_cut_in_its_last_records_keeps_the_whole_ones(tmp_path):
     """R14, R15: what remains is read, what is torn is wiped,
     and a shorter append revives nothing."""
     texts = ["first", "second one", "the third", "4"]
@@ -114,7 +114,7 @@ def test_a_log_cut_anywhere_in_its_last_three_records(tmp_path):
 @pytest.mark.parametrize(
     "at", [0, 4, 8, 12, 16, 20, 28, 36, 40, 48, 56, 64, 72, 80, 84, 88, 95, 98, -1, -11]
 )
-def test_a_record_that_a_bad_disk_has_damaged_is_a_hole_and_the_rest_stays(tmp_path, at):
+def test_recovery_makes_a_damaged_record_a_hole_and_keeps_the_rest(tmp_path, at):
     """G3: never the tail behind it, and no queue offset changes."""
     texts = [f"body {n}" for n in range(8)]
     places = fill(tmp_path, texts)
@@ -171,7 +171,7 @@ def test_unreadable_page_becomes_a_hole_and_appends_continue(tmp_path, monkeypat
     store.shutdown()
 
 
-def test_a_damaged_blank_loses_nothing(tmp_path):
+def test_recovery_with_a_damaged_blank_record_loses_nothing(tmp_path):
     texts = [f"{n}" * 700 for n in range(8)]
     places = fill(tmp_path, texts)
     blank_at = next(end for (_, end), (start, _) in pairwise(places) if start > end)
@@ -182,7 +182,7 @@ def test_a_damaged_blank_loses_nothing(tmp_path):
     store.shutdown()
 
 
-def test_a_whole_file_of_garbage_between_good_ones_is_one_hole(tmp_path):
+def test_recovery_makes_a_garbage_log_file_one_hole(tmp_path):
     texts = [f"{n}" * 700 for n in range(10)] * 2
     places = fill(tmp_path, texts)
     overwrite(tmp_path, LOG_FILE_BYTES, b"\xa5" * LOG_FILE_BYTES)
@@ -199,7 +199,7 @@ def test_a_whole_file_of_garbage_between_good_ones_is_one_hole(tmp_path):
     store.shutdown()
 
 
-def test_a_record_that_lies_where_it_does_not_belong_ends_the_log(tmp_path):
+def test_recovery_ends_the_log_at_a_record_of_another_place(tmp_path):
     """Stale bytes of another place are whole, with a good CRC, and still wrong."""
     places = fill(tmp_path, ["one", "two"])
     end = places[-1][1]
@@ -225,7 +225,7 @@ def test_torn_tail_in_the_next_file_is_truncated(tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_crash_just_after_a_roll(tmp_path, count):
+def test_recovery_after_a_crash_just_after_a_file_roll(tmp_path, count):
     """R10: the tail of the previous file is dispatched again as well."""
     texts = ["x" * 1800, "y" * 1800, "z" * 100][:count]
     fill(tmp_path, texts)
@@ -240,7 +240,9 @@ def test_a_crash_just_after_a_roll(tmp_path, count):
 
 @pytest.mark.parametrize("check_whole_log_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("at", [90, -12])
-def test_a_hole_stays_one_at_every_later_start(tmp_path, caplog, at, check_whole_log_bytes):
+def test_recovered_hole_stays_a_hole_at_every_later_start(
+    tmp_path, caplog, at, check_whole_log_bytes
+):
     """Also where queues are made again of a log so large that a start does not look at all of it.
 
     What lies there looks like a record: only its checksum tells that a bit of it has changed.
@@ -267,7 +269,7 @@ def test_a_hole_stays_one_at_every_later_start(tmp_path, caplog, at, check_whole
 
 
 @pytest.mark.parametrize("check_whole_log_bytes", [0, 1 << 20])
-def test_a_message_of_a_hole_is_back_when_its_file_is_put_right(tmp_path, check_whole_log_bytes):
+def test_message_in_a_hole_returns_when_its_file_is_repaired(tmp_path, check_whole_log_bytes):
     settings = {"check_whole_log_bytes": check_whole_log_bytes}
     texts = [f"body {n}" for n in range(8)]
     position = fill(tmp_path, texts)[3][0] + 90
@@ -320,7 +322,7 @@ def test_recovery_keeps_file_modification_times(tmp_path):
 
 
 @pytest.mark.parametrize("after", ["a stop", "a kill"])
-def test_a_page_that_holds_no_message_stops_no_start(tmp_path, after):
+def test_unreadable_page_without_messages_stops_no_start(tmp_path, after):
     places = fill(tmp_path, PADDED_TEXTS, **PADDED)
     if after == "a kill":
         crashed(tmp_path)
@@ -455,7 +457,7 @@ def test_flipped_bit_in_a_record_never_exposes_records_in_its_body(tmp_path, end
 
 
 @pytest.mark.parametrize("at", range(0, 400, 7))
-def test_the_torn_end_of_a_log_brings_no_record_in_a_body_to_life(tmp_path, at):
+def test_torn_log_end_revives_no_record_inside_a_body(tmp_path, at):
     sent, places = log_with_a_record_in_a_body(tmp_path, DAMAGED + 1)
     path = tmp_path / LOG / f"{0:020d}"
     data = path.read_bytes()

@@ -109,7 +109,7 @@ def test_torn_batch_is_wiped_by_the_next_operation(tmp_path, what):
     )
 
 
-def test_a_topic_is_not_deleted_as_long_as_what_was_refused_would_bring_it_back(tmp_path):
+def test_topic_deletion_waits_until_refused_messages_are_wiped(tmp_path):
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)
     tear_a_batch(store, disk)
@@ -122,7 +122,7 @@ def test_a_topic_is_not_deleted_as_long_as_what_was_refused_would_bring_it_back(
     assert after_a_start(tmp_path) == ["first"]
 
 
-def test_a_stop_that_cannot_wipe_says_so_and_leaves_the_sign_of_a_crash(tmp_path, caplog):
+def test_stop_that_cannot_wipe_refused_messages_keeps_the_abort_file(tmp_path, caplog):
     disk = FaultyDisk(LocalDisk())
     store = with_one_message(tmp_path, disk)
     tear_a_batch(store, disk)

@@ -72,7 +72,7 @@ refusals = st.lists(
 
 
 @given(messages, refusals)
-def test_a_start_loses_nothing_whatever_is_refused_and_for_however_long(sizes, pages):
+def test_start_with_any_refused_reads_loses_no_message(sizes, pages):
     """It is refused, and has changed no byte of the log; or serves what it does not call a hole,
     and all of it once the disk is well."""
     with tempfile.TemporaryDirectory() as directory:
@@ -155,7 +155,7 @@ def test_refused_read_at_the_log_end_is_not_taken_for_the_end(tmp_path, size, ti
     store.shutdown()
 
 
-def test_a_message_that_the_disk_gives_again_is_served_again_though_one_before_it_is_damaged(
+def test_message_readable_again_is_served_though_its_predecessor_is_damaged(
     tmp_path,
 ):
     """Of a log so large, too, that no start looks at all of it: both are one hole."""

@@ -113,7 +113,7 @@ def test_records_of_a_rocketmq_broker_that_was_killed_are_kept(tmp_path, sign):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_store_from_when_checksums_were_properties_is_opened_whole(tmp_path, killed):
+def test_store_with_checksums_as_properties_is_opened_whole(tmp_path, killed):
     """Its checkpoint has another mark, and says that all records have checksums: none to us."""
     open_store(tmp_path).shutdown()
     log, sent = b"", []
@@ -144,9 +144,7 @@ def test_a_store_from_when_checksums_were_properties_is_opened_whole(tmp_path, k
     last.shutdown()
 
 
-def test_a_start_that_ends_early_after_a_rocketmq_broker_was_killed_loses_none_of_its_records(
-    tmp_path, monkeypatch
-):
+def test_interrupted_start_over_a_killed_rocketmq_store_loses_no_record(tmp_path, monkeypatch):
     """Our sign must not stand beside a checkpoint that knows nothing of their records."""
     open_store(tmp_path).shutdown()
     theirs = dataclasses.replace(message("theirs"), store_timestamp=1_700_000_000_001)

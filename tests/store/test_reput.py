@@ -88,7 +88,7 @@ def test_failing_arrival_listener_is_still_called_for_other_queues(
     store.shutdown()
 
 
-def test_the_last_message_of_a_quiet_topic_is_visible_at_once(tmp_path, listener):
+def test_last_message_of_a_quiet_topic_is_visible_at_once(tmp_path, listener):
     """R7: RocketMQ's last messages of a batch were not shown until more came."""
     store = open_store(tmp_path, listener=listener)
     for number in range(50):
@@ -125,7 +125,7 @@ def test_reput_dispatches_recent_writes_without_reading_the_log(tmp_path, listen
     store.shutdown()
 
 
-def test_a_chunk_that_was_just_written_is_not_read_again_either(tmp_path, listener, monkeypatch):
+def test_just_written_chunk_is_dispatched_without_reading_it_again(tmp_path, listener, monkeypatch):
     store = open_store(tmp_path, listener=listener)
     chunk = encode_chunk(
         {
@@ -218,7 +218,7 @@ def test_records_over_many_files_are_followed_through_their_blanks(tmp_path):
     store.shutdown()
 
 
-def test_the_index_follows_when_it_is_asked_for(tmp_path):
+def test_index_catches_up_when_it_is_queried(tmp_path):
     store = open_store(tmp_path)
     store.put_message(message("x", keys="k1 k2", UNIQ_KEY="U1"))
     assert store._reput.index_from_offset == 0
@@ -228,7 +228,7 @@ def test_the_index_follows_when_it_is_asked_for(tmp_path):
     store.shutdown()
 
 
-def test_the_index_catches_up_in_steps_between_which_others_are_let_in(tmp_path):
+def test_index_catches_up_in_small_steps(tmp_path):
     """A step of 4,000 records took a whole turn of the loop where the machine was busy."""
     count = 3_000
     store = open_store(tmp_path, mapped_file_size_commit_log=4 << 20, max_index_num=1 << 14)

@@ -110,7 +110,7 @@ def test_retention_of_a_filling_disk_does_not_wait_for_its_hour(tmp_path, disk, 
 TEN_YEARS = 3_650 * 24 * HOUR
 
 
-def test_a_clock_that_is_years_ahead_makes_no_file_old(tmp_path, disk, clock):
+def test_retention_deletes_nothing_when_the_clock_is_years_ahead(tmp_path, disk, clock):
     """R31: neither while the broker runs nor if it starts then."""
     store = store_on(tmp_path, disk, clock)
     clock.now_ms = NOON + TEN_YEARS
@@ -124,9 +124,7 @@ def test_a_clock_that_is_years_ahead_makes_no_file_old(tmp_path, disk, clock):
     again.shutdown()
 
 
-def test_a_message_stored_by_such_a_clock_makes_none_old_once_it_is_right_again(
-    tmp_path, disk, clock
-):
+def test_retention_is_not_misled_by_a_message_stored_years_ahead(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     store_at(store, clock, NOON + TEN_YEARS)
     clock.now_ms = NOON + 48 * HOUR
@@ -170,7 +168,7 @@ def test_clock_set_back_expires_no_file_but_disk_pressure_does(tmp_path, disk, c
     store.shutdown()
 
 
-def test_a_disk_that_is_nearly_full_does_not_wait_for_the_time(tmp_path, disk, clock):
+def test_retention_on_a_nearly_full_disk_does_not_wait_for_its_hour(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     disk.ratio = 0.85
     assert store.clean() > 0
@@ -219,7 +217,7 @@ def test_restart_after_retention_finds_all_remaining_messages(tmp_path, disk, cl
         again.shutdown()
 
 
-def test_a_power_loss_while_files_go_leaves_a_store_that_opens(tmp_path, clock):
+def test_power_loss_during_retention_leaves_a_store_that_opens(tmp_path, clock):
     """The log must not come back with an old file, and without the one behind it."""
     root, scratch = tmp_path / "store", tmp_path / "states"
     root.mkdir()
@@ -312,7 +310,7 @@ def test_time_search_during_deletion_uses_the_remaining_files(tmp_path, clock):
     store.shutdown()
 
 
-def test_the_index_forgets_what_the_log_no_longer_has(tmp_path, disk, clock):
+def test_index_files_of_deleted_log_files_are_deleted(tmp_path, disk, clock):
     store = open_store(tmp_path, disk, clock, max_index_num=16)
     for number in range(200):
         store.put_message(message(f"body {number}", keys="k"))
@@ -325,7 +323,7 @@ def test_the_index_forgets_what_the_log_no_longer_has(tmp_path, disk, clock):
     store.shutdown()
 
 
-def test_a_clock_beyond_all_dates_is_in_nobodys_way(tmp_path, disk, clock):
+def test_retention_works_with_a_clock_beyond_all_dates(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     store_at(store, clock, NOON + 8_000 * 365 * 24 * HOUR)
     assert store.clean() == 0

@@ -67,7 +67,7 @@ def test_damage_between_is_passed_over(store):
     assert decode_record(store._log.read_record(at)).sys_flag & 0xC == 0xC
 
 
-def test_the_first_row_of_a_commit_is_one_that_was_not_taken_back(store):
+def test_first_row_of_a_commit_skips_rolled_back_rows(store):
     at = put_marked(store, "a", "b")
     assert first_row(store._log, 0, MARK) == at
     rollback_rows(store._log, 0, MARK)
@@ -76,7 +76,7 @@ def test_the_first_row_of_a_commit_is_one_that_was_not_taken_back(store):
     assert first_row(store._log, 0, MARK) == again
 
 
-def test_the_newest_commit_is_that_of_the_highest_mark_wherever_it_lies(store):
+def test_newest_commit_is_the_one_with_the_highest_mark(store):
     at = put_marked(store, "a" * 3_000, mark=MARK + 1)
     put_marked(store, "b" * 3_000)  # in the next file of the log
     assert newest_row(store._log, 0) == (MARK + 1, at)

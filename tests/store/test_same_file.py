@@ -21,7 +21,7 @@ def opened(tmp_path):
     os.close(descriptor)
 
 
-def test_a_path_leads_to_what_it_led_to_by_whatever_name(opened, tmp_path):
+def test_same_file_is_recognised_through_any_path(opened, tmp_path):
     path, descriptor = opened
     assert is_same_file(path, descriptor)
     (tmp_path / "link").symlink_to(path)
@@ -37,7 +37,7 @@ def test_is_same_file_is_false_after_replacement(opened):
     assert not is_same_file(path, descriptor)
 
 
-def test_numbers_that_are_others_at_each_look_say_nothing_which_is_said_once(opened, caplog):
+def test_unstable_inode_numbers_are_ignored_and_logged_once(opened, caplog):
     path, descriptor = opened
     numbers = count(1)
 

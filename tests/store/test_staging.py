@@ -201,7 +201,7 @@ def test_chunk_staged_during_a_scan_is_kept(tmp_path, time, look):
     assert staging.size == 2 * 17
 
 
-def test_a_commit_reads_no_rows_before_it_copies_them(tmp_path, time):
+def test_commit_reads_no_staged_rows_before_copying_them(tmp_path, time):
     disk = ReadingDisk(LocalDisk())
     staging = StagingArea(disk, tmp_path / "staging", 1_000, time)
     parts = [b"some", b"more", b"records"]

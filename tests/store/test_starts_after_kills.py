@@ -39,7 +39,7 @@ def check_start(root, caplog, **settings):
     return store
 
 
-def test_a_checkpoint_beside_a_queue_without_room_is_of_one_moment(tmp_path, caplog):
+def test_checkpoint_beside_a_full_queue_file_is_consistent_after_a_kill(tmp_path, caplog):
     """Queues that had room are ahead of the place up to which all of the log was dispatched."""
     no_room = FaultIn(0, True, frozenset({"create"}), errno.ENOSPC, directory="U")
     disk = FaultyDisk(LocalDisk(), [no_room])
@@ -71,7 +71,7 @@ class Hooked(FaultyDisk):
         return super()._run(call)
 
 
-def test_a_checkpoint_beside_a_deletion_is_of_one_moment(tmp_path, caplog):
+def test_checkpoint_beside_a_topic_deletion_is_consistent_after_a_kill(tmp_path, caplog):
     """What is put into the topic while it goes is dispatched again, and others are ahead then."""
     disk = Hooked()
     store = open_store(tmp_path, disk)
@@ -95,7 +95,7 @@ def test_a_checkpoint_beside_a_deletion_is_of_one_moment(tmp_path, caplog):
     store.shutdown()
 
 
-def test_a_kill_amid_a_flush_of_the_index_takes_no_file_of_it(tmp_path, caplog):
+def test_kill_during_an_index_flush_takes_no_index_file(tmp_path, caplog):
     disk = Hooked()
     root = tmp_path / "store"
     store = open_store(root, disk, **SMALL_INDEX)
@@ -123,7 +123,7 @@ def test_a_kill_amid_a_flush_of_the_index_takes_no_file_of_it(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("seed", spread(3, range(16)))
-def test_a_start_after_a_kill_at_any_operation_calls_nothing_damaged(tmp_path, caplog, seed):
+def test_start_after_a_kill_at_any_operation_reports_no_damage(tmp_path, caplog, seed):
     dice = random.Random(seed)
     disk = Hooked()
     root = tmp_path / "store"

@@ -76,7 +76,7 @@ def root(tmp_path):
 # ---- saving and loading
 
 
-def test_a_table_that_was_never_saved_is_the_default(root):
+def test_table_that_was_never_saved_loads_its_default(root):
     table = table_in(root)
     assert table.load(offsets(5)) == offsets(5)
     assert table.loaded_from is None
@@ -178,7 +178,7 @@ def test_unconfirmed_temporary_file_is_never_loaded(root):
     assert load_from(root) == DEFAULT
 
 
-def test_a_value_that_could_not_be_read_back_is_refused_before_anything_is_touched(root):
+def test_unreadable_table_value_is_refused_before_saving(root):
     table = table_in(root)
     table.save(offsets(1))
     before = content(root)
@@ -332,7 +332,7 @@ def test_load_of_random_bytes_returns_table_or_raises(tmp_path_factory, data):
 SAVE = ["write_whole", "rename", "rename", "flush_directory"]
 
 
-def test_a_save_is_four_operations(root):
+def test_table_save_takes_four_disk_operations(root):
     disk = FaultyDisk(LocalDisk())
     table = table_in(root, disk)
     table.save(offsets(1))
@@ -445,7 +445,7 @@ def test_disk_error_followed_by_power_loss_leaves_old_or_new_table(tmp_path, num
     )
 
 
-def test_a_power_loss_while_a_damaged_file_is_replaced_leaves_the_backup_or_the_new_table(tmp_path):
+def test_power_loss_while_replacing_a_damaged_table_leaves_the_backup_or_the_new_one(tmp_path):
     recorded = tmp_path / "recorded"
     (recorded / "config").mkdir(parents=True)
     table_in(recorded / "config").save(offsets(1))
@@ -507,7 +507,7 @@ def test_any_history_and_then_a_power_loss_leaves_a_table(tmp_path_factory, step
     assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states=4)
 
 
-def test_without_the_flush_of_the_directory_these_tests_would_fail(tmp_path):
+def test_power_loss_check_of_tables_detects_a_missing_directory_flush(tmp_path):
     class Forgetful(RecordingDisk):
         def flush_directory(self, path):
             """Nothing."""

@@ -15,7 +15,7 @@ from rocketpoll.broker.store.message_store import MessageStore
     st.integers(-1, 7),
 )
 @settings(max_examples=50)
-def test_a_search_by_time_finds_what_a_look_at_every_message_finds(tmp_path_factory, times, wanted):
+def test_time_search_equals_a_linear_scan(tmp_path_factory, times, wanted):
     """R30: equal times, before the first, behind the last, over the edges of files."""
     clock = ManualClock(0)
     store = open_store(tmp_path_factory.mktemp("store"), clock=clock)

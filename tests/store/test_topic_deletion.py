@@ -267,7 +267,7 @@ def test_topic_deletion_with_any_disk_error_is_atomic_after_restart(
     assert number > 5
 
 
-def test_a_power_loss_neither_brings_back_the_old_messages_nor_takes_the_new(tmp_path, dice):
+def test_power_loss_neither_revives_deleted_messages_nor_takes_new_ones(tmp_path, dice):
     root = tmp_path / "told"
     root.mkdir()
     disk = RecordingDisk(LocalDisk(), root)
@@ -438,7 +438,7 @@ def test_start_deletes_queues_of_deleted_topics_that_cannot_be_moved(tmp_path):
     again.shutdown()
 
 
-def test_a_topic_is_half_deleted_until_all_have_forgotten_it_whatever_comes_between(tmp_path):
+def test_topic_stays_half_deleted_until_finish_deletion_across_crashes(tmp_path):
     store = open_store(tmp_path)
     for topic in ("T", "U", "V"):
         put(store, "old", topic=topic)

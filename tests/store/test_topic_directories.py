@@ -74,7 +74,9 @@ def put_in_turn(store, texts):
 
 @pytest.mark.parametrize("end", [crash, lambda store: store.shutdown()], ids=["kill", "stop"])
 @pytest.mark.parametrize("made_again", [False, True])
-def test_each_of_three_has_its_own_messages_over_restarts(tmp_path, disk, end, made_again):
+def test_topics_differing_in_case_keep_their_messages_over_restarts(
+    tmp_path, disk, end, made_again
+):
     """So few files may be open that each is opened again, by its name, to be read."""
     texts = []
     for life in range(3):
@@ -105,14 +107,14 @@ def test_deleting_one_topic_keeps_those_that_differ_in_case(tmp_path, disk):
     store.shutdown()
 
 
-def test_on_a_usual_disk_all_lie_where_rocketmq_looks_for_them(tmp_path):
+def test_topics_on_a_case_sensitive_disk_have_rocketmqs_paths(tmp_path):
     store = open_store(tmp_path)
     put_in_turn(store, "a")
     store.shutdown()
     assert sorted(os.listdir(tmp_path / "consumequeue")) == sorted(TOPICS)  # noqa: PTH208
 
 
-def test_a_store_that_moves_to_a_disk_of_the_other_kind_has_all(tmp_path):
+def test_store_moved_between_case_sensitive_and_insensitive_disks_keeps_topics(tmp_path):
     store = open_store(tmp_path, DiskWithoutCapitals(tmp_path))
     put_in_turn(store, "a")
     store.shutdown()

@@ -114,7 +114,7 @@ def test_new_queue_of_a_recreated_topic_keeps_its_messages(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("damaged", "check_whole_log_bytes"), [(["new0"], 1 << 20), (["new0", "new1", "old9"], 0)]
 )
-def test_the_new_topic_is_served_though_its_first_messages_are_damaged(
+def test_recreated_topic_is_served_though_its_first_messages_are_damaged(
     tmp_path, damaged, check_whole_log_bytes, caplog
 ):
     """Its offsets do not begin with 0 then, for those who look for them in the log."""
@@ -153,7 +153,7 @@ def test_repeated_dispatch_of_an_existing_topic_is_no_recreation(tmp_path, caplo
 
 
 @pytest.mark.parametrize("leads_to", [(1, 50), (0, 0), (1, 1 << 30)])
-def test_an_entry_that_is_damaged_is_no_sign_of_a_new_topic(tmp_path, leads_to, caplog):
+def test_damaged_queue_entry_is_not_taken_for_a_recreated_topic(tmp_path, leads_to, caplog):
     """It leads to another message, to nothing, or behind the end of the log."""
     store = open_store(tmp_path)
     put(store, *named("first", 5), queue_id=1)

@@ -60,7 +60,7 @@ def served(store, **limits):
 
 @pytest.mark.parametrize("count_max", spread(2, [1, 32, COUNT]))
 @pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
-def test_all_other_messages_are_served_however_many_are_asked_for(filled, wanted, count_max):
+def test_messages_outside_an_unreadable_page_are_served_at_any_count(filled, wanted, count_max):
     root, lost = filled
     disk = FaultyDisk()
     disk.unreadable.append(Refusal("commitlog", BAD))
@@ -74,9 +74,7 @@ def test_all_other_messages_are_served_however_many_are_asked_for(filled, wanted
 
 @pytest.mark.parametrize("count_max", spread(2, [1, 32, COUNT]))
 @pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
-def test_a_page_that_goes_bad_while_the_store_is_open_stops_only_who_comes_to_it(
-    filled, wanted, count_max
-):
+def test_page_turning_unreadable_stops_only_reads_that_reach_it(filled, wanted, count_max):
     root, lost = filled
     disk = FaultyDisk()
     store = open_store(root, disk, **FILES)
@@ -88,7 +86,7 @@ def test_a_page_that_goes_bad_while_the_store_is_open_stops_only_who_comes_to_it
     store.shutdown()
 
 
-def test_a_page_of_a_large_log_is_passed_over_from_the_start_on_that_the_error_advises(filled):
+def test_unreadable_page_of_a_large_log_is_skipped_after_the_advised_restart(filled):
     root, lost = filled
     disk = FaultyDisk()
     open_store(root, **FILES).shutdown()
@@ -103,7 +101,7 @@ def test_a_page_of_a_large_log_is_passed_over_from_the_start_on_that_the_error_a
         store.shutdown()
 
 
-def test_the_last_message_before_such_a_page_is_found_by_its_place(filled):
+def test_last_message_before_an_unreadable_page_is_found_by_its_place(filled):
     root, lost = filled
     store = open_store(root, **FILES)
     (last,) = messages_of(store.get_message("T", 0, lost[0] - 1, count_max=1))
@@ -130,7 +128,7 @@ def timed(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
-def test_a_search_by_time_fails_only_if_its_answer_lies_on_such_a_page(timed, place):
+def test_time_search_fails_only_if_its_answer_lies_on_an_unreadable_page(timed, place):
     store, disk, times, places = timed
     page = {"first": 0, "middle": BAD, "last": places[-1] // 4096 * 4096}[place]
     disk.unreadable.append(Refusal("commitlog", page))
@@ -155,7 +153,7 @@ def test_a_search_by_time_fails_only_if_its_answer_lies_on_such_a_page(timed, pl
         assert answer(timestamp, upper=True) == (None if is_lost else until)
 
 
-def test_a_search_by_time_gives_up_where_page_after_page_is_bad(timed):
+def test_time_search_gives_up_over_many_unreadable_pages(timed):
     store, disk, times, places = timed
     disk.unreadable = [Refusal("commitlog", page) for page in range(0, places[-1], 4096)]
     with pytest.raises(UnreadableFile):

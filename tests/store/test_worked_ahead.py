@@ -168,7 +168,7 @@ def told(root, seed):
 
 @pytest.mark.parametrize("bytes_max", [precomputed_dispatch.BYTES_MAX, 700])
 @pytest.mark.parametrize("seed", some(range(200), "ROCKETPOLL_WORKED_AHEAD", 5))
-def test_from_memory_it_comes_to_the_same_as_from_the_log(tmp_path, monkeypatch, seed, bytes_max):
+def test_precomputed_dispatch_equals_reading_the_log(tmp_path, monkeypatch, seed, bytes_max):
     monkeypatch.setattr(precomputed_dispatch, "BYTES_MAX", bytes_max)
     worked_out = told(tmp_path / "memory", seed)
     monkeypatch.setattr(recent_writes, "_UNCOMMITTED_MAX", 0)

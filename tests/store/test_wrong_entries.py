@@ -47,14 +47,14 @@ def test_wrong_one_of_overlapping_entries_is_found_by_its_record(queue, wrong_en
         wrong_entries.limits_before(WrongEntry(0, overlapped=1), queue, 1, LIMITS)
 
 
-def test_a_get_of_one_message_looks_at_half_of_the_entries_until_it_is_known(queue, wrong_entries):
+def test_get_before_a_wrong_entry_limits_its_scan(queue, wrong_entries):
     assert wrong_entries.limits_before(WrongEntry(0), queue, 0, LIMITS).scan_max == 1
     with pytest.raises(UnreadableFile, match="that of offset 2,"):
         wrong_entries.limits_before(WrongEntry(0), queue, 2, LIMITS)
     assert wrong_entries.limits_before(WrongEntry(0, 5), queue, 0, LIMITS).count_max == 5
 
 
-def test_the_entry_before_counts_if_it_is_right_and_overlapped(queue, wrong_entries):
+def test_end_before_a_wrong_entry_needs_a_correct_overlapping_predecessor(queue, wrong_entries):
     place, size, _ = ENTRY_STRUCT.unpack(queue.read(0, 1))
     assert wrong_entries.end_before(queue, 1, queue.read(1, 1)) == 0
     copy = ENTRY_STRUCT.pack(place, size, 0)

@@ -91,7 +91,7 @@ def test_recorded_system_calls_match_the_disk(run):
     assert len(contents(tree_in(program.disk))["a/log"]) == 12_000
 
 
-def test_a_call_is_recorded_before_it_returns(tmp_path):
+def test_recorder_records_a_call_before_it_returns(tmp_path):
     with RecordedProgram(tmp_path, WRITE + "    sys.stdin.read()") as program:
         assert program.heard() == "100\n"
         assert program.kinds() == ["open", "write"]
@@ -112,7 +112,7 @@ def test_recorder_logs_begin_and_end_of_a_flush(run):
     assert left(program) == b"1"
 
 
-def test_a_call_that_failed_is_not_recorded(run):
+def test_recorder_ignores_a_failed_call(run):
     program = run(
         """
     failing = (os.mkdir, "a/b"), (os.remove, "a"), (os.rmdir, "a"), (Path.read_bytes, "a")
@@ -159,7 +159,7 @@ def test_unrecorded_system_call_spoils_the_recording(run, past):
 # ---- what goes wrong
 
 
-def test_a_short_write_says_how_much_it_has_written(run):
+def test_recorder_records_a_short_write_with_its_length(run):
     program = run(WRITE, Rule("short", "write"))
     _, (_, _, _, data) = program.calls()
     assert 0 < len(data) < 100
@@ -184,18 +184,18 @@ def test_fail_rule_makes_a_call_fail(run, kind):
     assert contents(program.model().seen()) == contents(tree_in(program.disk))
 
 
-def test_a_flush_that_failed_makes_nothing_durable(run):
+def test_recorded_failed_flush_makes_nothing_durable(run):
     program = run(FLUSH, Rule("fail", "flush", "log", error=errno.EIO))
     assert program.code == 1
     assert program.kinds()[-2:] == ["begin_flush", "fail_flush"]
     assert left(program) == b""
 
 
-def test_a_flush_makes_durable_what_was_written_before(run):
+def test_recorded_flush_makes_earlier_writes_durable(run):
     assert left(run(FLUSH)) == b"1"
 
 
-def test_a_flush_that_is_forgotten_makes_nothing_durable(run):
+def test_recorded_forgotten_flush_makes_nothing_durable(run):
     program = run(FLUSH, Rule("forget", "flush", "log"))
     assert program.kinds().count("end_flush") == 1
     assert left(program) == b""

@@ -32,7 +32,7 @@ def found(model):
     }
 
 
-def test_a_file_is_durable_when_it_and_its_directory_were_flushed(model, take):
+def test_replayed_file_is_durable_once_it_and_its_directory_are_flushed(model, take):
     take(("open", 1, "log", CREATE), ("write", 1, 0, b"data"))
     take(("open", 2, "", os.O_RDONLY))
     take(("begin_flush", 3, 1), ("end_flush", 3))
@@ -41,7 +41,7 @@ def test_a_file_is_durable_when_it_and_its_directory_were_flushed(model, take):
     assert found(model) == {frozenset({("log", b"data")})}
 
 
-def test_a_handle_is_that_of_its_file_whatever_becomes_of_the_name(model, take):
+def test_replayed_handle_follows_its_file_through_a_rename(model, take):
     take(("open", 1, "a", CREATE), ("rename", "a", "b"), ("open", 2, "a", CREATE))
     take(("write", 1, 0, b"old"), ("write", 2, 0, b"new"))
     assert {path.name: image.content for path, image in model.seen().items()} == {
@@ -50,7 +50,7 @@ def test_a_handle_is_that_of_its_file_whatever_becomes_of_the_name(model, take):
     }
 
 
-def test_a_file_that_is_opened_again_keeps_its_content_unless_it_is_emptied(model, take):
+def test_replayed_reopened_file_keeps_its_content_unless_truncated(model, take):
     take(
         ("open", 1, "a", CREATE),
         ("write", 1, 0, b"old"),
@@ -62,7 +62,7 @@ def test_a_file_that_is_opened_again_keeps_its_content_unless_it_is_emptied(mode
     assert model.seen()[PurePath("a")].content == b""
 
 
-def test_a_flush_that_failed_or_never_ended_promises_nothing(model, take):
+def test_replayed_failed_or_unfinished_flush_guarantees_nothing(model, take):
     take(("open", 1, "a", CREATE), ("begin_flush", 2, 1), ("fail_flush", 2), ("begin_flush", 3, 1))
     assert found(model) == {frozenset(), frozenset({("a", b"")})}
 

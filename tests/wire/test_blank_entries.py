@@ -11,7 +11,7 @@ def test_rolled_back_code_is_the_hash_of_no_tag(tags):
     assert tags_code(tags) not in (ROLLED_BACK, -ROLLED_BACK)
 
 
-def test_a_blank_entry_has_the_place_of_any_other():
+def test_blank_entry_places_its_mark_like_any_entry():
     assert ENTRY_STRUCT.unpack(ENTRY_STRUCT.pack(0, BLANK_SIZE, ROLLED_BACK))[1:] == (
         BLANK_SIZE,
         ROLLED_BACK,

@@ -20,6 +20,6 @@ def test_versions_have_the_names_that_rocketmq_gives_them(number, name):
     assert version_desc(number) == name
 
 
-def test_a_client_is_labelled_in_small_letters():
+def test_client_metrics_labels_are_lower_case():
     assert client_labels("PYTHON", 409) == ("python", "v4_9_8", "remoting")
     assert [consume_mode(each) for each in (*ConsumeType, None)] == ["pull", "push", "pop", ""]

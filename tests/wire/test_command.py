@@ -23,7 +23,7 @@ def read_one(data: bytes) -> RemotingCommand:
 
 @given(commands)
 @example(RemotingCommand(11, serialize_type=SerializeType.ROCKETMQ))
-def test_a_command_is_read_as_it_was_written(command):
+def test_remoting_command_round_trip(command):
     assert read_one(command.encode()) == command
 
 
@@ -90,7 +90,7 @@ def test_command_flags_distinguish_requests_responses_and_oneway():
 
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
-def test_an_answer_repeats_opaque_and_codec_of_its_request(serialize_type):
+def test_response_repeats_opaque_and_codec_of_its_request(serialize_type):
     request = RemotingCommand(
         105, opaque=77, serialize_type=serialize_type, ext_fields={"topic": "T"}
     )
@@ -105,7 +105,7 @@ def test_an_answer_repeats_opaque_and_codec_of_its_request(serialize_type):
     assert answer.body == b"x"
 
 
-def test_a_head_stands_before_a_body_that_is_sent_from_elsewhere():
+def test_encode_head_precedes_a_body_sent_separately():
     command = RemotingCommand(0, body=b"records")
     assert command.encode_head(len(b"records")) + b"records" == command.encode()
 
@@ -142,6 +142,6 @@ def test_unencodable_command_is_refused(serialize_type, change, message):
     assert len(str(caught.value)) < 400
 
 
-def test_an_unknown_codec_is_named():
+def test_unknown_serialize_type_is_named():
     with pytest.raises(HeaderError, match="at byte 4: needed serialize type 0, 1 or 2, found 9"):
         decode_command(Frame(9, memoryview(b""), memoryview(b"")))

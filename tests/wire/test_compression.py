@@ -68,7 +68,7 @@ def test_decompression_bomb_is_stopped_at_the_size_limit(compression):
 
 
 @pytest.mark.parametrize("compression", TYPES)
-def test_a_body_may_inflate_to_the_limit_itself(compression):
+def test_body_may_inflate_to_exactly_the_limit(compression):
     body = compress_body(bytes(1000), compression)
     assert uncompress_body(body, COMPRESSED | compression, 1000) == bytes(1000)
 
@@ -77,7 +77,7 @@ def test_a_body_may_inflate_to_the_limit_itself(compression):
 @pytest.mark.parametrize(
     "damage", [lambda body: body[:-3], lambda _: b"", lambda _: b"no such stream"]
 )
-def test_a_damaged_stream_is_named(compression, damage):
+def test_damaged_compressed_stream_is_named(compression, damage):
     body = damage(compress_body(b"hello" * 100, compression))
     with pytest.raises(
         BodyError, match=r"compressed body at byte 0: needed one whole (ZLIB|LZ4|ZSTD) stream"

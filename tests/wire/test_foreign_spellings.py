@@ -184,7 +184,7 @@ def disagreements(rows, base_of, read) -> list[str]:
 
 
 @pytest.mark.parametrize(("class_name", "name", "rows"), members("member"))
-def test_a_member_of_a_body_is_read_in_every_spelling_that_rocketmq_reads(class_name, name, rows):
+def test_body_member_is_decoded_in_every_spelling_rocketmq_accepts(class_name, name, rows):
     if "SubscriptionGroup" in class_name and "subscriptionDataSet" in name:
         pytest.skip("kept as it is")
     assert not disagreements(
@@ -195,9 +195,7 @@ def test_a_member_of_a_body_is_read_in_every_spelling_that_rocketmq_reads(class_
 
 
 @pytest.mark.parametrize(("class_name", "name", "rows"), members("command-member"))
-def test_a_field_of_a_json_header_is_read_in_every_spelling_that_rocketmq_reads(
-    class_name, name, rows
-):
+def test_json_header_field_is_decoded_in_every_spelling_rocketmq_accepts(class_name, name, rows):
     if "serializeTypeCurrentRPC" in name:
         pytest.skip("the frame says it")
     if "remark" in name:
@@ -272,7 +270,7 @@ READ_TEXTS = {
         if row["kind"] == "text"
     ],
 )
-def test_a_text_that_is_no_strict_json_is_read_as_rocketmq_reads_it_or_refused(row):
+def test_non_strict_json_is_decoded_as_by_rocketmq_or_refused(row):
     tree = read_body(row["class"], row["text"].encode())
     spelling = row["name"].partition(": ")[2]
     assert (tree is not REFUSED) == (spelling in READ_TEXTS)

@@ -36,7 +36,7 @@ A_FRAME = frame_of(b'{"code":11}', b"a body", 1)
 AS_READ = (1, b'{"code":11}', b"a body")
 
 
-def test_a_whole_frame_is_handed_out_without_copying():
+def test_whole_frame_is_read_without_copying():
     reader = FrameReader()
     reader.feed(A_FRAME)
     frame = reader.next_frame()
@@ -45,7 +45,7 @@ def test_a_whole_frame_is_handed_out_without_copying():
     assert reader.buffered_bytes == 0
 
 
-def test_a_frame_may_come_byte_by_byte():
+def test_frame_may_arrive_byte_by_byte():
     reader = FrameReader()
     pieces = [bytes([byte]) for byte in A_FRAME]
     assert read_all(reader, *pieces[:-1]) == []
@@ -114,28 +114,28 @@ def test_frame_reader_accepts_any_cuts_of_the_stream(contents, cuts):
 
 
 @pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 3, FRAME_BYTES_MAX - 3, (1 << 31) - 1])
-def test_a_length_that_no_frame_has_is_refused_from_the_first_words(length):
+def test_impossible_frame_length_is_refused_at_once(length):
     reader = FrameReader()
     reader.feed(struct.pack(">iI", length, 0))
     with pytest.raises(FrameError, match=f"frame length at byte 0.*found {length}"):
         reader.next_frame()
 
 
-def test_the_longest_frame_passes():
+def test_longest_frame_is_read_and_a_longer_one_refused():
     body = bytes(FRAME_BYTES_MAX - 8 - 2)
     assert read_all(FrameReader(), frame_of(b"{}", body)) == [(0, b"{}", body)]
     with pytest.raises(FrameError):
         frame_of(b"{}", body + b"x")
 
 
-def test_a_header_longer_than_its_frame_is_refused():
+def test_header_longer_than_its_frame_is_refused():
     reader = FrameReader()
     reader.feed(struct.pack(">iI", 10, 7))
     with pytest.raises(FrameError, match=r"header length at byte 5: needed at most 6 .*found 7"):
         reader.next_frame()
 
 
-def test_a_header_longer_than_the_limit_is_refused_before_it_arrives():
+def test_header_over_the_limit_is_refused_before_it_arrives():
     reader = FrameReader(header_bytes_max=1000)
     reader.feed(struct.pack(">iI", 5000, 1001))
     with pytest.raises(FrameError, match="at most 1000"):
@@ -163,7 +163,7 @@ def test_bad_frame_in_pieces_empties_the_reader():
     assert reader.buffered_bytes == 0
 
 
-def test_an_announced_length_takes_no_memory_before_its_bytes_come():
+def test_announced_frame_length_allocates_no_memory_in_advance():
     tracemalloc.start()
     try:
         readers = [FrameReader() for _ in range(50)]
@@ -188,7 +188,7 @@ DRIBBLED = """
 """
 
 
-def test_a_frame_dribbled_in_costs_little_more_than_itself():
+def test_frame_arriving_in_small_pieces_needs_little_extra_memory():
     done = python_program(DRIBBLED, cwd=ROOT)  # where nobody else allocates
     assert float(done.stdout) < 1.3
 
@@ -222,7 +222,7 @@ def test_frame_reader_keeps_frames_until_taken():
     assert len(read_all(reader, b"")) == 5
 
 
-def test_a_header_that_no_reader_would_take_is_not_written():
+def test_header_over_the_limit_is_not_encoded():
     assert len(encode_prefix(0, bytes(HEADER_BYTES_MAX), 0)) == 8 + HEADER_BYTES_MAX
     with pytest.raises(
         HeaderError, match=f"header at its end: needed at most {HEADER_BYTES_MAX} bytes"
@@ -283,7 +283,7 @@ def test_frame_buffer_is_for_one_large_frame_only():
     assert reader.get_buffer() is None
 
 
-def test_a_frame_that_has_room_may_still_be_fed():
+def test_frame_reader_accepts_feed_after_get_buffer():
     large = frame_of(b"{}", bytes(range(256)) * 1_000)
     reader = FrameReader()
     assert read_all(reader, large[:100]) == []

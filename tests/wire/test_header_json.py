@@ -92,7 +92,7 @@ def test_header_field_that_is_no_text_is_named_when_encoded(value):
         encode_header(header)
 
 
-def test_the_name_of_a_field_in_an_error_is_cut_short():
+def test_field_name_in_a_header_error_is_shortened():
     data = b'{"code":1,"extFields":{"%s":[]}}' % (b"k" * 100_000)
     with pytest.raises(HeaderError, match=r"extFields\.k+\.\.\.: needed text") as caught:
         decode_header(data)

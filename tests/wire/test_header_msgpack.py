@@ -15,7 +15,7 @@ def test_msgpack_header_is_an_array_of_seven():
     assert decode_header(msgpack.packb(FIELDS)) == HEADER
 
 
-def test_an_unknown_language_is_other():
+def test_unknown_language_in_a_msgpack_header_is_other():
     assert decode_header(msgpack.packb([1, 99, 0, 0, 0, None, {}])).language is LanguageCode.OTHER
 
 
@@ -71,7 +71,7 @@ def test_fields_of_the_wrong_kind_are_refused(at, value, message):
 
 
 @pytest.mark.parametrize("value", ["\ud800", [object()], 1 << 70])
-def test_a_field_that_cannot_be_written_is_named(value):
+def test_unencodable_msgpack_header_field_is_named(value):
     with pytest.raises(HeaderError, match="MessagePack header at bad: needed text"):
         encode_header(HEADER._replace(ext_fields={"bad": value}))
 
@@ -96,6 +96,6 @@ def test_msgpack_header_error_gives_position_and_reason(data, message):
 
 
 @pytest.mark.parametrize("key", [5, b"a", None])
-def test_a_key_that_is_no_text_is_named(key):
+def test_non_text_msgpack_header_key_is_named(key):
     with pytest.raises(HeaderError, match=f"MessagePack header at {key}: needed text"):
         encode_header(HEADER._replace(ext_fields={key: "v"}))

@@ -14,7 +14,7 @@ EXAMPLE = bytes.fromhex(
 HEADER = Header(105, LanguageCode.JAVA, 409, 5, 0, None, {"topic": "T"})
 
 
-def test_the_worked_example():
+def test_rocketmq_header_example_is_encoded_and_decoded():
     assert decode_header(EXAMPLE) == HEADER
     assert encode_header(HEADER) == EXAMPLE
 
@@ -26,13 +26,13 @@ def test_text_beyond_ascii_and_long_values():
     assert decode_header(encode_header(header)) == header
 
 
-def test_a_field_that_stands_twice_counts_once():
+def test_repeated_rocketmq_header_field_counts_last():
     twice = HEADER._replace(ext_fields={"topic": "first", "tOpic": "second"})
     data = encode_header(twice).replace(b"tOpic", b"topic")
     assert decode_header(data).ext_fields == {"topic": "second"}
 
 
-def test_an_unknown_language_is_other():
+def test_unknown_language_in_a_rocketmq_header_is_other():
     assert decode_header(EXAMPLE[:2] + b"\x63" + EXAMPLE[3:]).language is LanguageCode.OTHER
 
 
@@ -63,7 +63,7 @@ def test_bytes_that_are_no_utf8_are_refused(where):
         decode_header(EXAMPLE[:where] + b"\xff" + EXAMPLE[where + 1 :])
 
 
-def test_a_remark_that_is_no_utf8_is_refused():
+def test_rocketmq_header_remark_that_is_not_utf8_is_refused():
     data = encode_header(HEADER._replace(remark="x")).replace(b"x", b"\xff", 1)
     with pytest.raises(HeaderError, match="at byte 17: needed UTF-8"):
         decode_header(data)

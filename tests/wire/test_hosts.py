@@ -43,7 +43,7 @@ def test_invalid_host_text_is_refused(text):
 
 
 @pytest.mark.parametrize("data", [b"", bytes(7), bytes(9), bytes(21)])
-def test_only_two_widths_are_hosts(data):
+def test_host_bytes_of_another_width_are_refused(data):
     with pytest.raises(RecordError, match="host at byte 0: needed 8 or 20 bytes"):
         decode_host(data)
 
@@ -77,5 +77,5 @@ def test_host_of_a_socket_that_is_not_ip_is_refused(name):
     ("host", "is_loopback"),
     [("127.0.0.1:1", True), ("127.9.9.9:1", True), ("[::1]:1", True), ("10.0.0.1:1", False)],
 )
-def test_a_host_knows_whether_only_this_machine_reaches_it(host, is_loopback):
+def test_host_is_loopback_only_for_local_addresses(host, is_loopback):
     assert parse_host(host).is_loopback is is_loopback

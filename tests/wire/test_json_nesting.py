@@ -38,7 +38,7 @@ def is_refused(text):
 
 
 @given(values, st.lists(st.sampled_from("[{"), max_size=40), st.booleans())
-def test_a_text_is_refused_if_it_has_more_levels_than_any_body(value, around, is_ascii):
+def test_json_nested_deeper_than_any_body_is_refused(value, around, is_ascii):
     for kind in around:
         value = [value, "]]}}"] if kind == "[" else {'a"[': value, "}": "\\"}
     text = json.dumps([value, " " * 1_100], ensure_ascii=is_ascii).encode()
@@ -79,7 +79,7 @@ def test_invalid_json_is_left_to_the_parser_unless_too_deep(text, is_deep):
         (fastjson.loads, BodyError, b"{0:", b"}"),
     ],
 )
-def test_no_deep_text_reaches_a_parser(monkeypatch, decode, error, before, after, size):
+def test_deeply_nested_json_reaches_no_parser(monkeypatch, decode, error, before, after, size):
     class Parser:
         JSONDecodeError = orjson.JSONDecodeError
 

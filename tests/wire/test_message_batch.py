@@ -33,11 +33,11 @@ def test_javas_batches_are_read_and_written_with_the_same_bytes(vector):
         max_size=5,
     )
 )
-def test_a_batch_is_read_as_it_was_written(messages):
+def test_message_batch_round_trip(messages):
     assert decode_batch(encode_batch(messages)) == messages
 
 
-def test_a_batch_cut_short_anywhere_is_refused():
+def test_message_batch_cut_short_is_refused():
     body = encode_batch(MESSAGES)
     whole = {0, len(encode_batch(MESSAGES[:1])), len(body)}
     for end in set(range(len(body))) - whole:

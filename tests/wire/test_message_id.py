@@ -43,7 +43,7 @@ def test_java_unique_ids_are_recognized(vector):
 
 
 @given(addresses, st.integers(1, 0xFFFF), int64)
-def test_no_brokers_id_is_taken_for_a_producers(address, port, offset):
+def test_offset_message_id_is_not_taken_for_a_unique_id(address, port, offset):
     assert not is_unique_id(encode_offset_message_id(Host(address, port), offset))
 
 
@@ -53,7 +53,7 @@ def test_invalid_text_is_no_unique_id(text):
 
 
 @given(hosts, int64)
-def test_an_offset_id_is_read_as_it_was_written(host, offset):
+def test_offset_message_id_round_trip(host, offset):
     assert decode_offset_message_id(encode_offset_message_id(host, offset)) == (host, offset)
 
 
@@ -67,7 +67,7 @@ def test_an_offset_id_is_read_as_it_was_written(host, offset):
         counter=st.integers(0, 0xFFFF),
     )
 )
-def test_a_unique_id_is_read_as_it_was_written(unique):
+def test_unique_id_round_trip(unique):
     assert decode_unique_id(unique.encode()) == unique
 
 
@@ -83,13 +83,13 @@ def test_invalid_message_id_is_refused(decode, text):
         decode(text)
 
 
-def test_a_time_outside_the_month_has_no_id():
+def test_unique_id_of_a_negative_time_is_refused():
     with pytest.raises(RecordError, match="unique id"):
         UniqueId(bytes(4), 1, 1, -1, 1).encode()
 
 
 @pytest.mark.parametrize("physical_offset", [1 << 63, None, "5"])
-def test_an_offset_that_has_no_room_is_refused(physical_offset):
+def test_offset_message_id_of_an_offset_beyond_64_bits_is_refused(physical_offset):
     with pytest.raises(
         RecordError, match="message id at physical offset: needed a 64-bit integer, found"
     ):

@@ -447,7 +447,7 @@ def test_large_damaged_frames_end_in_a_value_or_an_error_and_soon(large):
     check_outcomes_and_work(large, max(FRAMES // LARGE_EVERY, 1), SEED + 1)
 
 
-def test_damaged_frames_take_no_more_memory_than_a_frame_or_what_it_inflates_to(corpus, large):
+def test_damaged_frames_decode_in_bounded_memory(corpus, large):
     usual_pool, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(pool)
     tracemalloc.start()

@@ -39,17 +39,17 @@ def test_valid_rocketmq_topic_name_is_accepted(name):
         ("%RETRY%" + "g" * 249, "over 255"),
     ],
 )
-def test_a_name_that_cannot_be_says_why(name, why):
+def test_topic_fault_says_why_a_name_is_invalid(name, why):
     assert why in topic_fault(name)
 
 
-def test_a_long_bad_name_is_not_repeated_whole():
+def test_topic_fault_of_a_long_name_is_short():
     assert len(topic_fault("/" * 1_000_000)) < 200
     assert len(topic_fault("x" * 1_000_000)) < 200
 
 
 @given(st.text("%|aZ9_-", min_size=1, max_size=300))
-def test_each_group_that_may_be_has_a_retry_topic_and_a_dead_letter_queue(group):
+def test_every_valid_group_has_valid_retry_and_dead_letter_topics(group):
     if group_fault(group) is None:
         assert topic_fault(retry_topic(group)) is None
         assert topic_fault(dlq_topic(group)) is None
@@ -81,7 +81,7 @@ def test_system_topics_and_groups_are_rocketmqs():
         *((name, name) for name in ("TBW102", "rmq_sys_x", "TOOLS_CONSUMER", "CID_RMQ_SYS_y")),
     ],
 )
-def test_a_name_within_a_namespace(name, whole):
+def test_topic_name_is_wrapped_in_and_stripped_of_its_namespace(name, whole):
     assert wrap_namespace("eu", name) == whole
     assert wrap_namespace("eu", whole) == whole
     assert wrap_namespace(None, name) == name

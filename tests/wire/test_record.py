@@ -45,7 +45,7 @@ RECORD = bytes.fromhex(
 )
 
 
-def test_the_worked_example():
+def test_record_example_is_encoded_and_decoded():
     assert encode_record(MESSAGE) == RECORD
     assert decode_record(RECORD) == dataclasses.replace(MESSAGE, body_crc=907_060_870)
 
@@ -121,7 +121,7 @@ def test_javas_checksums_of_bodies(vector):
     assert body_crc_of(bytes.fromhex(vector["bytes"])) == vector["crc32"]
 
 
-def test_a_damaged_body_is_found():
+def test_damaged_record_body_is_found_by_its_crc():
     damaged = RECORD.replace(b"hello", b"hellO")
     with pytest.raises(RecordError, match=r"at byte 0: needed body CRC \d+, found 907060870"):
         decode_record(damaged)
@@ -197,7 +197,7 @@ def test_oversized_field_of_a_record_is_named(change, message):
         encode_record(dataclasses.replace(MESSAGE, **change))
 
 
-def test_a_message_that_cannot_be_written_is_not_written_into_the_error():
+def test_unencodable_message_is_not_copied_into_the_error():
     tracemalloc.start()
     try:
         body = bytes(4_000_000)
@@ -225,7 +225,7 @@ def test_record_too_short_for_its_hosts_names_its_start(flags):
                 decode_record(bytes(10) + cut + behind, 10)
 
 
-def test_the_layouts_numbers_are_those_of_rocketmqs_source():
+def test_record_layout_numbers_are_rocketmqs():
     numbers = {
         "QUEUE_OFFSET_AT": 20,
         "PHYSICAL_OFFSET_AT": 28,
@@ -239,7 +239,7 @@ def test_the_layouts_numbers_are_those_of_rocketmqs_source():
     assert {name: getattr(layout, name) for name in numbers} == numbers
 
 
-def test_a_blank_record_fills_the_end_of_a_file():
+def test_blank_record_fills_the_end_of_a_file():
     blank = encode_blank(300)
     assert blank.hex() == "0000012ccbd43194"
     assert decode_blank(b"x" + blank, 1) == 300
@@ -257,7 +257,7 @@ def test_topics_and_properties_that_are_no_utf8_are_shown_with_replacements():
     assert message.tags == "\ufffd"
 
 
-def test_a_long_topic_needs_the_second_version_of_a_record():
+def test_topic_over_127_bytes_needs_the_v2_record():
     assert [magic_of("T" * count) for count in (1, 127, 128, 255)] == [
         layout.MAGIC_V1,
         layout.MAGIC_V1,

@@ -37,7 +37,7 @@ def roomy(message):
 messages = stored_messages().filter(lambda message: fits_i16(roomy(message)))
 
 
-def test_a_checksum_is_eight_digits_each_a_piece_of_its_own():
+def test_record_checksum_is_eight_digits_each_its_own_property_piece():
     assert encode_checksum(0x0123ABCD) == PIECES
     assert EMPTY_CHECKSUM == b"0\x02" * 8
     assert len(EMPTY_CHECKSUM) == CHECKSUM_BYTES == 16
@@ -100,7 +100,7 @@ def test_without_checksum_removes_one_checksum_only(before):
 
 
 @given(messages)
-def test_a_sealed_record_is_read_as_any_other(message):
+def test_sealed_record_is_valid_and_decodes_as_any_other(message):
     record = sealed(message)
     assert (
         has_valid_checksum(record)
@@ -129,7 +129,7 @@ def test_any_flipped_bit_is_noticed(message, data):
     assert not has_valid_checksum(record)
 
 
-def test_every_single_bit_of_a_record_is_watched():
+def test_record_checksum_detects_any_flipped_bit():
     record = sealed(MESSAGE)
     for bit in range(8 * len(record)):
         damaged = bytearray(record)
@@ -148,6 +148,6 @@ def test_digits_in_capitals_are_other_digits():
     assert not has_valid_checksum(record[:-16] + record[-16:].upper())
 
 
-def test_a_record_cut_short_is_not_intact():
+def test_sealed_record_cut_short_is_not_valid():
     record = sealed(MESSAGE)
     assert not any(has_valid_checksum(record[:end]) for end in range(len(record)))

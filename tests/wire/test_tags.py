@@ -7,7 +7,7 @@ from rmq_spark.wire.tags import java_string_hash, tags_code
 
 
 @java_vectors.each("ids", where=lambda vector: vector["kind"] == "hash")
-def test_the_hash_is_javas(vector):
+def test_java_string_hash_equals_javas(vector):
     assert java_string_hash(vector["text"]) == vector["hash"]
 
 
@@ -15,11 +15,11 @@ def test_the_hash_is_javas(vector):
     ("text", "code"),
     [("TagA", 2598919), ("中文", 646394), ("😀", 1772899), ("polygenelubricants", -(1 << 31))],
 )
-def test_the_worked_examples(text, code):
+def test_tags_code_examples(text, code):
     assert tags_code(text) == code
 
 
-def test_a_message_without_tags_has_code_zero():
+def test_tags_code_without_tags_is_zero():
     assert tags_code(None) == tags_code("") == 0
 
 
@@ -27,7 +27,7 @@ def test_different_tags_can_share_a_code():
     assert tags_code("AaAa") == tags_code("BBBB")
 
 
-def test_a_lone_surrogate_has_a_hash_too():
+def test_java_string_hash_of_a_lone_surrogate():
     assert java_string_hash("\ud800") == 0xD800
 
 

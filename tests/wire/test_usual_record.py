@@ -48,14 +48,14 @@ def as_record_reads(data, position):
     return (position + size, *values)
 
 
-def test_each_field_of_a_usual_record_is_as_it_was_stored():
+def test_plain_record_decoder_returns_every_field():
     data = b"before" + encode_record(MESSAGE) + b"behind"
     found = decode_plain_record(data, 6)
     assert found == as_record_reads(data, 6)
     assert found[1:] == dataclasses.astuple(MESSAGE)[:-2]
 
 
-def test_the_checksum_of_a_whole_record_is_no_property():
+def test_record_checksum_is_not_returned_as_a_property():
     text = MESSAGE.properties_text
     sealed = dataclasses.replace(MESSAGE, properties_text=text + EMPTY_CHECKSUM.decode())
     assert decode_plain_record(encode_record(sealed), 0)[3] == text
@@ -71,7 +71,7 @@ def test_the_checksum_of_a_whole_record_is_no_property():
     ],
     ids=["long-topic", "born-host", "store-host", "compressed"],
 )
-def test_an_unusual_record_is_left_to_those_who_read_all(changes):
+def test_unusual_record_is_left_to_the_full_decoder(changes):
     record = encode_record(dataclasses.replace(MESSAGE, **changes))
     assert decode_record(record).topic
     assert decode_plain_record(record, 0) is None

@@ -41,7 +41,7 @@ for flag in (Flag.COMPRESSION_LZ4, Flag.COMPRESSION_ZSTD):
     assert ["pip install backports.zstd" in line for line in refused] == [False, False, True, True]
 
 
-def test_a_header_in_messagepack_says_what_is_missing(tmp_path):
+def test_msgpack_header_without_the_library_says_what_to_install(tmp_path):
     program = f"""{WITHOUT}
 from rmq_spark.wire import header_msgpack
 from rmq_spark.errors import HeaderError

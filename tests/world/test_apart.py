@@ -42,7 +42,7 @@ def result_of(apart, name):
     return apart.result_of(f"test_some.py::{name}", 60)
 
 
-def test_each_test_says_what_became_of_it(apart):
+def test_separate_process_reports_the_outcome_of_each_test(apart):
     assert result_of(apart, "test_passes") == ("passed", "")
     outcome, text = result_of(apart, "test_fails")
     assert outcome == "failed"

@@ -51,7 +51,7 @@ def scene():
     return BatchScene()
 
 
-def test_the_truth_is_no_lie(scene):
+def test_truthful_batch_story_breaks_no_rule(scene):
     scene.batches.told_last(SINK, None, 0, (), asked_in_life=0)
     scene.commit()
     whole = scene.batches.whole(Asked("T0", 0, 0))
@@ -74,7 +74,7 @@ def test_watch_reports_row_visible_before_its_commit(scene):
         scene.see(0)
 
 
-def test_a_row_that_is_seen_though_its_batch_was_aborted(scene):
+def test_seen_row_of_an_aborted_batch_is_detected(scene):
     scene.commit()
     scene.batches.aborted(scene.batch)
     with pytest.raises(Broken, match="was refused"):
@@ -90,7 +90,7 @@ def test_watch_reports_partially_visible_batch(scene):
         scene.batches.audited()
 
 
-def test_a_pull_that_shows_a_part_of_what_was_seen(scene):
+def test_pull_missing_a_part_of_a_seen_batch_is_detected(scene):
     scene.commit()
     scene.see(2)
     with pytest.raises(Broken, match="was seen before, and a pull misses"):
@@ -104,7 +104,7 @@ def test_watch_reports_duplicate_row(scene):
         scene.see(0, 5)
 
 
-def test_a_committed_batch_that_a_power_loss_takes(scene):
+def test_committed_batch_lost_by_a_power_loss_is_detected(scene):
     scene.commit()
     scene.tell_last()
     scene.ledger.life_ended("power")
@@ -112,7 +112,7 @@ def test_a_committed_batch_that_a_power_loss_takes(scene):
         scene.audited()
 
 
-def test_a_broker_that_forgets_what_a_sink_has_committed(scene):
+def test_broker_forgetting_a_sinks_last_commit_is_detected(scene):
     scene.commit()
     scene.tell_last()
     with pytest.raises(Broken, match="last of its sink is None"):
@@ -150,7 +150,7 @@ def test_watch_accepts_gaps_of_failed_commits_only(scene):
         scene.audited(2, 4, high=5)
 
 
-def test_a_row_of_another_topic_of_the_same_batch(scene):
+def test_row_of_a_batch_in_the_wrong_topic_is_detected(scene):
     scene.commit()
     with pytest.raises(Broken, match="is in T1/0"):
         scene.ledger.saw(replace(scene.stored(scene.batch.rows[0], 0), topic="T1"))

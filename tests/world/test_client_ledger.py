@@ -83,14 +83,14 @@ def test_ledger_accepts_commit_past_message_given_back_for_retry():
     assert scene.ledger.outstanding() == ["G: m1 of T0", "G: m2 of T0"]
 
 
-def test_a_dead_letter_need_not_come_any_more():
+def test_dead_letter_is_not_expected_again():
     scene = Scene()
     scene.consumes(0, 1, 2, done=2)
     scene.ledger.audited(("%DLQ%G", "broker-a", 0), 0, body(2))
     assert scene.ledger.outstanding() == []
 
 
-def test_a_message_once_more_is_found_out_unless_something_has_happened():
+def test_repeated_message_without_a_disturbance_is_detected():
     scene = Scene()
     scene.consumes(0)
     with pytest.raises(Broken, match="once more"):
@@ -130,7 +130,7 @@ def test_ledger_counts_deliveries_and_repeats():
     assert (delivered, repeats, settled) == (4, 1, 2)
 
 
-def test_two_orderly_listeners_at_one_queue_are_found_out_unless_one_is_dead():
+def test_two_live_orderly_listeners_of_a_queue_are_detected():
     scene = Scene(is_orderly=True)
     scene.begins(0)
     with pytest.raises(Broken, match="both at"):
@@ -139,14 +139,14 @@ def test_two_orderly_listeners_at_one_queue_are_found_out_unless_one_is_dead():
     scene.begins(0, process=1)
 
 
-def test_a_broker_that_has_ended_has_forgotten_who_was_alone():
+def test_ended_broker_allows_a_second_orderly_consumer():
     scene = Scene(is_orderly=True)
     scene.ledger.broker_ended("broker-a")
     scene.begins(0)
     scene.begins(0, process=1)
 
 
-def test_an_orderly_listener_that_gets_the_second_before_the_first_is_done_is_found_out():
+def test_orderly_listener_getting_messages_out_of_order_is_detected():
     scene = Scene(is_orderly=True)
     scene.consumes(0, done=0)
     scene.consumes(1)

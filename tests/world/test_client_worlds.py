@@ -25,12 +25,12 @@ KEPT = sorted((Path(__file__).parent / "client_stories").glob("*.json"))
 
 
 @pytest.mark.parametrize("first", spread(5, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
-def test_no_promise_of_a_client_is_broken(first):
+def test_client_worlds_end_well(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, ClientWorld, "world.clients")
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_a_story_of_clients_that_once_failed_ends_well(path):
+def test_client_story_that_once_failed_passes(path):
     assert_ends_well(path, ClientWorld)
 
 
@@ -39,7 +39,7 @@ def test_client_world_is_identical_for_a_seed_in_any_process():
     assert_told_alike_in_any_process((1, 6, 13, 34), draw, ClientWorld)
 
 
-def test_the_stories_of_clients_have_everything_in_them():
+def test_client_stories_draw_every_kind_of_step_and_trouble():
     """What no seed draws is not tested, however many there are."""
     stories = [draw(seed) for seed in range(300)]
     steps = [step for story in stories for client in story.clients for step in client.steps]
@@ -92,7 +92,7 @@ def test_the_stories_of_clients_have_everything_in_them():
     ],
     ids=["commits-what-is-under-way", "believes-in-any-lock", "forgets", "goes-on-as-before"],
 )
-def test_a_client_that_breaks_a_promise_is_found_out(monkeypatch, method, instead, said, first):
+def test_client_breaking_a_promise_is_detected(monkeypatch, method, instead, said, first):
     """The proof proves itself; `make seeded` has more."""
     monkeypatch.setattr(method, instead)
     failures = (failure_of(draw(seed), ClientWorld) for seed in range(first, first + 24))

@@ -48,7 +48,7 @@ def scene():
     return Scene()
 
 
-def test_all_spans_have_their_rows_in_order(scene):
+def test_committed_spans_must_keep_their_row_order(scene):
     assert scene.see([[(0, 2), (5, 1)], [(2, 2)]], [0, 1, 5, 2, 3])
     assert not scene.see([[(0, 2), (5, 1)], [(2, 2)]], [0, 1, 2, 3, 5])
 
@@ -62,14 +62,14 @@ def test_undisturbed_spans_are_read_completely(scene, offsets):
     "spans_of_pieces",
     [[[(0, 1), (0, 3), (3, 2)]], [[(0, 1)], [(0, 3), (3, 2)]], [[(0, 2), (0, 3)], [(3, 2)]]],
 )
-def test_a_span_that_is_lost_has_its_places_in_common_with_a_later_one(scene, spans_of_pieces):
+def test_lost_committed_span_may_share_its_offsets_with_a_later_one(scene, spans_of_pieces):
     """A queue that has lost its tail grows again, and what is committed next lies there."""
     scene.ledger.takes_away(broker="broker-a")
     assert scene.see(spans_of_pieces, [0, 1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("offsets", [[0], [0, 1], [0, 3, 4], [2, 3, 4], [0, 1, 2, 0, 3, 4, 3]])
-def test_no_part_of_a_span_is_read_whatever_has_expired(scene, offsets):
+def test_partly_read_committed_span_is_refused(scene, offsets):
     scene.ledger.takes_away(broker="broker-a")
     assert scene.see([[(0, 3), (3, 2)]], [0, 1, 2])
     assert scene.see([[(0, 3), (3, 2)]], [3, 4])

@@ -44,7 +44,7 @@ def test_simultaneous_events_run_in_an_order_given_by_the_seed():
     assert len({order(seed) for seed in range(20)}) > 10
 
 
-def test_only_one_actor_runs_at_a_time(kernel):
+def test_kernel_runs_one_actor_at_a_time(kernel):
     running = []
 
     def work():
@@ -61,7 +61,7 @@ def test_only_one_actor_runs_at_a_time(kernel):
     assert all(actor.is_done for actor in actors)
 
 
-def test_a_wait_ends_by_being_woken_or_by_its_time(kernel):
+def test_suspended_actor_is_woken_or_times_out(kernel):
     told = []
     sleeper = Actor("sleeper")
 
@@ -75,7 +75,7 @@ def test_a_wait_ends_by_being_woken_or_by_its_time(kernel):
     assert told == [(True, 2), (False, 7)]
 
 
-def test_all_actors_of_a_process_that_is_killed_unwind_before_anything_else_happens(kernel):
+def test_killed_process_unwinds_its_actors_first(kernel):
     process, told = object(), []
 
     def work(name):
@@ -139,7 +139,7 @@ def test_error_of_an_event_is_raised_by_run(kernel):
         kernel.run(100)
 
 
-def test_a_wait_that_nothing_will_end_is_a_deadlock_that_says_who_waits(kernel):
+def test_endless_wait_is_a_deadlock_naming_the_waiter(kernel):
     def wait_for_ever():
         kernel.suspend()
 

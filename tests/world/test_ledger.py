@@ -72,7 +72,7 @@ def scene():
     return Scene()
 
 
-def test_the_truth_is_no_lie(scene):
+def test_truthful_broker_story_breaks_no_rule(scene):
     first, second = scene.put(0), scene.put(1)
     scene.pulled(scene.stored(first, 0), scene.stored(second, 1))
     scene.ledger.life_ended("power")
@@ -98,7 +98,7 @@ def test_ledger_finds_a_message_with_wrong_content_or_place(scene, lie, complain
         scene.ledger.saw(lie(scene, sent))
 
 
-def test_two_messages_in_one_place(scene):
+def test_two_messages_at_one_offset_are_detected(scene):
     scene.put(0)
     with pytest.raises(Broken, match="where message 1"):
         scene.put(0)
@@ -110,7 +110,7 @@ def test_messages_of_one_client_out_of_order(scene):
         scene.put(4)
 
 
-def test_a_message_that_was_refused(scene):
+def test_seen_refused_message_is_detected(scene):
     sent = scene.send()
     scene.ledger.refused(sent)
     with pytest.raises(Broken, match="was refused"):
@@ -118,7 +118,7 @@ def test_a_message_that_was_refused(scene):
 
 
 @pytest.mark.parametrize("kind", ["stop", "kill", "power"])
-def test_an_acknowledged_message_that_is_lost(scene, kind):
+def test_lost_acknowledged_message_is_detected(scene, kind):
     scene.put(0)
     scene.ledger.life_ended(kind)
     with pytest.raises(Broken, match="lost"):
@@ -166,7 +166,7 @@ def test_unflushed_message_may_be_lost_after_a_kill_until_it_was_seen(
             scene.audited()
 
 
-def test_with_async_flush_only_what_is_old_survives_a_power_loss():
+def test_async_flush_power_loss_may_lose_only_recent_messages():
     scene = Scene(is_sync=False)
     scene.put(0)
     scene.kernel.now += 10
@@ -177,7 +177,7 @@ def test_with_async_flush_only_what_is_old_survives_a_power_loss():
         scene.audited()
 
 
-def test_a_gap_between_messages(scene):
+def test_gap_between_messages_is_detected(scene):
     scene.put(0)
     scene.put(2)
     with pytest.raises(Broken, match="has nothing at 1"):
@@ -194,14 +194,14 @@ def test_gap_after_a_power_loss_is_accepted_once(scene):
         scene.audited(0, 2, high=4)
 
 
-def test_a_pull_that_is_sent_back_before_a_message_that_was_seen(scene):
+def test_pull_sent_back_before_a_seen_message_is_detected(scene):
     first, second = scene.put(0), scene.put(1)
     scene.pulled(scene.stored(first, 0), scene.stored(second, 1))
     with pytest.raises(Broken, match="was sent back"):
         scene.pulled(start=1, next_offset=0, low=0, high=0, code=21)
 
 
-def test_a_pull_that_passes_over_a_message(scene):
+def test_pull_passing_over_a_message_is_detected(scene):
     first, _, third = scene.put(0), scene.put(1), scene.put(2)
     with pytest.raises(Broken, match="passed over"):
         scene.pulled(scene.stored(first, 0), scene.stored(third, 2), next_offset=3)
@@ -250,7 +250,7 @@ def test_message_sent_during_topic_deletion_may_exist_or_not(scene):
         scene.ledger.saw(scene.stored(sent, number))
 
 
-def test_a_delayed_message_that_comes_early_twice_or_never(scene):
+def test_delayed_message_early_twice_or_never_is_detected(scene):
     sent = scene.send(delay_seconds=5.0)
     scene.ledger.stored(sent, 17)
     scene.kernel.now += 4.9

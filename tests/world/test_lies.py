@@ -102,6 +102,6 @@ def test_answers_are_wrong_for_programs_and_right_for_auditors(host):
 
 
 @pytest.mark.parametrize(("draw", "kinds"), [(client_story, WORLD_LIES), (spark_story, SPARK_LIES)])
-def test_the_stories_with_lies_have_all_kinds_of_them(draw, kinds):
+def test_stories_with_lies_draw_every_kind_of_lie(draw, kinds):
     lies = [each for seed in range(300) for each in draw(seed).troubles if each.kind == "lie"]
     assert {each.arguments["about"] for each in lies} == set(kinds)

@@ -101,7 +101,7 @@ def test_simulated_silence_is_not_reported_to_either_end():
     assert (room.client.data, room.server.data, room.server.events) == (b"", b"", [])
 
 
-def test_a_machine_whose_power_has_come_back_knows_nothing_of_its_connections():
+def test_machine_after_a_power_loss_breaks_its_old_connections():
     room = Room()
     room.network.lose_power(room.server)
     room.client.send(b"a")
@@ -113,7 +113,7 @@ def test_a_machine_whose_power_has_come_back_knows_nothing_of_its_connections():
     assert room.client.events == ["connected", "broken"]
 
 
-def test_a_silent_host_is_not_heard_of_until_it_is_given_back_and_then_only_on_new_connections():
+def test_silent_host_answers_only_new_connections_after_its_return():
     room = Room()
     room.network.silence("127.0.0.1")
     late = Peer()
@@ -139,7 +139,7 @@ def test_simulated_delay_keeps_order():
     assert room.server.data == b"ab"
 
 
-def test_only_the_connections_of_one_host_are_cut():
+def test_cut_all_cuts_only_the_connections_of_one_host():
     room = Room()
     room.network.cut_all("127.0.0.2")
     assert room.server.events == []

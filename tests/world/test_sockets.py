@@ -51,7 +51,7 @@ def in_a_process(kernel, work, host="127.0.2.7"):
     return process
 
 
-def test_a_connection_that_comes_too_late_is_broken_off_again():
+def test_connection_established_after_the_timeout_is_closed_again():
     def work(kernel, listener):
         with pytest.raises(TimeoutError):
             socket.create_connection(PEER, 0.5)
@@ -72,7 +72,7 @@ def test_process_killed_while_connecting_leaves_no_socket_open():
     assert in_a_world(work, latency_seconds=1.0) == [True]
 
 
-def test_a_program_finds_out_its_own_address_and_sends_nothing():
+def test_udp_probe_finds_the_own_address_and_sends_nothing():
     def work(kernel, listener):
         found = []
 
@@ -88,7 +88,7 @@ def test_a_program_finds_out_its_own_address_and_sends_nothing():
     assert in_a_world(work) == (["127.0.2.7"], [])
 
 
-def test_each_process_has_a_number_and_chance_that_are_the_same_whenever_the_seed_is():
+def test_simulated_process_ids_and_randomness_depend_on_the_seed():
     def work(kernel, listener):
         found = []
         for _ in range(2):
@@ -101,7 +101,7 @@ def test_each_process_has_a_number_and_chance_that_are_the_same_whenever_the_see
     assert len({number for number, _ in found}) == len({chance for _, chance in found}) == 2
 
 
-def test_a_process_that_is_dead_begins_no_thread():
+def test_killed_process_starts_no_thread():
     def work(kernel, listener):
         told = []
 

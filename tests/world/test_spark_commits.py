@@ -21,11 +21,11 @@ FIRST = int(os.environ.get("ROCKETPOLL_SPARK_WORLD_FIRST", "0"))
 
 
 @pytest.mark.parametrize("seed", spread(2, range(FIRST, FIRST + SEEDS)))
-def test_every_batch_counts_once_whatever_befalls_its_commit(seed):
+def test_commit_worlds_count_every_batch_once(seed):
     assert_all_end_well([seed], draw, SparkWorld, "world.spark.at_commits")
 
 
-def test_the_stories_have_every_trouble_both_ways():
+def test_commit_stories_draw_every_trouble_for_both_visibilities():
     drawn = set()
     for story in (draw(seed) for seed in range(40)):
         sinks = [each.steps[0].arguments for each in story.clients if is_exactly_once(each)]
@@ -40,7 +40,7 @@ def test_the_stories_have_every_trouble_both_ways():
     assert len(drawn) == 8
 
 
-def test_a_batch_that_a_broker_was_killed_amid_and_that_is_seen_is_found_out(monkeypatch):
+def test_visible_batch_of_a_broker_killed_in_its_commit_is_detected(monkeypatch):
     """The proof proves itself; `make seeded` has more."""
     monkeypatch.setattr(rollback, "rollback_rows", lambda *_: None)
     failure = failure_of(draw(11), SparkWorld)

@@ -109,7 +109,7 @@ def test_gone_broker_is_known_by_its_first_name():
 
 
 @pytest.mark.parametrize("isolation", ["all", "committed"])
-def test_in_calm_weather_a_query_ends_by_killed_tasks_and_by_no_error_of_its_own(isolation):
+def test_query_may_fail_in_calm_weather_only_by_killed_tasks(isolation):
     scene = Scene(isolation=isolation)
     scene.calm_since = scene.kernel.now - 10
     scene.model.began()

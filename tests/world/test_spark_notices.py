@@ -86,7 +86,7 @@ def test_refused_unknown_broker_is_found_by_some_spark_world(monkeypatch):
     assert "refused queues that nobody has taken away" in said_of(has_option("assign"), forgets)
 
 
-def test_brokers_are_reached_where_the_map_says(monkeypatch):
+def test_unapplied_broker_address_override_is_detected(monkeypatch):
     monkeypatch.setattr(AddressOverrides, "_apply_to_broker", lambda detours, broker: broker)
     assert said_of(has_option("brokerAddresses", kind="stream")) != "nothing"
 
@@ -111,7 +111,7 @@ def test_groups_are_those_of_the_namespace(monkeypatch):
         (OnBadRecord.SKIP, OnBadRecord.NULL),
     ],
 )
-def test_bad_bodies_become_what_the_user_says(monkeypatch, how, taken_for):
+def test_wrong_on_bad_record_handling_is_detected(monkeypatch, how, taken_for):
     begin = BadRecordHandler.__init__
 
     def begin_otherwise(bad, given):
@@ -143,7 +143,7 @@ def test_faults_are_those_of_their_own_rows(monkeypatch):
     assert "came without what its body holds" in said_of(has_option("bodyFormat", kind="stream"))
 
 
-def test_the_bodies_that_a_sink_writes_are_those_of_their_own_rows(monkeypatch):
+def test_sink_body_stored_for_the_wrong_row_is_detected(monkeypatch):
     bodies_of = BodyEncoder._encode_batch
 
     def shifted(encoder, *of_a_batch):

@@ -44,7 +44,7 @@ def test_batches_that_are_rolled_back_leave_gaps_in_some_stories():
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_a_story_of_spark_that_once_failed_ends_well(path):
+def test_spark_story_that_once_failed_passes(path):
     assert_ends_well(path, SparkWorld)
 
 
@@ -53,7 +53,7 @@ def test_spark_world_is_identical_for_a_seed_in_any_process():
     assert_told_alike_in_any_process((2, 5, 7, 1245), draw, SparkWorld)
 
 
-def test_the_stories_of_spark_have_everything_in_them():
+def test_spark_stories_draw_every_kind_of_step_and_trouble():
     """What no seed draws is not tested, however many there are."""
     stories = [draw(seed) for seed in range(400)]
     steps = [step for story in stories for client in story.clients for step in client.steps]

@@ -55,7 +55,7 @@ def module(tmp_path, monkeypatch):
     ],
     ids=["a-method-and-what-is-in-it", "by-way-of-a-lambda", "decorated", "behind-an-exception"],
 )
-def test_each_statement_of_a_function_is_announced_as_long_as_wanted(module, call, statements):
+def test_interrupted_calls_before_each_statement_until_its_end(module, call, statements):
     called, before = [], call(module)
     with interrupted("of_this_test", lambda: called.append(1)):
         assert call(module) == before

@@ -36,7 +36,7 @@ def test_hours_of_sleep_take_no_time():
     assert time.perf_counter() - real < 60
 
 
-def test_the_time_of_day_can_be_moved_and_the_other_clock_not():
+def test_wall_clock_can_be_moved_without_the_monotonic_clock():
     def work(kernel, threads):
         threads.wall_ahead -= 86_400
         return time.time(), time.monotonic()
@@ -72,7 +72,7 @@ def test_producers_and_consumers_meet_in_the_same_order_whenever_the_seed_is_the
     assert told != in_a_world(work, seed=2, preemption=0.3)
 
 
-def test_a_pool_of_threads_shares_the_time():
+def test_thread_pool_runs_in_simulated_time():
     def work(kernel, threads):
         with ThreadPoolExecutor(2) as pool:
             doubled = list(pool.map(lambda number: (time.sleep(1), number * 2)[1], range(6)))
@@ -88,7 +88,7 @@ def count_up(counter, times):
 
 
 @pytest.mark.parametrize("line_preemption", [0.0, 0.2])
-def test_a_race_between_two_lines_is_seen_where_lines_are_preempted(line_preemption):
+def test_race_between_two_lines_is_seen_with_line_preemption(line_preemption):
     def work(kernel, threads):
         counter = {"value": 0}
         workers = [threading.Thread(target=count_up, args=(counter, 50)) for _ in range(2)]
@@ -102,7 +102,7 @@ def test_a_race_between_two_lines_is_seen_where_lines_are_preempted(line_preempt
     assert (counted < 100) is bool(line_preemption)
 
 
-def test_a_lock_keeps_others_out_also_where_lines_are_preempted():
+def test_lock_excludes_other_threads_under_line_preemption():
     def work(kernel, threads):
         counter, lock = {"value": 0}, threading.Lock()
 
@@ -121,7 +121,7 @@ def test_a_lock_keeps_others_out_also_where_lines_are_preempted():
     assert in_a_world(work, preemption=0.3, line_preemption=0.2, in_files="test_threads") == 90
 
 
-def test_an_exception_in_a_thread_is_raised_by_main():
+def test_exception_in_a_simulated_thread_is_raised_by_main():
     def work(kernel, threads):
         threading.Thread(target=lambda: 1 / 0).start()
         time.sleep(1)
@@ -142,7 +142,7 @@ def test_simulated_world_restores_patched_modules():
     ) == before
 
 
-def test_a_reentrant_lock_is_taken_again_by_its_owner_alone_and_let_go_while_he_waits():
+def test_reentrant_lock_is_released_while_its_owner_waits():
     def work(kernel, threads):
         told, condition = [], threading.Condition()
 
@@ -168,7 +168,7 @@ def test_a_reentrant_lock_is_taken_again_by_its_owner_alone_and_let_go_while_he_
     assert in_a_world(work) == ["waits", "woken", "let go", "goes on"]
 
 
-def test_each_thread_of_a_world_has_a_name_a_number_and_values_of_its_own():
+def test_simulated_threads_have_their_own_name_number_and_locals():
     def work(kernel, threads):
         own, told = threading.local(), []
 

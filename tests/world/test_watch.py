@@ -68,7 +68,7 @@ def test_watch_reports_each_table_with_remains_of_clients(monkeypatch, what):
         World(replace(draw(1), clients=(), endings=(), troubles=())).tell()
 
 
-def test_a_pull_that_is_rescued_in_a_life_before_the_last():
+def test_pull_rescued_in_an_earlier_life_is_detected():
     world = World(draw(1))
     world.life = None
     world.watch.check_no_rescue(SimpleNamespace(hold_service=SimpleNamespace(rescued_total=0)))
@@ -87,7 +87,7 @@ def waiting():
     return world, SimpleNamespace(sent_at=4.9, stored_at=5.0, delay_seconds=3.0)
 
 
-def test_a_delayed_message_that_comes_late(waiting):
+def test_late_delayed_message_is_detected(waiting):
     world, sent = waiting
     slack = world.watch.slack_seconds
     world.watch.check_lateness(sent, 1_008.0 + slack / 2, "T")
@@ -105,7 +105,7 @@ def test_watch_reports_late_delayed_message_after_start(waiting):
 
 
 @pytest.mark.parametrize("ahead", [-100.0, -1.0, 1.0, 100.0])
-def test_a_delayed_message_that_comes_late_by_a_clock_that_was_moved_meanwhile(waiting, ahead):
+def test_late_delayed_message_is_detected_despite_a_moved_clock(waiting, ahead):
     world, sent = waiting
     world.kernel.now = 6.0
     world.watch.clock_moved(ahead)

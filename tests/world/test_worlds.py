@@ -39,16 +39,16 @@ KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))
 
 
 @pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
-def test_no_promise_is_broken(first):
+def test_broker_worlds_end_well(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, World, "world")
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_a_story_that_once_failed_ends_well(path):
+def test_broker_story_that_once_failed_passes(path):
     assert_ends_well(path, World)
 
 
-def test_a_story_is_written_down_and_read_again():
+def test_story_json_round_trip():
     for seed in range(50):
         story = draw(seed)
         again = Story.from_json(story.to_json())
@@ -61,7 +61,7 @@ def test_simulated_world_is_identical_for_a_seed_in_any_process():
     assert_told_alike_in_any_process((3, 8, 21, 34), draw, World)
 
 
-def test_no_statement_that_runs_once_a_process_is_interrupted():
+def test_once_per_process_statements_are_not_interrupted():
     """Or the first story of a process would be told differently."""
     once = [bulk_tools, lazy_numpy, directory_lock]
     assert not [module for module in once if re.search(PREEMPTED, module.__file__)]
@@ -222,7 +222,7 @@ def test_world_finds_a_message_hidden_with_expired_ones(monkeypatch):
 
 
 @pytest.mark.wide
-def test_a_story_is_made_short_and_fails_in_the_same_way(monkeypatch):
+def test_failing_story_is_shortened_and_fails_alike(monkeypatch):
     monkeypatch.setattr(
         "rocketpoll.broker.longpolling.pull_request_hold_service.PullRequestHoldService.notify_message_arriving",
         lambda *_: 0,
@@ -235,7 +235,7 @@ def test_a_story_is_made_short_and_fails_in_the_same_way(monkeypatch):
     assert len(short.story.parts()) <= 12
 
 
-def test_a_life_may_end_at_every_change_of_the_disk_from_the_first_on():
+def test_broker_life_can_end_at_every_disk_change():
     """From the start of a store that is not there yet to its first message,
     and the start behind that."""
     base = draw(1)

@@ -45,7 +45,7 @@ def test_text_body_is_shown_as_text_and_others_in_hex():
     assert text_of(b"\x00A\xff").split() == ["00000000", "00", "41", "ff", ".A."]
 
 
-def test_a_large_body_is_cut_and_says_so():
+def test_large_body_is_truncated_with_a_note():
     for body in (b"x" * 3_000_000, json.dumps(["y" * 400_000]).encode(), bytes(3_000_000)):
         made = render_body(body)
         assert made.shown_bytes
@@ -59,7 +59,7 @@ def test_deeply_nested_json_body_is_shown():
     assert render_body(b"[" * 100_000 + b"]" * 100_000).kind in ("JSON", "text")
 
 
-def test_a_preview_is_one_line_and_short():
+def test_body_preview_is_one_short_line():
     assert preview_body(b"a\n  b") == "a b"
     assert preview_body(b"\xff\x00") == "ff 00"
     assert len(preview_body(b"x" * 10_000)) < 200

@@ -71,7 +71,7 @@ def sign_in(page):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_page_fits_its_window_in_every_look(open_page, cluster, look):
+def test_console_pages_fit_their_window_in_every_look(open_page, cluster, look):
     page = open_page(**LOOKS[look])
     background = set()
     for path in paths(staged(cluster)):
@@ -112,7 +112,7 @@ def test_controls_of_console_pages_do_not_overlap(open_page, cluster, look):
         assert page.evaluate(TOUCHING) == [], path
 
 
-def test_on_a_phone_what_a_dry_run_would_do_is_seen_without_scrolling(open_page, cluster):
+def test_dry_run_is_visible_on_a_phone_without_scrolling(open_page, cluster):
     page, stage = open_page(**LOOKS["phone"]), staged(cluster)
     page.goto(f"/groups/{stage.group}/seek?to=start")
     for heading in ("Committed", "Goes to"):
@@ -155,7 +155,7 @@ def test_keys_walk_through_the_console(page, cluster):
     page.wait_for_url(f"**/topics/{topic}")
 
 
-def test_a_first_key_right_after_the_page_is_only_the_first_of_two(page):
+def test_key_right_after_loading_waits_for_its_second_key(page):
     page.goto("/")
     page.evaluate("""() => {
         for (const [at, name] of ["g", "t"].entries()) {
@@ -216,7 +216,7 @@ class Walker:
         check_told(self.steps, "console.md", self._title)
 
 
-def test_a_stuck_message_is_found_and_skipped(page, cluster):
+def test_stuck_message_is_found_and_skipped_in_the_console(page, cluster):
     stage = staged(cluster)
     sign_in(page)
     walker = Walker(page, "A consumer is stuck: find out why and skip one message")
@@ -233,7 +233,7 @@ def test_a_stuck_message_is_found_and_skipped(page, cluster):
     walker.record_arrival()
 
 
-def test_two_clicks_change_once_and_show_what_was_done(page, cluster):
+def test_two_seek_clicks_move_a_group_once_each(page, cluster):
     stage = staged(cluster)
     sign_in(page)
     for offset in (3, 4):
@@ -260,7 +260,7 @@ def test_second_browser_is_warned_of_a_changed_group(open_page, cluster):
     assert cluster.stored_offset(stage.group, stage.topic) == 3
 
 
-def test_a_group_is_rewound_to_a_time(page, cluster):
+def test_group_is_rewound_to_a_time_in_the_console(page, cluster):
     stage = staged(cluster)
     walker = Walker(page, "Rewind billing to 09:00")
     page.goto("/")
@@ -422,7 +422,7 @@ def test_chart_shows_the_figure_under_the_pointer(page, console, cluster):
 
 
 @pytest.mark.parametrize("is_secure", [True, False])
-def test_a_command_is_copied_by_its_button(open_page, cluster, is_secure):
+def test_copy_button_copies_the_group_seek_command(open_page, cluster, is_secure):
     stage = staged(cluster)
     page = open_page()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -445,7 +445,7 @@ def test_a_command_is_copied_by_its_button(open_page, cluster, is_secure):
     )
 
 
-def test_without_a_script_no_button_offers_to_copy(open_page, cluster):
+def test_copy_button_is_hidden_without_javascript(open_page, cluster):
     page = open_page(java_script_enabled=False)
     page.goto(f"/groups/{staged(cluster).group}/seek?to=start")
     assert page.is_visible(".command code")

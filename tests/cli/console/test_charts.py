@@ -11,7 +11,7 @@ from rmq_spark.cli.console.markup.charts import chart, sparkline
 
 
 @pytest.mark.parametrize("values", [[0, 0], [1, 5, 3], [-1, 2], [1e18, 1], [0.001, 0.002]], ids=str)
-def test_a_line_stays_in_its_box(values):
+def test_sparkline_stays_within_its_box(values):
     points = [Point(1_000 + at, value) for at, value in enumerate(values)]
     drawn = re.search(r'class="line" d="M([^"]*)"', sparkline(points, "says").markup)[1]
     places = [tuple(map(float, each.split(","))) for each in drawn.split(" L")]
@@ -24,7 +24,7 @@ def test_points_of_the_same_moment_are_no_fault():
     assert 'class="line"' in sparkline([Point(1, 1), Point(1, 2)], "x").markup
 
 
-def test_a_chart_says_what_it_shows_and_escapes_it():
+def test_chart_title_is_escaped_and_shows_the_last_value():
     made = chart("<b>", [Point(0, 1), Point(5, 3)], lambda value: f"{value:.0f}/s").markup
     assert "&lt;b&gt;: 3/s" in made
     assert 'data-points="0|1/s 5|3/s"' in made
@@ -34,7 +34,7 @@ def test_a_chart_says_what_it_shows_and_escapes_it():
     assert "collecting data" in waiting
 
 
-def test_a_part_is_drawn_on_a_scale_that_ends_at_the_whole():
+def test_chart_with_a_scale_maximum_is_drawn_against_it():
     points = [Point(0, 0.2), Point(5, 0.2)]
     heights = {
         full: float(

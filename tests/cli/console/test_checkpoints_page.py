@@ -30,7 +30,7 @@ def checkpoint(tmp_path, stage):
     return str(tmp_path)
 
 
-def test_a_checkpoint_shows_its_batches_and_its_lag(addresses, checkpoint, stage):
+def test_checkpoint_page_shows_its_batches_and_lag(addresses, checkpoint, stage):
     with served(addresses[0], checkpoints=(checkpoint,)) as browser:
         listed = browser.read("/checkpoints")
         assert f"{checkpoint} 1" in listed.text
@@ -42,7 +42,7 @@ def test_a_checkpoint_shows_its_batches_and_its_lag(addresses, checkpoint, stage
         assert browser.get("/checkpoints/1").status == 404
 
 
-def test_a_topic_that_is_gone_is_said_to_be(addresses, checkpoint, stage, run):
+def test_checkpoint_page_marks_a_deleted_topic(addresses, checkpoint, stage, run):
     run("topic", "delete", stage.topic, "--yes")
     with served(addresses[0], checkpoints=(checkpoint,)) as browser:
         assert f"{stage.broker}:0 5 deleted" in browser.read("/checkpoints/0").text
@@ -54,5 +54,5 @@ def test_unreadable_checkpoint_page_says_so(addresses, tmp_path):
         assert browser.get("/checkpoints").status == 200
 
 
-def test_without_checkpoints_it_says_how_to_name_some(console):
+def test_checkpoints_page_without_checkpoints_says_how_to_add_some(console):
     assert "rocketpoll console --checkpoint" in console.read("/checkpoints").text

@@ -53,7 +53,7 @@ def test_console_serves_read_only_until_sigterm():
         assert said.read() == ""
 
 
-def test_with_writes_it_prints_a_token_and_without_a_broker_it_serves_as_well():
+def test_console_with_writes_prints_a_token_and_serves_without_a_broker():
     with running("--namesrv", "127.0.0.1:1", "--writes") as (console, said):
         url = url_in(said.readline())
         (token,) = re.findall(r"^token (\S{20,})$", said.readline())
@@ -81,14 +81,14 @@ def test_console_on_a_public_address_requires_the_token():
         (["--namesrv", "http://x"], 2, "http://x"),
     ],
 )
-def test_wrong_arguments_are_said_in_one_line(arguments, code, said, capsys):
+def test_wrong_console_arguments_are_refused_in_one_line(arguments, code, said, capsys):
     assert main(["console", *arguments]) == code
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
 
 
-def test_a_port_that_is_in_use_is_said_in_one_line(capsys):
+def test_console_on_a_port_in_use_fails_in_one_line(capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         assert main(["console", "--namesrv", "127.0.0.1:1", "--port", port]) == 1

@@ -44,7 +44,7 @@ def test_dead_letters_are_listed_and_sent_once_more(console, run, letters):
     assert one != two
 
 
-def test_a_message_that_is_a_dead_letter_says_so_and_the_other_way_round(console, cluster, letters):
+def test_message_page_and_dead_letter_page_name_each_other(console, cluster, letters):
     group, topic = letters
     page = console.read(f"/topics/{topic}/{cluster.broker_name}/0/0")
     assert f"{group} dead letter resend" in page.text

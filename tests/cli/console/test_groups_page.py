@@ -43,7 +43,7 @@ def test_group_page_of_an_offline_group_shows_lag(console, stage):
     assert console.get("/groups/nobody-at-all").status == 404
 
 
-def test_a_groups_members_are_shown(console, cluster):
+def test_group_page_shows_the_members(console, cluster):
     topic, group = cluster.topic(queues=2), cluster.group()
     consumer = Clients(cluster).lite(group, topic)
     wait_until("both queues", lambda: len(consumer.assignment()) == 2)
@@ -59,7 +59,7 @@ def test_a_groups_members_are_shown(console, cluster):
         ("hangs", "the listener hangs"),
     ],
 )
-def test_a_group_says_whether_its_listener_fails_or_hangs(
+def test_group_page_diagnoses_a_failing_or_hanging_listener(
     console, cluster, monkeypatch, kind_of_listener, said
 ):
     topic, group = cluster.topic(queues=1), cluster.group()
@@ -82,7 +82,7 @@ def test_a_group_says_whether_its_listener_fails_or_hangs(
         ends.set()
 
 
-def test_the_lag_of_a_group_is_drawn_over_time(console, cluster, stage):
+def test_group_page_draws_the_lag_over_time(console, cluster, stage):
     def lines():
         page = console.read(f"/groups/{stage.group}")
         return [
@@ -114,7 +114,7 @@ def test_group_seek_page_skips_one_message_once(console, cluster, stage):
     assert offsets(cluster, stage) == [4, 6]
 
 
-def test_a_group_is_rewound(console, cluster, stage):
+def test_submitted_rewind_form_moves_the_group(console, cluster, stage):
     dry = console.sign_in().read(f"/groups/{stage.group}/seek?to=start")
     assert console.post(f"/groups/{stage.group}/seek", fields(dry)).status == 200
     assert offsets(cluster, stage) == [0, 0]
@@ -131,7 +131,7 @@ def test_a_group_is_rewound(console, cluster, stage):
         ("to=end&topic=not-there", "There is no topic not-there"),
     ],
 )
-def test_a_seek_that_means_nothing_is_said_to(console, stage, query, said):
+def test_invalid_seek_form_is_refused_with_the_reason(console, stage, query, said):
     answer = console.get(f"/groups/{stage.group}/seek?{query.format(topic=stage.topic)}")
     assert answer.status in (400, 404)
     assert said in answer.text
@@ -153,7 +153,7 @@ def test_group_seek_page_needs_session_csrf_token_and_post(console, cluster, sta
     assert offsets(cluster, stage) == before
 
 
-def test_a_console_that_only_reads_changes_nothing(addresses, cluster, stage):
+def test_read_only_console_refuses_a_seek(addresses, cluster, stage):
     with served(addresses[0], writes=False) as browser:
         browser.sign_in()
         seek = f"/groups/{stage.group}/seek"

@@ -60,7 +60,7 @@ def test_foreign_host_name_is_refused_with_advice(guard, host):
     assert "--allow-host" in refused.value.remedy
 
 
-def test_a_session_begins_with_the_token_and_ends_in_time(guard, clock):
+def test_console_session_begins_with_the_token_and_expires(guard, clock):
     with pytest.raises(PageError, match="token is wrong"):
         guard.sign_in(request(), "another")
     session, cookie = signed_in(guard)
@@ -77,7 +77,7 @@ def test_signed_out_session_ends(guard):
         assert guard.session_of(request(cookie=strange)) is None
 
 
-def test_a_console_without_a_token_begins_no_session():
+def test_console_without_a_token_refuses_sign_in():
     with pytest.raises(PageError, match="token is wrong"):
         Guard(token=None, has_public_reads=True, is_writable=False).sign_in(request(), "")
 
@@ -98,7 +98,7 @@ def test_session_cookie_name_contains_the_port(guard):
         {"sec_fetch_site": "same-site"},
     ],
 )
-def test_a_form_of_another_site_is_refused(guard, headers):
+def test_form_from_another_site_is_refused(guard, headers):
     session, _ = signed_in(guard)
     form = [("csrf", session.csrf)]
     with pytest.raises(PageError, match="another site"):
@@ -109,7 +109,7 @@ def test_a_form_of_another_site_is_refused(guard, headers):
     guard.check_form(request(form, **ours), session)
 
 
-def test_a_form_needs_a_session_and_that_sessions_mark(guard):
+def test_console_form_needs_a_session_and_its_csrf_token(guard):
     session, _ = signed_in(guard)
     other, _ = signed_in(guard)
     with pytest.raises(PageError, match="not signed in"):
@@ -119,7 +119,7 @@ def test_a_form_needs_a_session_and_that_sessions_mark(guard):
             guard.check_form(request([("csrf", csrf)]), session)
 
 
-def test_a_form_is_carried_out_once(guard):
+def test_resubmitted_form_is_refused(guard):
     session, _ = signed_in(guard)
     form = form_fields(session)
     guard.check_not_resubmitted(request(form))

@@ -31,7 +31,7 @@ class Read(HTMLParser):
         self.text += data
 
 
-def test_an_element_has_its_classes_its_attributes_and_its_children():
+def test_html_element_has_classes_attributes_and_children():
     made = el("a.name.wide", "orders", 3, None, [el("b", "!")], href="/topics", data_live=True)
     assert made.markup == '<a class="name wide" href="/topics" data-live>orders3<b>!</b></a>'
     assert el("input", for_="x", hidden_fields=False, value=None).markup == '<input for="x">'
@@ -61,7 +61,7 @@ def test_control_characters_are_shown_as_escapes(text, shown):
 @pytest.mark.parametrize(
     "location", ["javascript:alert(1)", "//evil.com", "https://evil.com", "data:x", "", "/\\evil"]
 )
-def test_a_link_that_leads_away_is_refused(location):
+def test_html_link_to_another_site_is_refused(location):
     with pytest.raises(ValueError, match="leads away"):
         el("a", href=location)
     with pytest.raises(ValueError, match="leads away"):
@@ -69,13 +69,13 @@ def test_a_link_that_leads_away_is_refused(location):
 
 
 @given(st.lists(st.text(PRINTABLE, min_size=1), min_size=1))
-def test_a_path_leads_back_to_its_segments(segments):
+def test_url_path_is_decoded_back_to_its_segments(segments):
     made = path(*segments)
     assert [unquote(each) for each in made[1:].split("/")] == segments
     el("a", href=made)
 
 
-def test_a_path_has_the_parameters_that_are_given():
+def test_url_path_omits_empty_query_parameters():
     assert path("topics", "%DLQ%a/b", q="a b", page=None, sort="") == "/topics/%25DLQ%25a%2Fb?q=a+b"
     assert path() == "/"
     assert join("<", el("b")).markup == "&lt;<b></b>"

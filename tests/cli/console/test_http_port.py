@@ -43,7 +43,7 @@ def ask(port, method, path, body=None, headers=None):
     return answer.status, answer.headers, said
 
 
-def test_a_request_comes_in_as_values(port):
+def test_http_request_is_parsed_into_method_path_query_and_form(port):
     _, _, said = ask(port, "GET", "/topics/%25DLQ%25a%2Fb/?q=a+b&q=&x=%ff")
     assert said == repr(
         ("GET", ("topics", "%DLQ%a/b"), (("q", "a b"), ("q", ""), ("x", "\ufffd")), ())
@@ -56,7 +56,7 @@ def test_a_request_comes_in_as_values(port):
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/x"), ("GET", "/fails"), ("PUT", "/x"), ("GET", "/leads")]
 )
-def test_every_response_keeps_other_sites_out(port, method, path):
+def test_console_response_headers_keep_other_sites_out(port, method, path):
     _, headers, _ = ask(port, method, path)
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -76,13 +76,13 @@ def test_page_error_is_answered_without_details(port):
     assert headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
-def test_a_redirect_leads_on(port):
+def test_redirect_response_has_location_and_cookie(port):
     status, headers, _ = ask(port, "GET", "/leads")
     assert (status, headers["Location"], headers["Set-Cookie"]) == (303, "/there", "a=b")
 
 
 @pytest.mark.parametrize("location", ["https://evil.com", "//evil.com", "/a\r\nX: y", "", "x"])
-def test_a_redirect_stays_on_the_site(location):
+def test_redirect_to_another_site_is_refused(location):
     with pytest.raises(ValueError, match="not a path of this site"):
         redirect(location)
 

@@ -27,7 +27,7 @@ from rocketpoll import EmbeddedBroker
 READS = ("/", "/topics", "/topics?sort=sizes", "/groups", "/dead-letters", "/charts", "/find?q=x")
 
 
-def test_every_page_is_there_with_its_frame(console, cluster):
+def test_console_pages_have_the_common_frame(console, cluster):
     for path in paths(staged(cluster)):
         page = console.read(path)
         assert ("main", {"id": "content", "tabindex": "-1"}) in page.elements, path
@@ -55,7 +55,7 @@ def test_static_files_of_pages_exist_and_are_cacheable(console):
     assert console.get("/static/%2e%2e/command.py").status == 404
 
 
-def test_the_overview_shows_brokers_and_that_all_is_well(console, cluster):
+def test_overview_page_shows_brokers_and_a_healthy_state(console, cluster):
     staged(cluster)
     page = console.read("/")
     assert "Brokers: ok Every broker answers." in page.text
@@ -73,7 +73,7 @@ def test_foreign_host_header_is_refused(console):
         assert "127.0.0.1" not in answer.text
 
 
-def test_a_session_begins_and_ends(console):
+def test_console_sign_in_and_sign_out(console):
     assert console.post("/sign-in", {"token": "wrong"}).status == 403
     assert "Sign in" in console.read("/").text
     page = console.sign_in().read("/")
@@ -141,7 +141,7 @@ def test_port_of_another_program_is_one_panel():
         assert "Give the port of a name server" in answer.text
 
 
-def test_a_name_server_without_brokers_teaches_how_to_start_one():
+def test_pages_without_brokers_advise_to_start_one():
     bodies = {
         RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(),
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(),
@@ -162,7 +162,7 @@ def test_a_name_server_without_brokers_teaches_how_to_start_one():
             )
 
 
-def test_a_broker_that_dies_and_comes_back_needs_no_new_console(tmp_path):
+def test_console_recovers_when_its_broker_restarts(tmp_path):
     with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
         broker.send("orders", "one")
         with served(broker.address) as browser:
@@ -191,7 +191,7 @@ def test_search_redirects_to_topic_group_or_message(console, cluster):
     assert "Nothing found for" in leads("nothing-like-it")
 
 
-def test_half_a_cluster_away_is_said_by_its_name():
+def test_page_names_the_unreachable_half_of_a_cluster():
     with (
         EmbeddedBroker(brokerName="a") as first,
         EmbeddedBroker(own_process=True, brokerName="b") as second,
@@ -232,7 +232,7 @@ def test_unknown_topic_page_suggests_the_nearest(console, cluster, path):
     assert "Did you mean orderz?" in answer.text
 
 
-def test_the_look_names_each_colour_once_for_light_and_for_dark():
+def test_stylesheet_defines_each_colour_once():
     look = (resources.files("rmq_spark.cli.console") / "static" / "console.css").read_text()
     names = re.findall(r"^ +(--[\w-]+):", look, re.MULTILINE)
     assert len(names) > 15
@@ -275,7 +275,7 @@ def commands_on(answer):
 
 
 @pytest.mark.parametrize("start", ["--namesrv", "--profile", "environment"])
-def test_every_command_that_a_page_shows_acts_on_the_cluster_of_the_page(
+def test_commands_shown_by_console_pages_name_the_pages_cluster(
     cluster, stage, run, tmp_path, monkeypatch, start
 ):
     profiles = tmp_path / "profiles.ini"

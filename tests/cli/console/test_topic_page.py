@@ -19,7 +19,7 @@ def rows(page):
     return [given["data-href"] for tag, given in page.elements if "data-href" in given]
 
 
-def test_the_list_is_filtered_and_leads_to_topics(console, cluster):
+def test_topic_list_page_is_filtered_and_links_to_topics(console, cluster):
     topic = staged(cluster).topic
     page = console.read(f"/topics?q={topic.lower()}")
     assert rows(page) == [f"/topics/{topic}"]
@@ -40,7 +40,7 @@ def test_sizes_come_in_the_background_with_the_greatest_first(console, cluster):
     wait_until("all sizes", lambda: shown() == ["/topics/size-b", "/topics/size-a"])
 
 
-def test_a_topic_shows_its_newest_messages_first_and_leads_to_older_ones(console, cluster):
+def test_topic_page_lists_newest_messages_first_and_links_to_older_ones(console, cluster):
     stage = staged(cluster, count=50)
     seen, path = [], f"/topics/{stage.topic}"
     while path:
@@ -96,7 +96,7 @@ def test_queues_groups_and_settings_have_their_tabs(console, cluster):
     assert "No messages yet" in console.read(f"/topics/{cluster.topic()}").text
 
 
-def test_a_message_shows_its_body_and_its_way(console, cluster):
+def test_message_page_shows_body_properties_and_group_state(console, cluster):
     stage = staged(cluster)
     cluster.send(stage.topic, json.dumps({"id": 1}), queue_id=0, KEYS="a b", colour="red")
     at = f"/topics/{stage.topic}/{stage.broker}/0"

@@ -62,7 +62,7 @@ def test_demo_with_no_spark_imports_no_heavy_modules():
     assert "every one of them once" in done.stdout
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly():
+def test_demo_ends_quietly_when_its_output_pipe_closes():
     command = (
         f"{sys.executable} -m rocketpoll demo --no-spark --seconds 60 --rate 100 | head -n 1; "
         "exit 0"

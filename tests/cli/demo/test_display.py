@@ -17,7 +17,7 @@ def figures():
     return DemoFigures(30, 100.0, 2_500, batches)
 
 
-def test_a_file_gets_each_batch_and_each_note_once(capsys):
+def test_line_display_prints_each_batch_and_note_once(capsys):
     display, shown = LineDisplay(), figures()
     with display.show_status("it starts"):
         pass
@@ -36,7 +36,7 @@ def test_a_file_gets_each_batch_and_each_note_once(capsys):
     ]
 
 
-def test_a_picture_shows_the_panel_and_the_summary_and_loads_nothing(tmp_path):
+def test_demo_picture_shows_panel_and_summary_and_loads_nothing(tmp_path):
     shown = figures()
     save_picture(tmp_path / "demo.svg", screen_lines(shown, 104.0), "demo-orders", summary(shown))
     drawn = (tmp_path / "demo.svg").read_text(encoding="utf-8").replace("&#160;", " ")

@@ -10,7 +10,7 @@ def test_adaptive_rate_stays_at_the_requested_rate():
     assert pace.rate == pace.requested == 1_000
 
 
-def test_a_rate_that_this_machine_does_not_send_is_lowered_to_what_it_does():
+def test_demo_rate_is_lowered_to_what_the_machine_sends():
     pace = AdaptiveRate(1_000, 0.0)
     assert not pace.adjust(3.0, 2_400, 2_400)
     assert pace.adjust(6.0, 3_600, 3_600)
@@ -18,7 +18,7 @@ def test_a_rate_that_this_machine_does_not_send_is_lowered_to_what_it_does():
     assert not pace.adjust(9.0, 4_800, 4_800)
 
 
-def test_a_backlog_that_grows_lowers_the_rate_below_what_is_read():
+def test_growing_backlog_lowers_the_demo_rate_below_the_read_rate():
     pace = AdaptiveRate(1_000, 0.0)
     assert not pace.adjust(2.9, 2_900, 0)  # a batch may take so long
     assert not pace.adjust(3.0, 3_000, 1_500)
@@ -27,7 +27,7 @@ def test_a_backlog_that_grows_lowers_the_rate_below_what_is_read():
     assert pace.requested == 1_000
 
 
-def test_a_backlog_that_shrinks_is_left_alone():
+def test_shrinking_backlog_keeps_the_demo_rate():
     pace = AdaptiveRate(1_000, 0.0)
     assert pace.adjust(4.0, 8_000, 1_000)
     assert not pace.adjust(8.0, 9_000, 2_500)

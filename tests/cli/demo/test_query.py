@@ -8,7 +8,7 @@ from rmq_spark.cli.spark.spark_runtime import java_fault
 
 @pytest.mark.wide
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
-def test_the_demo_reads_all_that_it_sends():
+def test_demo_reads_every_message_that_it_sends():
     program = "import sys; from rmq_spark.cli.main import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", program, "demo", "--seconds", "2", "--rate", "2000"],

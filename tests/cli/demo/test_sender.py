@@ -20,7 +20,7 @@ def test_demo_sender_counts_stored_messages_until_stopped(
     assert {message.keys for message in messages} == {(f"order-{n}",) for n in range(sender.sent)}
 
 
-def test_a_rate_that_is_lowered_holds_from_then_on(rocketpoll_broker, rocketpoll_topic):
+def test_lowered_demo_sender_rate_holds_from_then_on(rocketpoll_broker, rocketpoll_topic):
     with DemoSender(rocketpoll_broker.address, rocketpoll_topic, 10, by_table=False) as sender:
         sender.start(10_000)
         rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 100)

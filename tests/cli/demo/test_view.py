@@ -34,13 +34,13 @@ def test_demo_screen_keeps_the_last_note():
     assert screen_lines(figures, 101.0)[4:] == ["slower"]
 
 
-def test_a_warm_up_does_not_count():
+def test_demo_figures_are_reset_after_warm_up():
     figures = DemoFigures(30, sent=9, batches=[batch(99.0)])
     figures.reset(100.0)
     assert (figures.started_at, figures.sent, figures.read) == (100.0, 0, 0)
 
 
-def test_the_summary_says_whether_all_was_read():
+def test_demo_summary_says_whether_all_messages_were_read():
     figures = DemoFigures(30, 100.0, 3_000, [batch(101.0), batch(102.0, 2_000)])
     lines = summary(figures)
     assert lines[0] == "sent 3,000 messages, read 3,000 rows in 2 batches: every one of them once"
@@ -52,7 +52,7 @@ def test_the_summary_says_whether_all_was_read():
     assert summary(DemoFigures(1, sent=7)) == ["sent 7 messages; no batch has ended"]
 
 
-def test_a_batch_in_one_line():
+def test_demo_batch_is_shown_in_one_line():
     assert (
         batch_line(batch(1.0), 3) == "batch 3: 1,000 rows in 0.50 s, latency p50 300 ms, p95 400 ms"
     )

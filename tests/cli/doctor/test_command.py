@@ -42,7 +42,7 @@ def test_doctor_gives_the_command_to_install_pyspark(pyspark_that_is_missing, ca
 
 
 @pytest.mark.skipif(java_fault() is not None, reason="this machine has no Java for Spark")
-def test_a_machine_that_runs_these_tests_is_well(capsys):
+def test_doctor_reports_a_ready_machine(capsys):
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["ok", "pyspark", metadata.version("pyspark")]

@@ -5,7 +5,7 @@ FAULT = Diagnosis("topic", "there is none", "create it")
 SKIPPED = Diagnosis("brokers", "not asked", is_skipped=True)
 
 
-def test_each_has_a_line_and_a_fault_has_its_remedy():
+def test_doctor_report_has_a_line_per_check_and_remedies_for_faults():
     assert list(report_lines([GOOD, FAULT, SKIPPED])) == [
         "ok    Java     Java 17",
         "FAIL  topic    there is none",
@@ -16,7 +16,7 @@ def test_each_has_a_line_and_a_fault_has_its_remedy():
     ]
 
 
-def test_without_faults_all_is_well():
+def test_doctor_report_without_faults_says_ready():
     assert list(report_lines([GOOD, SKIPPED]))[-1] == "everything is ready"
 
 

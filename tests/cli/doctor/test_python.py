@@ -68,7 +68,7 @@ def test_worker_python_with_clone_on_its_path_has_no_fault(monkeypatch, tmp_path
     assert faults_with(monkeypatch, bare_python(tmp_path / "all", *PACKAGES)) == {}
 
 
-def test_an_editable_install_that_spark_does_not_see_is_recognised(monkeypatch, tmp_path):
+def test_doctor_recognises_an_editable_install_invisible_to_spark(monkeypatch, tmp_path):
     python = bare_python(tmp_path / "editable", *PACKAGES)
     [site] = (tmp_path / "editable").glob("lib/python3*/site-packages")
     (site / "editable.pth").write_text(

@@ -73,7 +73,7 @@ def test_members_and_dead_letters_of_a_group_are_counted(cluster, admin):
     assert samples("rocketmq_send_to_dlq_messages_total", consumer_group=group) == 1
 
 
-def test_a_cluster_that_is_away_shows_no_old_figures_and_is_logged_once(caplog):
+def test_exporter_shows_no_stale_figures_of_an_unreachable_cluster(caplog):
     caplog.set_level(logging.WARNING)
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         metrics = ClusterMetrics(admin, 15)
@@ -89,7 +89,7 @@ def test_a_cluster_that_is_away_shows_no_old_figures_and_is_logged_once(caplog):
         assert len(told) == 1
 
 
-def test_a_broker_that_fails_and_recovers_has_a_pair_of_log_lines(caplog):
+def test_exporter_logs_a_failing_broker_and_its_recovery_once_each(caplog):
     caplog.set_level(logging.WARNING)
     clock = iter([100.0, 112.0])
     with Admin("127.0.0.1:1") as admin:

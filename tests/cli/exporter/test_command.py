@@ -56,7 +56,7 @@ def test_exporter_serves_until_sigterm(cluster):
         assert exporter.wait(20) == 0
 
 
-def test_a_cluster_under_tls_is_read(tmp_path):
+def test_exporter_reads_a_cluster_under_tls(tmp_path):
     with EmbeddedBroker(tmp_path) as broker:
         broker.send("orders", "a")
     with EmbeddedBroker(tmp_path, brokerIP1=HOST) as broker, under_tls(broker.port) as terminator:
@@ -78,7 +78,7 @@ def _get(url):
         (["--access-key", "k"], "--access-key and --secret-key together"),
     ],
 )
-def test_wrong_arguments_are_said_with_what_would_be_right(arguments, said, capsys):
+def test_wrong_exporter_arguments_are_refused_with_advice(arguments, said, capsys):
     assert main(["exporter", "--namesrv", "127.0.0.1:1", *arguments]) == 2
     err = capsys.readouterr().err
     assert said in err

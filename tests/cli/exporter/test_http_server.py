@@ -66,7 +66,7 @@ def test_clients_beyond_the_limit_are_turned_away_until_others_have_gone(port):
         raise AssertionError("nobody is let in again")
 
 
-def test_a_client_that_says_nothing_is_disconnected(port, monkeypatch):
+def test_silent_client_of_the_exporter_is_disconnected(port, monkeypatch):
     monkeypatch.setattr(command._MetricsHandler, "timeout", 0.05)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
         assert silent.recv(1) == b""

@@ -53,7 +53,7 @@ def fill(producer, *bodies, queue=QUEUES[0], **more):
     return [producer.send(Message("T", body, **more), queue) for body in bodies]
 
 
-def test_the_cluster_and_its_brokers(admin, running_broker):
+def test_admin_lists_masters_and_refuses_an_unknown_cluster(admin, running_broker):
     assert admin.masters() == {"broker-a": running_broker.address}
     assert admin.masters("DefaultCluster") == admin.masters()
     assert admin.cluster_info().cluster_addr_table["DefaultCluster"] == {"broker-a"}
@@ -115,7 +115,7 @@ def test_set_offset_outside_the_queue_is_refused(admin, producer):
         admin.set_offset("G", MessageQueue("T", "nobody", 0), 0)
 
 
-def test_a_group_that_is_offline_is_reset_by_time(admin, producer):
+def test_admin_resets_offsets_of_an_offline_group_by_time(admin, producer):
     fill(producer, b"a", b"b")
     admin.create_group("G")
     assert admin.reset_to_time("G", "T", LATEST_MS) == dict(zip(QUEUES, [2, 0], strict=True))
@@ -143,7 +143,7 @@ def test_offset_reset_of_an_online_group_notifies_it(admin, producer, running_br
     assert admin.members("G") == ()
 
 
-def test_a_move_counts_though_the_last_offset_of_a_member_comes_in_its_midst(
+def test_set_offset_wins_over_a_members_last_offset_that_arrives_during_it(
     admin, producer, running_broker, monkeypatch
 ):
     fill(producer, b"a", b"b")

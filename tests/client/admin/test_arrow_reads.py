@@ -108,7 +108,7 @@ def fill(producer):
     producer.send_table(pa.table({"body": [b"row", b"another"], "tags": ["t", None]}), "T")
 
 
-def test_the_rows_are_what_a_consumer_pulls(admin, producer, way):
+def test_read_table_rows_equal_the_messages_of_a_pull_consumer(admin, producer, way):
     fill(producer)
     table = admin.read_table("T", columns=COLUMN_NAMES)
     assert table.num_rows == 143
@@ -132,7 +132,7 @@ def test_columns_have_the_names_the_order_and_the_types_of_the_spark_source():
     assert build_schema(COLUMN_NAMES).equals(of_spark)
 
 
-def test_an_empty_topic_is_a_table_without_rows(admin):
+def test_read_table_of_an_empty_topic_has_no_rows(admin):
     table = admin.read_table("T")
     assert table.num_rows == 0
     assert table.schema.equals(build_schema(DEFAULT_COLUMNS))
@@ -152,7 +152,7 @@ def test_read_table_decodes_requested_columns_only(admin, producer, monkeypatch)
         admin.read_table("T", columns=["body"])
 
 
-def test_a_read_ends_where_the_topic_ended_when_it_began(admin, producer, monkeypatch):
+def test_read_table_ends_where_the_topic_ended_when_the_read_began(admin, producer, monkeypatch):
     for body in (b"a", b"b"):
         producer.send(Message("T", body), QUEUES[0])
     pull_async = BrokerApi.pull_async
@@ -166,14 +166,14 @@ def test_a_read_ends_where_the_topic_ended_when_it_began(admin, producer, monkey
     assert admin.read_table("T", tags="*").num_rows == 3
 
 
-def test_a_range_is_read_and_no_more(admin, producer, way):
+def test_read_table_returns_exactly_the_given_offset_range(admin, producer, way):
     for number in range(100):
         producer.send(Message("T", b"%d" % number), QUEUES[0])
     table = admin.read_table("T", start={QUEUES[0]: 10}, end={QUEUES[0]: 75}, columns=["body"])
     assert table.to_pydict()["body"] == [b"%d" % number for number in range(10, 75)]
 
 
-def test_a_message_that_cannot_be_read_is_named(admin, producer, monkeypatch):
+def test_read_table_names_a_damaged_message(admin, producer, monkeypatch):
     fill(producer)
     monkeypatch.setattr(
         "rmq_spark.client.reading.record_batches.damaged_bodies", lambda _: pa.array([3]).to_numpy()
@@ -182,7 +182,7 @@ def test_a_message_that_cannot_be_read_is_named(admin, producer, monkeypatch):
         admin.read_table("T")
 
 
-def test_the_front_door_takes_addresses_or_an_instance(admin, producer, running_broker):
+def test_module_level_read_table_takes_addresses_or_an_instance(admin, producer, running_broker):
     producer.send(Message("T", b"x"))
     assert rocketpoll.read_table("T", running_broker.address).num_rows == 1
     shared = rocketpoll.read_table("T", instance=admin.instance, columns=["body"])

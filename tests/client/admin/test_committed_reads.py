@@ -55,7 +55,7 @@ def bodies(admin, **more):
     return sorted(admin.read_committed("T", columns=["body"], **more).to_pydict()["body"])
 
 
-def test_a_table_has_what_counts_and_each_row_once(admin, sink):
+def test_committed_read_table_has_each_committed_row_once(admin, sink):
     sink.commit(0, sink.rows("a", "b"))
     sink.rows("lost")
     sink.commit(0, sink.rows("a", "b"))

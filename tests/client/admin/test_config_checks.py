@@ -15,7 +15,7 @@ def group(**settings):
     check_group_config(SubscriptionGroupConfig(group_name="G", **settings))
 
 
-def test_the_defaults_and_none_are_fine():
+def test_default_topic_and_group_configs_pass_the_check():
     topic()
     group()
     check_topic_config(None)
@@ -70,7 +70,7 @@ def test_config_of_wrong_type_is_refused(given):
         (group, "attributes", {"message.type": 1}),
     ],
 )
-def test_a_setting_of_the_wrong_kind_is_refused_by_name(check, setting, found):
+def test_config_value_of_a_wrong_type_is_refused_by_name(check, setting, found):
     with pytest.raises(TypeError, match=f"{setting} of config: needed .*, found .*; for example: "):
         check(**{setting: found})
 
@@ -85,7 +85,7 @@ def test_a_setting_of_the_wrong_kind_is_refused_by_name(check, setting, found):
         (group, "broker_id", 2**63),
     ],
 )
-def test_a_number_that_its_field_cannot_hold_is_refused_by_name(check, setting, found):
+def test_config_number_out_of_range_is_refused_by_name(check, setting, found):
     with pytest.raises(
         MessageRejected, match=f"{setting} of config: needed -?[0-9]+ to [0-9]+, found"
     ):

@@ -107,7 +107,7 @@ def test_reset_names_member_that_never_answers(admin, member, move, monkeypatch,
     assert admin.lag("G", "T")[0].consumer_offset < 2
 
 
-def test_brokers_whose_members_answer_are_reset_beside_one_whose_members_do_not(
+def test_reset_reaches_all_brokers_though_one_brokers_members_are_silent(
     running_broker, monkeypatch
 ):
     with (

@@ -74,7 +74,7 @@ def test_message_table_shows_first_messages_and_cuts_bodies():
         (b"x" + "€".encode() * 200, "x" + "€" * (CHARACTERS_MAX - 1) + "..."),
     ],
 )
-def test_a_body_is_its_text_or_else_its_bytes_and_never_more_than_a_line(body, shown):
+def test_message_table_repr_shows_the_body_as_text_or_bytes_in_one_line(body, shown):
     assert repr(MessageTable([message(body)])).endswith(f"  {shown}")
 
 

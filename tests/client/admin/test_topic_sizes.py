@@ -21,7 +21,7 @@ def admin(running_broker):
         yield made
 
 
-def test_a_topic_without_messages_holds_nothing(admin):
+def test_topic_size_of_an_empty_topic_is_zero(admin):
     assert admin.topic_size("T") == (0, 0, 0)
 
 
@@ -37,7 +37,7 @@ def test_topic_size_of_equal_messages_is_exact(admin):
     assert size.last_timestamp >= one.last_timestamp > 0
 
 
-def test_both_ends_of_a_queue_count(admin):
+def test_topic_size_estimates_from_both_ends_of_each_queue(admin):
     with Producer("P", instance=admin.instance) as producer:
         for body in (b"x", random.Random(1).randbytes(10_000)):
             for _ in range(40):

@@ -40,7 +40,7 @@ async def test_questions_are_asked_beside_each_other(broker):
     assert answers == [{"broker-a": broker.address}] * 50
 
 
-def test_each_method_of_the_threaded_one_is_there():
+def test_aio_admin_has_every_method_of_the_threaded_admin():
     def methods(of):
         return {
             name

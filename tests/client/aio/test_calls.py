@@ -21,7 +21,7 @@ def here():
 
 
 @told_in_a_loop
-async def test_a_call_is_made_in_a_thread_and_its_result_or_error_awaited():
+async def test_call_in_thread_returns_the_result_or_error():
     assert await call_in_thread(here(), threading.get_ident) != threading.get_ident()
     for error in (KeyError("no"), SystemExit(3)):
 
@@ -52,7 +52,7 @@ async def test_concurrent_calls_are_limited_to_a_number_of_threads():
 
 
 @told_in_a_loop
-async def test_an_end_waits_for_no_calls():
+async def test_stop_in_thread_does_not_wait_for_running_calls():
     go_on, bridge, turns = threading.Event(), here(), CallQueue(is_stop=True)
     calls = [call_in_thread(bridge, lambda: go_on.wait(60)) for _ in range(2 * CALLS_MAX)]
     assert await stop_in_thread(bridge, lambda: "ended") == "ended"
@@ -98,7 +98,7 @@ async def test_cancelled_queued_call_is_not_made():
     assert made == ["slow", "last"]
 
 
-def test_a_child_process_has_threads_of_its_own(tmp_path):
+def test_aio_calls_in_a_forked_child_use_new_threads(tmp_path):
     done = python_program(
         """
         import asyncio, os

@@ -56,7 +56,7 @@ def queue(broker, group):
 
 @pytest.mark.parametrize("how", SENDS)
 @told_in_a_loop
-async def test_a_send(broker, topic, group, how):
+async def test_cancelled_aio_send_leaves_nothing_behind(broker, topic, group, how):
     belongings, numbers = Belongings(), itertools.count()
     async with aio.Client(broker.address) as client:
 
@@ -77,7 +77,7 @@ async def test_a_send(broker, topic, group, how):
 
 
 @told_in_a_loop
-async def test_a_send_that_waits_for_room(broker, topic, group):
+async def test_cancelled_aio_send_that_waits_for_room_leaves_nothing_behind(broker, topic, group):
     belongings = Belongings()
     async with aio.Producer(group, broker.address, pending_max=1) as producer:
         others = []
@@ -105,7 +105,7 @@ TAKING = {
 @pytest.mark.parametrize("is_there", [True, False], ids=["is-there", "comes"])
 @pytest.mark.parametrize("how", TAKING)
 @told_in_a_loop
-async def test_a_wait_for_messages(broker, queue, group, how, is_there):
+async def test_cancelled_aio_poll_loses_no_message(broker, queue, group, how, is_there):
     broker.send(queue.topic, "0")
     belongings, numbers, got = Belongings(), itertools.count(1), ["0"]
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
@@ -140,7 +140,7 @@ async def test_a_wait_for_messages(broker, queue, group, how, is_there):
 
 
 @told_in_a_loop
-async def test_an_iteration(broker, queue, group):
+async def test_cancelled_aio_iteration_loses_no_message(broker, queue, group):
     broker.send(queue.topic, *map(str, range(200)))
     belongings, got = Belongings(), []
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
@@ -179,7 +179,7 @@ CALLS = {
 
 @pytest.mark.parametrize("how", CALLS)
 @told_in_a_loop
-async def test_a_call_of_a_consumer(broker, queue, group, how):
+async def test_cancelled_aio_consumer_call_leaves_the_consumer_usable(broker, queue, group, how):
     """What comes behind it finds the consumer whole, and is not undone by it."""
     broker.send(queue.topic, *map(str, range(10)))
     belongings, offsets = Belongings(), itertools.cycle(range(2, 9))
@@ -204,7 +204,9 @@ async def test_a_call_of_a_consumer(broker, queue, group, how):
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["subscribe", "unsubscribe"])
 @told_in_a_loop
-async def test_a_subscription(broker, queue, group, leaves):
+async def test_cancelled_aio_subscription_change_leaves_the_consumer_usable(
+    broker, queue, group, leaves
+):
     broker.send(queue.topic, "0", "1")
     belongings, numbers = Belongings(), itertools.count()
     async with aio.Client(broker.address) as client:
@@ -238,7 +240,7 @@ LIVES = {
 
 @pytest.mark.parametrize("kind", LIVES)
 @told_in_a_loop
-async def test_a_whole_life(broker, group, kind):
+async def test_cancelled_async_with_block_leaves_nothing_behind(broker, group, kind):
     belongings = Belongings()
 
     async def make():
@@ -256,7 +258,7 @@ async def test_a_whole_life(broker, group, kind):
 
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
 @told_in_a_loop
-async def test_a_start_and_a_close(broker, group, kind):
+async def test_cancelled_aio_start_or_close_leaves_nothing_behind(broker, group, kind):
     belongings, made_before = Belongings(), []
 
     async def make():
@@ -291,7 +293,7 @@ async def test_start_of_a_running_member_can_be_cancelled_anywhere(broker, group
 
 
 @told_in_a_loop
-async def test_the_group_of_a_start_has_no_member(broker, topic, group):
+async def test_cancelled_aio_consumer_start_leaves_no_group_member(broker, topic, group):
     """Of a subscriber above all, for which the others would keep queues."""
     async with aio.Admin(broker.address) as admin:
 
@@ -323,7 +325,7 @@ ASKED = {
 
 @pytest.mark.parametrize("how", ASKED)
 @told_in_a_loop
-async def test_a_question_of_an_admin(broker, queue, how):
+async def test_cancelled_aio_admin_call_leaves_the_admin_usable(broker, queue, how):
     broker.send(queue.topic, "0")
     belongings = Belongings()
     async with aio.Admin(broker.address) as admin:

@@ -31,7 +31,7 @@ from rocketpoll.errors import ClientShutDown, MessageRejected, NoNameServer
 
 
 @told_in_a_loop
-async def test_a_client_is_shared_and_lives_from_its_first_user_to_its_last(broker, topic, group):
+async def test_shared_aio_client_ends_with_its_last_user(broker, topic, group):
     broker.send(topic, "one")
     client = aio.Client(broker.address)
     async with aio.Producer(group, client) as producer, aio.Consumer(group, client, FIRST) as one:
@@ -47,7 +47,7 @@ async def test_a_client_is_shared_and_lives_from_its_first_user_to_its_last(brok
 
 
 @told_in_a_loop
-async def test_a_client_in_a_with_statement_outlives_its_users(broker, topic, group):
+async def test_aio_client_as_context_manager_outlives_its_users(broker, topic, group):
     async with aio.Client(broker.address) as client:
         for _ in range(2):
             async with aio.Producer(group, client) as producer:
@@ -57,7 +57,7 @@ async def test_a_client_in_a_with_statement_outlives_its_users(broker, topic, gr
 
 
 @told_in_a_loop
-async def test_a_hundred_consumers_of_a_client_share_its_threads(broker, topic):
+async def test_hundred_aio_consumers_share_the_clients_threads(broker, topic):
     broker.send(topic, "one")
     before = len(names_of_threads("rocketpoll"))
     async with aio.Client(broker.address) as client:
@@ -159,7 +159,7 @@ def test_async_calls_in_another_event_loop_are_refused_in_one_line(broker, group
     assert set(told.values()) == {elsewhere}, told
 
 
-def test_a_client_in_another_loop_is_refused_in_one_line(broker):
+def test_aio_client_in_another_event_loop_is_refused(broker):
     client = aio.Client(broker.address)
 
     async def enter():
@@ -198,7 +198,7 @@ def beats_for(broker):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "client"])
-def test_a_loop_that_is_closed_leaves_no_threads_and_no_connections(broker, topic, group, kind):
+def test_closed_event_loop_leaves_no_threads_and_no_connections(broker, topic, group, kind):
     """Whatever was under way in it, and was cancelled with all its tasks."""
     broker.send(topic, "one")
     wait_until("the broker's own client has threads of its own", lambda: beats_for(broker))
@@ -224,9 +224,7 @@ def test_a_loop_that_is_closed_leaves_no_threads_and_no_connections(broker, topi
 
 
 @told_in_a_loop
-async def test_a_loop_that_stands_still_for_longer_than_all_timeouts_costs_nothing(
-    broker, topic, group
-):
+async def test_event_loop_blocked_beyond_all_timeouts_loses_nothing(broker, topic, group):
     """Threads beat, pull and read answers meanwhile: none of it is found too late afterwards."""
     short = {"heartbeat_interval_ms": 20, "request_timeout_ms": 500}
     async with (
@@ -256,7 +254,7 @@ async def test_a_loop_that_stands_still_for_longer_than_all_timeouts_costs_nothi
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is nothing to fork")
-def test_a_forked_child_is_refused_in_one_line_and_makes_its_own(broker, topic, tmp_path):
+def test_aio_producer_made_before_a_fork_is_refused_in_the_child(broker, topic, tmp_path):
     done = python_program(
         f"""
         import asyncio, os

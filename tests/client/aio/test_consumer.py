@@ -127,7 +127,7 @@ async def test_aio_auto_commit_covers_exactly_the_polled_messages(broker, queue,
 
 
 @told_in_a_loop
-async def test_a_commit_stores_how_far_all_was_returned_when_it_was_called(broker, queue, group):
+async def test_aio_commit_stores_the_offsets_returned_when_it_was_called(broker, queue, group):
     broker.send(queue.topic, *numbers(20))
     async with aio.Consumer(group, broker.address, BY_HAND) as consumer:
         await consumer.subscribe(queue.topic)
@@ -148,7 +148,7 @@ async def test_a_commit_stores_how_far_all_was_returned_when_it_was_called(broke
 
 
 @told_in_a_loop
-async def test_a_seek_drops_what_was_pulled_from_elsewhere(broker, queue, group):
+async def test_aio_seek_drops_messages_pulled_before_it(broker, queue, group):
     broker.send(queue.topic, *numbers(30))
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
         await consumer.subscribe(queue.topic)
@@ -167,7 +167,7 @@ async def test_a_seek_drops_what_was_pulled_from_elsewhere(broker, queue, group)
 
 
 @told_in_a_loop
-async def test_a_paused_queue_gives_nothing_until_it_is_resumed(broker, queue, group):
+async def test_aio_consumer_gets_nothing_of_a_paused_queue_until_resumed(broker, queue, group):
     broker.send(queue.topic, *numbers(10))
     async with aio.Consumer(group, broker.address, FIRST) as consumer:
         await consumer.subscribe(queue.topic)
@@ -202,7 +202,7 @@ async def test_aio_rebalance_listener_runs_in_the_loop(broker, topic, group):
 
 
 @told_in_a_loop
-async def test_a_queue_listener_may_await_seeks_before_any_message_comes(
+async def test_aio_queue_listener_can_seek_before_the_first_message(
     broker, queue, group, monkeypatch
 ):
     monkeypatch.setattr("rmq_spark.client.consumer.lite_pull_consumer_impl.LISTENER_RETRY_MS", 10)
@@ -230,7 +230,7 @@ async def test_a_queue_listener_may_await_seeks_before_any_message_comes(
 
 
 @told_in_a_loop
-async def test_a_queue_listener_that_awaits_is_cancelled_by_close(broker, queue, group):
+async def test_aio_queue_listener_is_cancelled_by_close(broker, queue, group):
     ended = []
 
     async def listen(*_):
@@ -374,7 +374,7 @@ async def test_aio_consumer_never_blocks_the_loop_during_an_outage(monkeypatch, 
 
 
 @told_in_a_loop
-async def test_a_task_that_always_finds_messages_lets_the_others_run(broker, queue, group):
+async def test_aio_poll_with_messages_at_hand_yields_to_other_tasks(broker, queue, group):
     broker.send(queue.topic, *numbers(1_000))
     settings = LitePullSettings(consume_from_where=FIRST.consume_from_where, pull_batch_size=1_000)
     async with aio.Consumer(group, broker.address, settings) as consumer:
@@ -400,7 +400,7 @@ async def test_a_task_that_always_finds_messages_lets_the_others_run(broker, que
 
 @pytest.mark.parametrize("is_given", [False, True], ids=["all", "given"])
 @told_in_a_loop
-async def test_a_commit_that_waits_its_turn_does_not_undo_where_an_operator_moves_the_group(
+async def test_aio_commit_in_line_does_not_undo_an_operators_offset_reset(
     broker, queue, group, is_given, monkeypatch
 ):
     broker.send(queue.topic, *numbers(3))
@@ -433,7 +433,7 @@ async def test_a_commit_that_waits_its_turn_does_not_undo_where_an_operator_move
 
 
 @told_in_a_loop
-async def test_a_loop_that_is_blocked_loses_nothing_and_stays_in_its_group(broker, queue, group):
+async def test_consumer_of_a_blocked_event_loop_keeps_its_queues_and_messages(broker, queue, group):
     limits = LitePullSettings(
         consume_from_where=FIRST.consume_from_where,
         limits=type(FIRST.limits)(pull_threshold_for_queue=10),

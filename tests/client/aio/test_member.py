@@ -53,7 +53,7 @@ async def test_aio_member_closed_before_start_never_starts(broker, make):
 
 
 @told_in_a_loop
-async def test_an_error_within_the_with_statement_closes_it(broker, make):
+async def test_error_in_an_async_with_block_closes_the_member(broker, make):
     with pytest.raises(KeyError):
         async with make(broker.address) as member:
             raise KeyError
@@ -75,7 +75,7 @@ class HeldStarts:
 
 
 @told_in_a_loop
-async def test_a_start_that_is_cancelled_is_undone(broker, make, monkeypatch):
+async def test_cancelled_aio_start_is_undone(broker, make, monkeypatch):
     held, client = HeldStarts(monkeypatch), aio.Client(broker.address)
     member = make(client)
     starting = asyncio.create_task(member.start())

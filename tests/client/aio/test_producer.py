@@ -135,7 +135,7 @@ async def test_awaited_aio_sends_are_stored_in_order(broker, topic, group):
 
 
 @told_in_a_loop
-async def test_a_key_and_a_function_choose_the_queue(broker, topic, group):
+async def test_aio_send_chooses_the_queue_by_sharding_key_or_function(broker, topic, group):
     async with aio.Producer(group, broker.address) as producer:
         last = await producer.send(Message(topic, b"x"), lambda queues: queues[-1])
         assert last.queue.queue_id == 1
@@ -144,7 +144,7 @@ async def test_a_key_and_a_function_choose_the_queue(broker, topic, group):
 
 
 @told_in_a_loop
-async def test_a_batch_a_table_and_what_goes_one_way_arrive(broker, topic, group):
+async def test_aio_send_batch_send_table_and_one_way_messages_arrive(broker, topic, group):
     pa = pytest.importorskip("pyarrow")
     async with aio.Producer(group, broker.address) as producer:
         await producer.send_batch([Message(topic, b"a"), Message(topic, b"b")])
@@ -187,7 +187,7 @@ def _enter(context):
 
 
 @told_in_a_loop
-async def test_a_connection_that_fails_is_tried_again_elsewhere():
+async def test_aio_send_is_retried_on_another_broker_when_a_connection_fails():
     with FakeCluster(a=ok, b=ok) as cluster:
         async with aio.Producer("P", cluster.address) as producer:
             await producer.send(X)
@@ -273,7 +273,7 @@ async def test_aio_sends_past_pending_max_wait_in_order_or_time_out():
 
 
 @told_in_a_loop
-async def test_a_send_that_is_cancelled_under_way_is_dropped_and_makes_room_all_the_same():
+async def test_aio_send_cancelled_in_flight_is_dropped_and_frees_its_place():
     gate = Gate()
     with FakeCluster(a=gate) as cluster:
         async with aio.Producer("P", cluster.address, pending_max=1) as producer:

@@ -148,7 +148,7 @@ def test_group_members_are_listed_while_online(cluster, clients, admin):
     wait_until("nobody", lambda: admin.members(group) == ())
 
 
-def test_a_group_that_is_offline_is_reset_by_offset_and_by_time(cluster, clients, admin):
+def test_offline_group_is_reset_by_offset_and_by_time(cluster, clients, admin):
     topic, group = cluster.topic(queues=2), cluster.group()
     producer = clients.producer()
     for each in messages(topic, numbers(4)):
@@ -183,9 +183,7 @@ def test_offset_reset_of_a_group_without_members_applies_at_its_start(cluster, c
     assert polled(clients.lite(group, topic), 1) == ["new"]
 
 
-def test_a_group_that_is_online_is_reset_by_time_and_gets_its_messages_again(
-    cluster, clients, admin
-):
+def test_online_group_reset_by_time_gets_its_messages_again(cluster, clients, admin):
     topic, group, listener = filled(cluster, clients, 10, 1), cluster.group(), Listener()
     clients.push(listener, group, topic, persist_consumer_offset_interval_ms=50)
     listener.wait_for(numbers(10))

@@ -42,7 +42,7 @@ def found(cluster, chunks):
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, COUNT), (17, 18), (100, 733), (5, 5)])
-def test_each_offset_comes_once_and_in_order(cluster, api, topic, start, end):
+def test_bulk_pull_returns_each_offset_once_in_order(cluster, api, topic, start, end):
     pull = BulkPull(api, cluster.address, "G", cluster.queue(topic), start, end)
     chunks = list(pull)
     came = found(cluster, chunks)
@@ -56,7 +56,7 @@ def test_each_offset_comes_once_and_in_order(cluster, api, topic, start, end):
         assert chunk.sizes is None or sum(chunk.sizes) == len(chunk.records)
 
 
-def test_the_broker_filters_and_nothing_beyond_the_end_comes(cluster, api, topic):
+def test_bulk_pull_by_tags_filters_at_the_broker_and_ends_at_its_bound(cluster, api, topic):
     rules = PullRules(subscription="t3 || t7")
     pull = BulkPull(api, cluster.address, "G", cluster.queue(topic), 5, 505, rules)
     assert [each.queue_offset for each in found(cluster, pull)] == [
@@ -64,7 +64,7 @@ def test_the_broker_filters_and_nothing_beyond_the_end_comes(cluster, api, topic
     ]
 
 
-def test_a_condition_filters_as_well(cluster, api, topic):
+def test_bulk_pull_by_sql_filters_at_the_broker(cluster, api, topic):
     condition = by_sql("n > 996 OR n = 3")
     rules = PullRules(subscription=condition.expression, expression_type=condition.expression_type)
     pull = BulkPull(api, cluster.address, "G", cluster.queue(topic), 0, COUNT, rules)
@@ -90,6 +90,6 @@ def test_bulk_pull_waits_for_arriving_messages_and_times_out(cluster, clients, a
         )
 
 
-def test_a_queue_that_is_not_there_is_refused(cluster, api, topic):
+def test_bulk_pull_of_a_missing_queue_is_refused(cluster, api, topic):
     with pytest.raises(BrokerRefused):
         list(BulkPull(api, cluster.address, "G", cluster.queue("Nowhere"), 0, 1))

@@ -15,7 +15,7 @@ from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 NONE = {"extensions": frozenset()}
 
 
-def test_a_broker_is_asked_once_and_spoken_to_as_it_understands(cluster, is_ours):
+def test_extension_agreement_with_a_broker_is_what_that_broker_knows(cluster, is_ours):
     agreement = cluster.api.agreement(cluster.address)
     if is_ours:
         assert agreement.extensions == frozenset(Extension)
@@ -27,7 +27,7 @@ def test_a_broker_is_asked_once_and_spoken_to_as_it_understands(cluster, is_ours
     assert cluster.api.supports_chunks(cluster.address) is is_ours
 
 
-def test_a_client_without_extensions_agrees_on_none_with_any_broker(cluster):
+def test_client_without_extensions_agrees_on_none_with_any_broker(cluster):
     agreement = cluster.instance(**NONE).api.agreement(cluster.address)
     assert agreement.extensions == frozenset()
     assert agreement.serialize_type is SerializeType.ROCKETMQ
@@ -52,7 +52,7 @@ def test_extended_and_plain_clients_understand_each_other(cluster, both_clients,
     assert len(bodies_of(found)) == 41
 
 
-def test_a_request_of_ours_that_a_broker_does_not_know_is_refused_and_the_connection_goes_on(
+def test_chunk_pull_from_a_broker_without_chunks_is_refused_and_keeps_the_connection(
     cluster, is_ours
 ):
     topic = cluster.topic(queues=1)

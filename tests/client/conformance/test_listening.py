@@ -118,7 +118,7 @@ def test_push_message_goes_to_dead_letters_after_max_reconsume_times(cluster, cl
     assert dead.properties["ORIGIN_MESSAGE_ID"] == bad.offset_message_id
 
 
-def test_a_listener_that_gives_a_message_up_sends_it_to_the_dead_letters_at_once(cluster, clients):
+def test_negative_delay_level_of_a_listener_sends_its_message_to_dead_letters(cluster, clients):
     topic, group, called = cluster.topic(queues=1), cluster.group(), []
 
     def give_up(found, context):
@@ -132,7 +132,7 @@ def test_a_listener_that_gives_a_message_up_sends_it_to_the_dead_letters_at_once
     assert called == ["bad"]
 
 
-def test_in_order_means_in_the_order_of_each_key(cluster, clients):
+def test_orderly_listener_gets_messages_in_order_per_key(cluster, clients):
     topic = cluster.topic(queues=3)
     producer = clients.producer()
     for number in range(100):
@@ -146,7 +146,7 @@ def test_in_order_means_in_the_order_of_each_key(cluster, clients):
         assert [body for body in found if int(body) % 5 == key] == numbers(100)[key::5]
 
 
-def test_in_order_a_message_that_fails_holds_up_its_queue(cluster, clients):
+def test_failing_message_holds_up_its_queue_for_an_orderly_listener(cluster, clients):
     topic, tries = cluster.topic(queues=1), []
 
     def third_time(message):
@@ -162,7 +162,7 @@ def test_in_order_a_message_that_fails_holds_up_its_queue(cluster, clients):
     assert tries == [0, 1]
 
 
-def test_in_order_a_message_that_fails_for_good_ends_as_a_dead_letter(cluster, clients):
+def test_orderly_message_failing_for_good_becomes_a_dead_letter(cluster, clients):
     topic, group = cluster.topic(queues=1), cluster.group()
     listener = Listener(lambda message: SUSPEND if message.body == b"001" else None)
     send(clients, topic, *numbers(3))

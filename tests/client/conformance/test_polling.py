@@ -44,7 +44,7 @@ def send(clients):
     return send
 
 
-def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(cluster, clients, send):
+def test_lite_consumer_gets_all_messages_once_in_queue_order(cluster, clients, send):
     topic = cluster.topic()
     results = send(topic, *numbers(200))
     consumer = clients.lite(topic=topic)
@@ -58,7 +58,7 @@ def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(clus
     assert consumer.assignment() == {cluster.queue(topic, number) for number in range(4)}
 
 
-def test_a_subscriber_that_waits_gets_what_comes(cluster, clients, send):
+def test_waiting_lite_consumer_gets_each_new_message(cluster, clients, send):
     topic = cluster.topic(queues=2)
     consumer = clients.lite(topic=topic)
     wait_until("queues", lambda: len(consumer.assignment()) == 2)
@@ -226,7 +226,7 @@ def test_seek_goes_to_any_message_to_both_ends_and_to_a_time(cluster, clients, s
         consumer.seek(cluster.queue(topic, 5), 0)
 
 
-def test_a_paused_queue_gives_nothing_until_it_is_resumed(cluster, clients, send):
+def test_lite_consumer_gets_nothing_of_a_paused_queue_until_resumed(cluster, clients, send):
     topic = cluster.topic(queues=2)
     paused = [cluster.queue(topic, 0)]
     consumer = clients.lite(topic=topic)
@@ -313,7 +313,7 @@ def test_rebalance_shares_queues_of_two_lite_members_and_takes_over(cluster, cli
 
 
 @pytest.mark.parametrize("pull_batch_size", [32, 1_000])
-def test_a_queue_is_read_in_order_across_many_pulls(cluster, clients, pull_batch_size):
+def test_queue_is_read_in_order_across_many_pulls(cluster, clients, pull_batch_size):
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     for start in range(0, 1_000, 250):
@@ -324,9 +324,7 @@ def test_a_queue_is_read_in_order_across_many_pulls(cluster, clients, pull_batch
 
 
 @pytest.mark.parametrize("pull_batch_size", [32, 1_000])
-def test_filters_and_what_comes_later_are_the_same_however_much_is_pulled_at_once(
-    cluster, clients, pull_batch_size
-):
+def test_filtered_messages_do_not_depend_on_the_pull_batch_size(cluster, clients, pull_batch_size):
     topic = cluster.topic(queues=1)
     producer = clients.producer()
     for start in range(0, 400, 2):

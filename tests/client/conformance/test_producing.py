@@ -26,7 +26,7 @@ def clients(both_clients):
     return both_clients
 
 
-def test_all_that_a_message_carries_arrives(cluster, clients):
+def test_all_message_fields_arrive(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer()
     sent = Message(
@@ -53,7 +53,7 @@ def test_all_that_a_message_carries_arrives(cluster, clients):
     assert found.reconsume_times == 0
 
 
-def test_the_largest_body_arrives_however_little_it_can_be_compressed(cluster, clients):
+def test_largest_incompressible_body_arrives(cluster, clients):
     topic, body = cluster.topic(), Random(1).randbytes(MESSAGE_BYTES_MAX)
     assert clients.producer().send(Message(topic, body)).send_status is SendStatus.SEND_OK
     (found,) = clients.read(topic, 1)
@@ -116,7 +116,7 @@ def test_oneway_messages_arrive(cluster, clients):
     assert sorted(bodies_of(clients.read(topic, 20))) == numbers(20)
 
 
-def test_a_batch_stands_in_one_queue_in_a_row(cluster, clients):
+def test_batch_messages_stay_together_in_one_queue_with_their_properties(cluster, clients):
     topic = cluster.topic()
     sent = [
         Message(topic, body.encode(), tags=f"t{body}", keys=body, properties={"n": body})
@@ -134,7 +134,7 @@ def test_a_batch_stands_in_one_queue_in_a_row(cluster, clients):
     ]
 
 
-def test_a_batch_goes_where_its_sharding_key_goes(cluster, clients):
+def test_batch_with_a_sharding_key_goes_to_the_keys_queue(cluster, clients):
     topic, producer = cluster.topic(), clients.producer()
     for key in ("ada", "bob", "eve"):
         alone = producer.send(Message(topic, b"alone", sharding_key=key))
@@ -143,7 +143,7 @@ def test_a_batch_goes_where_its_sharding_key_goes(cluster, clients):
         assert (result.queue, result.queue_offset) == (alone.queue, alone.queue_offset + 1)
 
 
-def test_a_batch_that_is_too_long_is_split_and_stays_in_order(cluster, clients):
+def test_long_batch_is_split_and_keeps_its_order(cluster, clients):
     topic = cluster.topic()
     producer = clients.producer(rules={"max_message_bytes": 10_000})
     bodies = [body * 300 for body in numbers(40)]
@@ -160,7 +160,7 @@ def test_a_batch_that_is_too_long_is_split_and_stays_in_order(cluster, clients):
     assert in_order == bodies
 
 
-def test_a_batch_of_more_messages_than_an_answer_has_room_for_arrives_whole(cluster, clients):
+def test_batch_of_more_messages_than_one_response_can_list_is_split_and_arrives(cluster, clients):
     topic = cluster.topic()
     batch = messages(topic, map(str, range(5_000)))
     results = clients.producer().send_batch(batch, timeout_ms=60_000)
@@ -210,7 +210,7 @@ def test_long_bodies_are_stored_compressed_and_read_whole(cluster, clients):
     assert len(record) < len(LONG) / 2
 
 
-def test_an_arrow_table_is_a_message_a_row(cluster, clients, is_ours):
+def test_arrow_table_rows_become_messages(cluster, clients, is_ours):
     pa = pytest.importorskip("pyarrow")
     topic = cluster.topic()
     rows = range(500)
@@ -239,7 +239,7 @@ def test_an_arrow_table_is_a_message_a_row(cluster, clients, is_ours):
     assert all(("UNIQ_KEY" in each.properties) is not is_ours for each in found)
 
 
-def test_the_rows_of_batches_that_are_given_a_queue_stay_in_order(cluster, clients):
+def test_record_batches_sent_to_one_queue_keep_their_row_order(cluster, clients):
     pa = pytest.importorskip("pyarrow")
     topic = cluster.topic()
     table = pa.table({"body": numbers(300)})

@@ -42,7 +42,7 @@ def broker_data(cluster, brokers, is_ours):
     }
 
 
-def test_a_route_has_rocketmqs_fields(ask, cluster, broker_data):
+def test_topic_route_has_rocketmqs_fields(ask, cluster, broker_data):
     topic = cluster.topic(3)
     assert ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic) == {
         "brokerDatas": [broker_data],
@@ -59,7 +59,7 @@ def test_a_route_has_rocketmqs_fields(ask, cluster, broker_data):
     }
 
 
-def test_a_cluster_has_rocketmqs_fields(ask, broker_data):
+def test_cluster_info_has_rocketmqs_fields(ask, broker_data):
     name, cluster_name = broker_data["brokerName"], broker_data["cluster"]
     assert ask(RequestCode.GET_BROKER_CLUSTER_INFO) == {
         "brokerAddrTable": {name: broker_data},

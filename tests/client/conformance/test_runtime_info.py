@@ -77,7 +77,7 @@ def told(cluster):
     return wait_until("figures", figures)
 
 
-def test_the_keys_are_those_of_rocketmq(told, brokers):
+def test_runtime_info_has_rocketmqs_keys(told, brokers):
     named = {
         name
         for name in told

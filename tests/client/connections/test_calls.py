@@ -27,7 +27,7 @@ def answered(answer):
     return TypedRequests(ask, 3_000), asked
 
 
-def test_a_call_is_a_typed_header_out_and_a_typed_header_in():
+def test_remoting_call_encodes_its_request_header_and_decodes_the_response_header():
     calls, asked = answered(RemotingCommand(0, ext_fields={"offset": "17"}))
     assert calls.header("h:1", MAX_OFFSET, HEADER).offset == 17
     ((address, command, timeout_ms),) = asked
@@ -35,7 +35,7 @@ def test_a_call_is_a_typed_header_out_and_a_typed_header_in():
     assert command.ext_fields == {"topic": "T", "queueId": "1"}
 
 
-def test_a_body_may_be_a_body_class_or_bytes():
+def test_request_body_is_given_as_a_body_class_or_bytes():
     assert (
         build_request(34, None, TopicList(topic_list=frozenset({"T"}))).body
         == b'{"topicList":["T"]}'

@@ -43,7 +43,7 @@ def echo(request):
     return request.respond(0, "echo", request.ext_fields, bytes(request.body))
 
 
-def test_a_request_gets_its_answer(connect):
+def test_connection_request_gets_its_response(connect):
     with FakeServer(answering(echo)) as server:
         connection = connect(server.address)
         answer = connection.request(ASK._replace(body=b"x"), SECOND)
@@ -102,7 +102,7 @@ def test_request_cancelled_before_it_is_enqueued_is_not_kept(connect, monkeypatc
         assert withdrawn == [answer.opaque] * 2  # as it was forgotten, and behind that
 
 
-def test_a_body_of_megabytes_goes_both_ways(connect):
+def test_body_of_megabytes_is_sent_and_returned(connect):
     body = bytes(range(256)) * (40_000)
     with FakeServer(answering(echo)) as server:
         assert (
@@ -160,7 +160,7 @@ def connection_of(server, clock, *, reads_itself):
     return RemotingConnection(sock, server.address, reads_itself=reads_itself, clock=clock)
 
 
-def test_a_server_that_is_silent_for_a_second_costs_the_timeout_and_its_connection(reads_itself):
+def test_server_silent_for_a_second_times_out_and_loses_its_connection(reads_itself):
     clock = Clock()
     with FakeServer(silent) as server:
         connection = connection_of(server, clock, reads_itself=reads_itself)
@@ -236,7 +236,7 @@ def test_connection_with_other_answers_survives_timeout_of_a_hurried_request(con
         assert not connection.is_closed
 
 
-def test_a_slow_answer_among_others_costs_only_itself(connect):
+def test_slow_response_among_others_times_out_alone_and_keeps_the_connection(connect):
     def story(peer):
         first = peer.receive()
         peer.send(echo(peer.receive()))
@@ -286,7 +286,7 @@ def test_garbage_is_an_error_at_once_for_all_that_wait(connect, garbage):
             connection.request(ASK, SECOND)
 
 
-def test_a_limit_holds_for_answers(reads_itself):
+def test_response_over_frame_bytes_max_is_a_protocol_error(reads_itself):
     with FakeServer(answering(lambda request: request.respond(0, body=bytes(2_000)))) as server:
         sock = socket.create_connection(parse_address(server.address))
         connection = RemotingConnection(
@@ -328,7 +328,7 @@ def test_response_with_another_opaque_is_ignored(connect):
 
 
 @pytest.mark.parametrize("reads_itself", [False], indirect=True)
-def test_an_answer_whose_reader_is_held_up_is_a_timeout_of_ours(connect, monkeypatch):
+def test_response_held_up_in_the_reading_thread_is_a_request_timeout(connect, monkeypatch):
     go_on, answered = threading.Event(), ResponseFuture.on_response
 
     def held_up(answer, command):  # as by a slow handler of the log
@@ -373,7 +373,7 @@ def test_server_that_accepts_no_bytes_does_not_hang_a_sender(connect):
         stop.set()
 
 
-def test_a_broker_may_ask_too(connect):
+def test_request_of_a_broker_on_a_client_connection_is_answered(connect):
     asked = threading.Event()
 
     def on_request(_, command):

@@ -84,7 +84,7 @@ def test_connection_closed_while_idle_is_reopened_without_a_failed_request(
         connections.shutdown()
 
 
-def test_a_rocketmq_broker_is_asked_once_and_then_spoken_to_in_its_binary_header(connections):
+def test_rocketmq_broker_is_asked_for_extensions_once_then_gets_binary_headers(connections):
     heard = Heard()
     with FakeServer(answering(heard)) as server:
         connections.request(server.address, ASK)
@@ -153,7 +153,7 @@ def test_slow_connect_marks_the_address_as_silent(monkeypatch):
     connections.shutdown()
 
 
-def test_a_connection_that_fell_silent_is_known_at_once(connections):
+def test_address_of_a_connection_that_fell_silent_is_listed_as_silent(connections):
     def story(peer):
         peer.send(heard(peer.receive()))
         silent(peer)
@@ -174,7 +174,7 @@ def test_refused_connect_is_retried_at_once(connections):
     assert connections.silent_addresses == ()
 
 
-def test_no_thread_for_a_connection_is_a_connection_that_fails(connections, monkeypatch):
+def test_connection_without_a_startable_thread_fails(connections, monkeypatch):
     real, limited = threading.Thread.start, {"rocketpoll dials": True, "rocketpoll reader": True}
 
     def start(thread):
@@ -193,16 +193,14 @@ def test_no_thread_for_a_connection_is_a_connection_that_fails(connections, monk
         assert connections.request(server.address, ASK).remark == "yes"
 
 
-def test_a_name_server_is_asked_nothing_but_the_question(connections):
+def test_name_server_is_not_asked_for_extensions(connections):
     heard = Heard()
     with FakeServer(answering(heard)) as server:
         connections.request(server.address, ASK, is_broker=False)
     assert heard.codes == [28]
 
 
-def test_our_broker_agrees_on_everything_and_says_which_hosts_records_must_have(
-    running_broker, connections
-):
+def test_our_broker_agrees_on_all_extensions_and_messagepack(running_broker, connections):
     agreement = connections.agreement(running_broker.address)
     assert agreement.serialize_type is SerializeType.MSGPACK
     assert agreement.extensions == frozenset(Extension)
@@ -213,7 +211,7 @@ def test_our_broker_agrees_on_everything_and_says_which_hosts_records_must_have(
     )
 
 
-def test_a_client_that_wants_no_extensions_asks_for_none(running_broker):
+def test_client_without_extensions_agrees_on_none_with_our_broker(running_broker):
     connections = RemotingClient(extensions=frozenset())
     agreement = connections.agreement(running_broker.address)
     assert (agreement.serialize_type, agreement.extensions) == (SerializeType.ROCKETMQ, frozenset())
@@ -221,7 +219,7 @@ def test_a_client_that_wants_no_extensions_asks_for_none(running_broker):
     connections.shutdown()
 
 
-def test_many_threads_that_need_the_same_connection_make_one(connections):
+def test_many_threads_needing_one_connection_dial_once(connections):
     heard = Heard()
     with FakeServer(answering(heard)) as server:
         threads = [
@@ -238,7 +236,7 @@ def test_many_threads_that_need_the_same_connection_make_one(connections):
 
 
 @pytest.mark.parametrize("version", [407, 513])
-def test_every_request_is_signed_as_the_peer_checks_it(version):
+def test_requests_are_signed_as_the_peer_version_checks(version):
     heard = Heard(version)
     credentials = Credentials("RocketMQ", "12345678", "token")
     connections = RemotingClient(credentials=credentials)
@@ -253,7 +251,7 @@ def test_every_request_is_signed_as_the_peer_checks_it(version):
         assert request.ext_fields[SIGNATURE] == signed
 
 
-def test_no_text_of_credentials_shows_the_secret():
+def test_credentials_repr_hides_the_secret():
     assert "12345678" not in repr(Credentials("RocketMQ", "12345678", "12345678"))
 
 
@@ -261,14 +259,14 @@ def test_no_text_of_credentials_shows_the_secret():
 @pytest.mark.parametrize(
     "found", ["87654321\ud800", b"87654321", 87654321], ids=["no text", "bytes", "number"]
 )
-def test_a_key_that_cannot_be_signed_with_is_refused_and_not_shown(field, found):
+def test_invalid_credentials_are_refused_without_showing_them(field, found):
     keys = {"access_key": "me", "secret_key": "12345678", field: found}
     with pytest.raises((MessageRejected, TypeError), match=rf"{field}: needed .*text") as refused:
         Credentials(**keys)
     assert "87654321" not in str(refused.value)
 
 
-def test_a_broker_that_does_not_answer_the_first_question_is_a_broker_that_does_not_answer(
+def test_broker_that_closes_on_the_extension_question_raises_connection_closed(
     connections,
 ):
     def story(peer):

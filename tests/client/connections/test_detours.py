@@ -27,13 +27,13 @@ def reached(instead):
     return found
 
 
-def test_without_detours_nothing_is_changed():
+def test_route_without_address_overrides_is_unchanged():
     route = TopicRouteData(broker_datas=(A,))
     assert NO_ADDRESS_OVERRIDES.apply_to_route(route) is route
     assert reached({"elsewhere": "x:1"}) == {"a": A.broker_addrs, "b": B.broker_addrs}
 
 
-def test_a_name_stands_for_the_master_and_slaves_have_addresses_of_their_own():
+def test_detour_by_broker_name_is_for_the_master_and_by_address_for_slaves():
     assert reached({"a": "x:1"})["a"] == {0: "x:1", 1: "10.0.0.2:1"}
     assert reached({"10.0.0.2:1": "x:2", "a": "x:1"})["a"] == {0: "x:1", 1: "x:2"}
     assert reached({"10.0.0.1:1": "x:3"})["a"] == {0: "x:3", 1: "10.0.0.2:1"}

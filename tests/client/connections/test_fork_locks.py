@@ -41,7 +41,7 @@ def test_fork_waits_for_calls_into_openssl_and_the_child_finds_locks_free():
     assert all(each.acquire(timeout=1) for each in (lock, *others))
 
 
-def test_a_fork_within_a_call_waits_no_longer_than_it_says(monkeypatch):
+def test_fork_while_the_fork_lock_is_held_waits_a_bounded_time(monkeypatch):
     monkeypatch.setattr(fork_hooks, "_WAIT_SECONDS", 0.05)
     lock = fork_lock()
     with lock:  # a signal handler forks here

@@ -68,7 +68,7 @@ def test_frame_writer_writes_at_once_and_keeps_order_of_enqueued_frames(room):
     assert room.received(1_000) == list(range(1_000))
 
 
-def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
+def test_frame_writer_keeps_every_request_of_many_threads(room):
     def gather(first):
         for opaque in range(first, first + 500):
             room.writer.enqueue(ASK._replace(opaque=opaque))
@@ -81,7 +81,7 @@ def test_many_threads_gather_and_nothing_is_lost_or_torn(room):
         thread.join(10)
 
 
-def test_two_that_gather_at_the_same_moment_are_both_written(room):
+def test_frame_writer_writes_two_simultaneous_requests(room):
     class Meeting(OrderedDict):
         """While the first is put in, a second comes."""
 
@@ -389,7 +389,7 @@ def test_frame_cancelled_as_its_turn_ends_keeps_connection_open(room):
     assert room.received(1) == [2]
 
 
-def test_a_socket_that_was_closed_before_the_first_turn_ends_harms_no_loop(room):
+def test_frame_writer_turn_survives_a_socket_closed_before_it(room):
     turn = []
     room.writer.enqueue(ASK._replace(opaque=1), turn.append)
     room.own.close()
@@ -398,7 +398,7 @@ def test_a_socket_that_was_closed_before_the_first_turn_ends_harms_no_loop(room)
     turn.pop()()
 
 
-def test_a_request_that_another_thread_is_writing_keeps_no_turn_waiting(room):
+def test_frame_writer_turn_does_not_wait_for_another_threads_large_request(room):
     turn = []
     writing = threading.Thread(
         target=room.writer.write,
@@ -421,7 +421,7 @@ def test_gone_peer_at_the_end_of_a_turn_closes_the_connection(room):
     assert [type(error) for error in room.ended] == [ConnectionClosed]
 
 
-def test_an_interruption_at_the_end_of_a_turn_ends_the_connection(room):
+def test_keyboard_interrupt_in_a_frame_writer_turn_ends_the_connection(room):
     turn = []
     room.writer._socket = interrupted = Interrupted(KeyboardInterrupt())
     interrupted.fileno = room.own.fileno

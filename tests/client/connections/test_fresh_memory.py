@@ -14,7 +14,7 @@ assert "numpy" not in sys.modules
 
 
 @pytest.mark.parametrize("size", [1, 9, 8 << 20])
-def test_every_byte_can_be_written(size):
+def test_uninitialized_buffer_is_writable(size):
     memory = uninitialized_buffer(size)
     assert (len(memory), memory.format, memory.readonly) == (size, "B", False)
     memory[:] = b"\x05" * size

@@ -85,7 +85,7 @@ def test_peer_version_comes_from_responses_only(room):
 
 
 @pytest.mark.parametrize("has_answered", [False, True])
-def test_an_end_without_a_word_asks_about_tls_only_where_nothing_was_answered(room, has_answered):
+def test_connection_closed_without_a_response_mentions_tls(room, has_answered):
     if has_answered:
         room.sends(request(1).respond(0))
         room.read()
@@ -97,7 +97,7 @@ def test_an_end_without_a_word_asks_about_tls_only_where_nothing_was_answered(ro
     assert ("TLS" in str(end)) is not has_answered
 
 
-def test_an_end_within_a_command_says_so(room):
+def test_connection_closed_within_a_command_is_named_in_the_error(room):
     room.peer.sendall(request(1, b"body").encode()[:-2])
     room.read()
     room.peer.close()
@@ -111,6 +111,6 @@ def test_garbage_ends_reading_after_earlier_responses(room):
     assert [each.opaque for each in room.received] == [1]
 
 
-def test_a_connection_that_was_closed_here_has_ended(room):
+def test_locally_closed_socket_counts_as_closed_by_its_peer(room):
     room.sock.close()
     assert room.incoming.is_closed_by_peer()

@@ -120,7 +120,7 @@ def in_threads(count, action):
     return join
 
 
-def test_a_line_is_dialled_once_and_then_there(lines, wires):
+def test_line_to_a_broker_is_dialled_once_and_reused(lines, wires):
     line = lines.get_or_connect(A)
     assert line.agreement == Agreement(born_host="here")
     assert lines.get_or_connect(A) is lines.get(A) is line
@@ -194,14 +194,14 @@ def test_silent_broker_is_not_redialed_before_the_interval(lines, wires, monkeyp
     assert wires.dialled == [A]
 
 
-def test_a_broker_that_refuses_at_once_is_not_silent(lines, wires):
+def test_broker_that_refuses_a_connection_is_not_silent(lines, wires):
     wires.errors.append(ConnectionFailed(A, "Connection refused"))
     with pytest.raises(ConnectionFailed):
         lines.get_or_connect(A)
     assert not lines.is_silent(A)
 
 
-def test_a_connection_that_fell_silent_makes_its_broker_silent(lines):
+def test_silent_connection_makes_its_broker_address_silent(lines):
     wire = lines.get_or_connect(A).connection
     wire.is_silent = True
     wire.close("it has been silent")
@@ -235,7 +235,7 @@ def test_failed_agreement_does_not_call_the_ready_callback(lines, wires, ready):
     assert ready == []
 
 
-def test_an_old_connection_that_ends_late_does_not_take_the_new_one_away(lines):
+def test_late_close_of_an_old_connection_keeps_the_new_line(lines):
     old = lines.get_or_connect(A).connection
     old.is_closed = True  # but nobody has said so yet
     new = lines.get_or_connect(A)

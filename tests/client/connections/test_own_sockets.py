@@ -53,7 +53,7 @@ def forked(action):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_connected_socket_is_closed_in_a_child_and_its_peer_notices_nothing(listener):
+def test_connected_socket_is_closed_in_a_forked_child_and_works_in_the_parent(listener):
     sockets = SocketRegistry()
     sock = sockets.connect(*listener.getsockname(), 5)
     descriptor = sock.fileno()
@@ -106,7 +106,7 @@ def test_socket_being_connected_is_closed_in_a_child(full_listener):
     thread.join(PATIENCE_S)
 
 
-def test_a_host_that_refuses_is_the_error_of_its_last_address(listener):
+def test_connect_to_a_refusing_host_raises_connection_refused(listener):
     port = listener.getsockname()[1]
     listener.close()
     with pytest.raises(ConnectionRefusedError):

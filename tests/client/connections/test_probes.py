@@ -5,7 +5,7 @@ from support.servers.fake_servers import FakeServer, silent
 from rmq_spark.client.transport.connection import RemotingConnection
 
 
-def test_a_peer_that_is_silent_is_asked_before_a_nat_has_forgotten_the_way():
+def test_tcp_keepalive_options_are_set_on_client_connections():
     options = {
         "TCP_KEEPIDLE": 30,
         "TCP_KEEPINTVL": 10,

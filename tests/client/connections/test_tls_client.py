@@ -52,12 +52,12 @@ def why_not(server, settings, kind=TlsFailed, **more):
     return str(raised.value)
 
 
-def test_a_server_that_bears_its_address_is_trusted():
+def test_tls_server_with_its_address_in_the_certificate_is_trusted():
     with server_of() as server:
         assert answer_of(server, TRUSTING) == "yes"
 
 
-def test_a_server_of_another_name_is_trusted_under_that_name():
+def test_tls_server_with_another_name_is_trusted_only_under_that_server_name():
     with server_of(name="named.pem") as server:
         assert answer_of(server, replace(TRUSTING, server_name="brokers.example")) == "yes"
         said = why_not(server, TRUSTING)
@@ -230,7 +230,7 @@ def test_settings_that_cannot_work_are_refused_before_anybody_is_asked(given, se
 
 
 @pytest.mark.parametrize(("setting", "name"), [("ca_file", "ca.pem"), ("cert_file", "client.pem")])
-def test_a_file_that_was_damaged_is_refused(tmp_path, setting, name):
+def test_damaged_tls_file_is_refused_by_its_setting(tmp_path, setting, name):
     lines = (CERTIFICATES / name).read_text(encoding="ascii").splitlines()
     lines[1] = lines[1][:10]
     (tmp_path / name).write_text("\n".join(lines), encoding="ascii")
@@ -258,7 +258,7 @@ def test_missing_temporary_directory_for_the_key_is_reported(tmp_path, monkeypat
         ssl_context(CLIENT)
 
 
-def test_an_instance_is_not_made_with_settings_that_cannot_work():
+def test_client_instance_with_invalid_tls_settings_is_refused():
     with pytest.raises(TlsRejected):
         ClientInstance("localhost:9876", tls=TlsSettings(server_name=""))
 

@@ -38,7 +38,7 @@ class Said(ssl.SSLError):
         ("UNEXPECTED_EOF_WHILE_READING", NO_TLS_AT_PEER),
     ],
 )
-def test_a_reason_is_explained_and_named(reason, says):
+def test_tls_handshake_error_is_explained_with_openssls_reason(reason, says):
     said = explain_handshake_error(Said(reason))
     assert says in said
     assert said.endswith(f"({reason})")

@@ -43,7 +43,7 @@ def test_ca_file_that_is_no_text_holds_no_certificate(tmp_path):
         TlsSettings.of_files(ca_file=str(tmp_path / "ca.pem"))
 
 
-def test_a_key_may_stand_in_the_certificates_file():
+def test_tls_key_may_be_in_the_certificate_file():
     settings = TlsSettings.of_files(cert_file=certificate("client.pem"))
     assert settings.key is None
     assert settings.certificate.has_block("PRIVATE KEY")
@@ -83,7 +83,7 @@ def test_contradicting_tls_settings_are_refused(given, setting, says):
 
 
 @pytest.mark.parametrize("verify", [None, 0, 1, "", "false", [], float("nan")])
-def test_only_true_and_false_say_whether_certificates_are_verified(verify):
+def test_tls_verify_setting_must_be_a_boolean(verify):
     needed = "verify: needed True or False, found .*; for example: True"
     with pytest.raises(TypeError, match=needed):
         TlsSettings.of_files(verify=verify)

@@ -43,7 +43,7 @@ def echo(request):
     return request.respond(0, "echo", request.ext_fields, bytes(request.body))
 
 
-def test_a_request_gets_its_answer(connect):
+def test_tls_connection_request_gets_its_response(connect):
     with serving(answering(echo)) as server:
         connection = connect(server.address)
         answer = connection.request(ASK._replace(body=b"x"), 10 * SECOND)
@@ -53,7 +53,7 @@ def test_a_request_gets_its_answer(connect):
 @pytest.mark.parametrize(
     "size", [16_383, 16_384, 16_385, 3 * 16_384 - 60, 65_536, 300_000, 15 << 20]
 )
-def test_a_body_of_any_size_goes_both_ways(connect, size):
+def test_tls_body_of_any_size_is_sent_and_returned(connect, size):
     body = (bytes(range(251)) * (size // 251 + 1))[:size]
     with serving(answering(echo)) as server:
         connection = connect(server.address)
@@ -79,7 +79,7 @@ def test_thousands_of_answers_that_come_at_once_are_all_read(connect):
 
 
 @pytest.mark.parametrize("_", range(6))
-def test_many_threads_write_while_another_reads(connect, _):
+def test_tls_connection_is_written_by_many_threads_while_read(connect, _):
     """With Python's own socket in place of ours, one round in four fails here up to Python 3.12."""
     with serving(answering(echo)) as server:
         connection = connect(server.address)
@@ -101,7 +101,7 @@ def test_many_threads_write_while_another_reads(connect, _):
         assert not connection.is_closed
 
 
-def test_both_sides_say_megabytes_at_once_and_neither_waits_for_the_other():
+def test_tls_peers_sending_megabytes_simultaneously_do_not_deadlock():
     """A writer that finds no room must not keep the reader from what would make room."""
     each, count = bytes(1 << 20), 12
     heard = []
@@ -126,7 +126,7 @@ def test_both_sides_say_megabytes_at_once_and_neither_waits_for_the_other():
     assert heard == [len(each)] * count
 
 
-def test_an_answer_in_small_pieces_is_put_together(connect):
+def test_tls_response_in_small_pieces_is_assembled(connect):
     def story(peer):
         frame = echo(peer.receive()).encode()
         for start in range(0, len(frame), 7):
@@ -241,7 +241,7 @@ def test_self_reading_tls_connection_notices_closed_server(
             connection.request(ASK, 60 * SECOND)
 
 
-def test_a_gathering_writer_writes_records_whole():
+def test_batched_tls_requests_are_written_as_whole_records():
     with serving(answering(echo)) as server:
         connection = RemotingConnection.connect(server.address, tls=TlsClient(TRUSTING))
         bodies = [bytes([number % 251]) * (number * 7 % 3_000) for number in range(2_000)]

@@ -152,7 +152,7 @@ def test_failed_prefetch_is_repeated_and_others_keep_their_offsets(bench):
     assert sorted(bench.asked[3:]) == [one, third]
 
 
-def test_a_broker_that_is_away_is_not_asked_for_each_of_its_queues(bench):
+def test_prefetched_offsets_ask_an_unreachable_broker_once_not_per_queue(bench):
     wanted = queues(256)
     bench.faults = dict.fromkeys(wanted, DOWN)
     bench.ahead.schedule(wanted)

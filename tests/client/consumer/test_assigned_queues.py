@@ -96,7 +96,7 @@ def test_filtered_out_offsets_wait_for_unconfirmed_message(assigned):
     assert assigned.consume_offset == 500
 
 
-def test_a_late_answer_moves_nothing_after_a_seek(assigned):
+def test_late_pull_response_after_a_seek_is_ignored(assigned):
     epoch, _ = assigned.pull_position()
     waiting = pulled(assigned, epoch, 10, then=11)
     assigned.seek(3)
@@ -107,7 +107,7 @@ def test_a_late_answer_moves_nothing_after_a_seek(assigned):
     assert assigned.process_queue.message_count == 0
 
 
-def test_a_first_offset_that_comes_late_does_not_undo_a_seek():
+def test_late_first_offset_does_not_undo_a_seek():
     assigned = AssignedQueue(QUEUE, lambda: 0)
     assigned.seek(7)
     assigned.set_first_offset(0, StartPosition(99, QueueFingerprint()))
@@ -115,7 +115,7 @@ def test_a_first_offset_that_comes_late_does_not_undo_a_seek():
     assert assigned.pull_position() == (1, 7)
 
 
-def test_a_late_answer_moves_nothing_after_the_queue_is_gone(assigned):
+def test_late_pull_response_after_the_queue_is_dropped_is_ignored(assigned):
     waiting = pulled(assigned, 0, 10, then=11)
     assert assigned.drop() == 10
     assert not assigned.add_pulled(0, several(11), 12)
@@ -132,7 +132,7 @@ def test_paused_queue_keeps_its_pulled_messages(assigned):
     assert assigned.acquire(request) is PollOutcome.ACQUIRED
 
 
-def test_the_share_of_one_topic_leaves_the_others_alone():
+def test_replacing_one_topics_queues_keeps_the_queues_of_other_topics():
     queues = AssignedQueues(lambda: 0)
     new, gone = queues.replace([QUEUE, OTHER], "T")
     assert ([each.queue for each in new], gone) == ([QUEUE, OTHER], [])
@@ -154,7 +154,7 @@ def test_assigned_queues_are_replaced_per_topic():
         assert queues.replace([], "T") == ([], [])
 
 
-def test_an_assignment_replaces_all_topics():
+def test_replacing_assigned_queues_without_a_topic_replaces_all_topics():
     queues = AssignedQueues(lambda: 0)
     queues.replace([QUEUE, OF_U])
     _, gone = queues.replace([OTHER])
@@ -217,7 +217,7 @@ def test_handed_out_message_counts_as_returned_and_earlier_ones_as_processed(ass
     assert assigned.end_handout() is None
 
 
-def test_without_automatic_commits_asking_for_more_says_nothing(assigned):
+def test_handout_without_auto_commit_does_not_confirm_by_asking_for_more(assigned):
     handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13), asking_confirms=False)
     offsets_of(handout, 2)
     assigned.confirm_delivered()
@@ -246,7 +246,7 @@ def test_handout_ends_with_seek_drop_or_rewind(assigned, end):
     assert assigned.consume_offset == (50 if end == "seek" else 11)
 
 
-def test_a_paused_queue_hands_nothing_out(assigned):
+def test_paused_assigned_queue_hands_out_no_messages(assigned):
     request = pulled(assigned, 0, 10, 11, then=12)
     assigned.is_paused = True
     assert assigned.acquire(request, one_by_one=True) is PollOutcome.PAUSED

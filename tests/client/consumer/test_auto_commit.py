@@ -70,7 +70,7 @@ def test_auto_commit_stores_only_consumed_offsets_of_a_released_queue(bench):
     assert published(bench.assigned) == {}
 
 
-def test_without_auto_commit_nothing_counts_but_what_the_user_commits():
+def test_without_auto_commit_only_user_commits_are_stored():
     bench = Bench(is_enabled=False)
     bench.poll(10, 11)
     bench.poll(12)

@@ -128,7 +128,7 @@ def test_member_waiting_for_a_busy_listener_can_shut_down(cluster, instance, bus
     assert busy.ended == []
 
 
-def test_the_lock_is_renewed_until_the_listener_ends_or_the_time_is_over(
+def test_queue_lock_is_renewed_after_shutdown_while_the_listener_runs(
     cluster, instance, busy, monkeypatch, caplog
 ):
     topic, group, asked = cluster.topic(queues=2), cluster.group(), []
@@ -168,7 +168,7 @@ def test_queues_at_which_no_listener_is_are_unlocked_with_one_request(
     assert [each >= queues for each in unlocked] == [True]
 
 
-def test_a_listener_that_shuts_its_consumer_down_has_processed_what_it_got(cluster):
+def test_orderly_listener_that_shuts_down_its_consumer_commits_its_message(cluster):
     topic, group, done = cluster.topic(queues=1), cluster.group(), threading.Event()
     cluster.send(topic, *BODIES, queue_id=0)
     seen, after = [], Listener()

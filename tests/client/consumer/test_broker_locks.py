@@ -84,7 +84,7 @@ def test_queue_locks_of_a_broker_are_requested_together_at_most_once_a_second():
     assert len(member.brokers.asked) == 1
 
 
-def test_a_lock_counts_from_when_it_was_asked_for_however_late_the_answer_comes(monkeypatch):
+def test_queue_lock_expiry_counts_from_the_lock_request(monkeypatch):
     clock = MovedTasks()
     monkeypatch.setattr(queue_locks, "monotonic_ms", clock)
     asked = PullRequest(MessageQueue("T", "a", 0), ProcessQueue(clock), ownership=QueueOwnership())

@@ -107,7 +107,7 @@ class FarBroker:
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(1, 1), (7, 1), (32, 8), (64, 16), (256, 16)])
-def test_many_queues_of_a_broker_are_stored_some_at_a_time_and_few_in_turn(count, at_once):
+def test_offsets_of_many_queues_are_all_stored(count, at_once):
     store = FarBroker(at_once)
     offsets = {MessageQueue("T", "broker-a", number): number for number in range(count)}
     store_offsets(store, CommitRequest(offsets, {}), offsets, lambda _: 0, lambda _: True)
@@ -183,7 +183,7 @@ def test_commit_after_a_reset_stores_the_reset_offset_only():
     assert store.told == [5]
 
 
-def test_a_commit_whose_broker_is_away_is_stored_with_the_next_offsets():
+def test_commit_to_an_unreachable_broker_is_stored_with_the_next_offsets():
     settings = LitePullSettings(auto_commit=False, consume_from_where=FIRST)
     with EmbeddedBroker() as broker, Admin(broker.address) as admin:
         broker.create_topic("T", queues=1)
@@ -204,9 +204,7 @@ def test_a_commit_whose_broker_is_away_is_stored_with_the_next_offsets():
 
 @pytest.mark.parametrize("given", [False, True], ids=["all", "given"])
 @pytest.mark.parametrize("how", ["time", "offset"])
-def test_a_commit_that_waits_does_not_undo_where_an_operator_moves_the_group(
-    monkeypatch, how, given
-):
+def test_delayed_commit_does_not_undo_an_operators_offset_reset(monkeypatch, how, given):
     """It may wait for a broker that is away, long behind the moment at which it was asked for."""
     waits, may_go_on = threading.Event(), threading.Event()
     real = RemoteBrokerOffsetStore.store_offset

@@ -135,7 +135,7 @@ def test_invalid_delay_level_still_sends_the_message_back(level, asked):
     assert bench.committed == [1]
 
 
-def test_in_broadcasting_what_fails_is_logged_and_passed_over(caplog):
+def test_broadcasting_consumer_logs_and_skips_a_failed_message(caplog):
     bench = Bench(fails(0), retries=False)
     bench.submit(0)
     assert bench.committed == [1]

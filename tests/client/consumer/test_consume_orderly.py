@@ -108,7 +108,7 @@ def test_orderly_failure_suspends_queue_until_retry():
     assert bench.committed[-1] == 4
 
 
-def test_a_listener_may_say_how_long_to_wait():
+def test_orderly_listener_sets_its_suspend_time():
     times = []
 
     def listen(_, context):
@@ -139,7 +139,7 @@ def test_orderly_suspend_time_is_clamped(wait_ms, at_ms):
     assert times == [0, at_ms]
 
 
-def test_a_wait_below_zero_is_the_settings_and_is_logged(caplog):
+def test_negative_suspend_time_falls_back_to_the_setting_and_is_logged(caplog):
     times = []
 
     def listen(_, context):
@@ -171,7 +171,7 @@ def test_orderly_error_does_not_let_later_messages_overtake(error):
     assert bench.committed == [0, 1, 2]
 
 
-def test_a_listener_that_raises_gets_the_same_again():
+def test_orderly_listener_that_raises_gets_the_same_message_again():
     calls = []
 
     def listen(messages, _):
@@ -266,7 +266,7 @@ def test_expired_queue_lock_is_requested_again():
     assert bench.asked_for_locks == 1
 
 
-def test_in_broadcasting_nothing_is_locked():
+def test_broadcasting_orderly_consumer_needs_no_queue_lock():
     listener = Listener()
     bench = Bench(listener, locks=False)
     bench.request.process_queue.set_locked(bench.tasks(), locked=False)
@@ -274,7 +274,7 @@ def test_in_broadcasting_nothing_is_locked():
     assert listener.offsets == [[0]]
 
 
-def test_a_queue_that_is_dropped_is_left():
+def test_orderly_service_skips_a_dropped_queue():
     listener = Listener()
     bench = Bench(listener)
     bench.request.process_queue.put_messages(several(0, 1))

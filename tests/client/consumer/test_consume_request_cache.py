@@ -40,7 +40,7 @@ def polled(cache, timeout_ms=0):
     return request and [each.queue_offset for each in request.messages]
 
 
-def test_an_empty_cache_has_nothing(cache):
+def test_empty_consume_request_cache_polls_nothing(cache):
     assert polled(cache) is None
     assert polled(cache, 1) is None
 

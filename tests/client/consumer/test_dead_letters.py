@@ -42,9 +42,7 @@ def buried(tasks, brokers, *, is_clustering=True, is_wanted=lambda: True):
     return done
 
 
-def test_a_message_that_cannot_be_read_becomes_a_dead_letter_at_once_and_is_logged_once(
-    tasks, caplog
-):
+def test_unreadable_message_becomes_a_dead_letter_and_is_logged_once(tasks, caplog):
     brokers = Brokers()
     done = buried(tasks, brokers)
     assert done == []  # not by the thread that reads
@@ -105,9 +103,7 @@ def test_groups_of_tools_pass_over_what_cannot_be_read_and_write_nothing(tasks, 
     assert "it is skipped" in caplog.text
 
 
-def test_a_member_makes_one_dead_letter_of_a_message_however_often_it_comes_back_to_it(
-    tasks, caplog
-):
+def test_unreadable_message_met_repeatedly_becomes_one_dead_letter(tasks, caplog):
     brokers, done = Brokers(), []
     letters = DeadLetterQueue("G", brokers, tasks, is_clustering=True)
     of_a_topic_made_again = replace(received(7), offset_message_id="another")
@@ -119,7 +115,7 @@ def test_a_member_makes_one_dead_letter_of_a_message_however_often_it_comes_back
     assert len(lines_of(caplog, "rmq_spark.client.consumer")) == 3
 
 
-def test_a_member_remembers_a_bounded_number_of_dead_letters(tasks):
+def test_dead_letter_queue_remembers_a_bounded_number_of_messages(tasks):
     brokers = Brokers()
     letters = DeadLetterQueue("G", brokers, tasks, is_clustering=True)
     for offset in (*range(SENT_MAX + 1), 0, SENT_MAX):
@@ -128,7 +124,7 @@ def test_a_member_remembers_a_bounded_number_of_dead_letters(tasks):
     assert [offset for offset, *_ in brokers.taken] == [*range(SENT_MAX + 1), 0]
 
 
-def test_the_log_says_why_a_message_cannot_be_read(tasks, caplog):
+def test_dead_letter_log_line_has_the_reason(tasks, caplog):
     letters = DeadLetterQueue("G", Brokers(), tasks, is_clustering=True)
     message = replace(received(7), fault="needed at most 10 bytes inflated, found more")
     letters.send(message, lambda: True, lambda: None)

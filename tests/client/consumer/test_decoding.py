@@ -67,7 +67,7 @@ def test_pull_decoder_of_empty_response_returns_nothing():
 
 @pytest.mark.parametrize("poison", [not_compressed, half_compressed])
 @pytest.mark.parametrize("at", [0, 3, 6])
-def test_a_body_that_cannot_be_inflated_keeps_no_other_from_being_read(poison, at):
+def test_message_that_cannot_be_inflated_is_unreadable_alone(poison, at):
     records = b"".join((poison if each == at else good)(each) for each in range(7))
     found = pulled(records)
     assert offsets(found.messages) == [each for each in range(7) if each != at]
@@ -119,9 +119,7 @@ def test_record_without_magic_is_pulled_again(at):
 
 @pytest.mark.parametrize("topic", ["T", "T" * 200])
 @pytest.mark.parametrize("behind", [0, 1, 3])
-def test_a_record_without_a_magic_though_asked_for_again_is_unreadable_as_it_is_stored(
-    topic, behind
-):
+def test_record_without_magic_is_returned_as_unreadable_with_its_stored_body(topic, behind):
     sound = b"".join(good(at, topic=topic) for at in range(4, 4 + behind))
     records = without_magic(3, topic) + sound
     found = pulled(records, 3, 4 + behind, MessageQueue(topic, "broker-a", 0))
@@ -138,7 +136,7 @@ def test_pull_decoder_reports_records_without_magic_one_by_one():
 
 
 @pytest.mark.parametrize("more", [-1, 1, 500, 1 << 24])
-def test_a_record_without_magic_whose_size_leads_to_no_record_is_an_error(more):
+def test_record_without_magic_and_with_a_wrong_size_is_a_record_error(more):
     damaged_record = without_magic(3)
     size = (len(damaged_record) + more).to_bytes(4, "big")
     for behind in (b"", good(4), good(4) + good(5)):
@@ -195,9 +193,7 @@ def test_record_with_impossible_offset_does_not_move_others(wrong):
 
 @pytest.mark.parametrize("begin", [2, 3])
 @pytest.mark.parametrize("more", [-1, 1 << 32])
-def test_an_answer_whose_offsets_are_all_wrong_gives_no_message_at_an_offset_of_another(
-    more, begin
-):
+def test_pull_response_with_wrong_offsets_yields_no_messages(more, begin):
     """Also if it comes twice, as it does from a broker whose queue is wrong."""
     records = b"".join(good(each + more, b"body %d" % each) for each in range(begin, begin + 3))
     try:
@@ -268,7 +264,7 @@ def test_pull_decoder_stops_at_record_with_bad_size(at):
     assert pulled(records).next_offset == at
 
 
-def test_a_first_record_without_sense_is_an_error():
+def test_garbage_first_record_is_a_record_error():
     with pytest.raises(RecordError):
         pulled(without_sense(0) + good(1))
 
@@ -348,6 +344,6 @@ def test_pull_decoder_pulls_again_past_the_limit_of_inflated_bytes():
     )
 
 
-def test_the_last_record_of_a_pull_lies_before_where_the_broker_says_to_go_on():
+def test_last_record_of_a_pull_must_lie_before_the_next_offset():
     found = pulled(good(3) + good(1 << 40), 3, 5)
     assert (offsets(found.messages), offsets(found.unreadable)) == ([3], [4])

@@ -170,7 +170,9 @@ def live(running_broker, api, tmp_path, caplog):
 
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("use", range(USES))
-def test_a_file_that_fails_costs_no_message_and_no_end(files, live, use, for_good, caplog):
+def test_failing_offset_file_loses_no_message_and_lets_the_consumer_shut_down(
+    files, live, use, for_good, caplog
+):
     finished = []
     files.fail(use, for_good=for_good)
     try:

@@ -57,11 +57,11 @@ def test_group_without_offset_starts_at_consume_from_where(where, offset):
 
 
 @pytest.mark.parametrize("where", ConsumeFromWhere)
-def test_a_groups_own_retries_are_never_passed_over(where):
+def test_first_offset_of_a_retry_topic_is_never_the_end(where):
     assert begins(where, queue=RETRY) == 10
 
 
 @pytest.mark.parametrize("where", ConsumeFromWhere)
-def test_an_error_is_never_an_offset(where):
+def test_failed_request_for_a_first_offset_raises(where):
     with pytest.raises(RequestTimeout):
         begins(where, RequestTimeout("b:1", 14, 3_000))

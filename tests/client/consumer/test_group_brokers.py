@@ -117,7 +117,7 @@ def stored(queue_offset, tags=None, topic="T", **properties):
     return StoredMessage(topic, b"body", encode_properties(named), queue_offset=queue_offset)
 
 
-def test_an_answer_by_a_subscription_that_was_replaced_moves_nothing(brokers, api, subscriptions):
+def test_pull_response_for_a_replaced_subscription_is_dropped(brokers, api, subscriptions):
     pull = pull_of(selector=by_tag("red"))
     subscriptions["T"] = pull.subscription
     assert answered(brokers, api, pull, found(stored(5, "red"))).next_begin_offset == 9
@@ -127,7 +127,7 @@ def test_an_answer_by_a_subscription_that_was_replaced_moves_nothing(brokers, ap
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_broker_that_holds_pulls_of_deleted_topics_on_may_answer_out_of_another_queue(
+def test_may_be_recreated_is_set_unless_the_broker_notifies_listeners_of_deletions(
     brokers, api, subscriptions, is_replaced
 ):
     pull = pull_of()
@@ -164,7 +164,7 @@ def test_large_pull_uses_chunks_if_the_broker_offers_them(brokers, api, wanted, 
     assert as_chunk is is_chunk
 
 
-def test_a_queue_is_ready_if_the_broker_is_connected_that_was_suggested(brokers, api):
+def test_queue_is_ready_when_its_suggested_broker_is_connected(brokers, api):
     api.connected = set()
     assert not brokers.is_ready(A)
     answered(brokers, api, pull_of(), found(suggests=1))
@@ -174,7 +174,7 @@ def test_a_queue_is_ready_if_the_broker_is_connected_that_was_suggested(brokers,
     assert brokers.is_ready(A)
 
 
-def test_a_pull_may_commit_be_a_lite_one_and_carry_a_condition(brokers, api):
+def test_pull_request_header_carries_commit_lite_flag_and_sql_expression(brokers, api):
     answered(
         brokers, api, pull_of(selector=by_sql("a > 1"), commit_offset=4, is_lite=True), found()
     )
@@ -211,7 +211,7 @@ def test_retried_message_is_returned_under_its_own_topic(brokers, api):
 
 
 @pytest.mark.parametrize("error", [RequestTimeout("a:1", 11, 3), ConnectionClosed("a:1", "gone")])
-def test_a_failure_is_an_outcome(brokers, api, error):
+def test_failed_pull_is_delivered_as_an_outcome(brokers, api, error):
     assert answered(brokers, api, pull_of(), error) is error
 
 
@@ -220,7 +220,7 @@ def test_damaged_records_are_a_failure(brokers, api):
     assert isinstance(answered(brokers, api, pull_of(), damaged), (WireError, ProtocolError))
 
 
-def test_the_next_pull_goes_where_the_broker_suggests_and_commits_nothing_there(brokers, api):
+def test_next_pull_goes_to_the_suggested_broker_without_committing_there(brokers, api):
     answered(brokers, api, pull_of(), found(suggests=1))
     answered(brokers, api, pull_of(commit_offset=4), found())
     assert (api.asked[-1][1], api.asked[-1][2].sys_flag) == ("a:2", 6)
@@ -229,7 +229,7 @@ def test_the_next_pull_goes_where_the_broker_suggests_and_commits_nothing_there(
 
 
 @pytest.mark.parametrize("error", [RequestTimeout("a:2", 11, 3), ConnectionClosed("a:2", "gone")])
-def test_a_suggested_broker_that_fails_is_left_for_the_master(brokers, api, error):
+def test_pull_returns_to_the_master_after_the_suggested_broker_fails(brokers, api, error):
     answered(brokers, api, pull_of(), found(suggests=1))
     answered(brokers, api, pull_of(), error)
     assert api.asked[-1][1] == "a:2"
@@ -237,7 +237,7 @@ def test_a_suggested_broker_that_fails_is_left_for_the_master(brokers, api, erro
     assert (api.asked[-1][1], api.asked[-1][2].sys_flag) == ("a:1", 7)
 
 
-def test_a_suggested_broker_that_cannot_be_reached_is_left_for_the_master(brokers, api):
+def test_pull_returns_to_the_master_when_the_suggested_broker_is_unreachable(brokers, api):
     answered(brokers, api, pull_of(), found(suggests=1))
     api.down.add("a:2")
     with pytest.raises(ConnectionClosed):
@@ -257,9 +257,7 @@ def test_a_suggested_broker_that_cannot_be_reached_is_left_for_the_master(broker
         (7, 7, -1, 0, 0),
     ],
 )
-def test_an_illegal_offset_becomes_legal_whatever_the_broker_says(
-    asked, next_begin, least, most, legal
-):
+def test_legal_offset_corrects_an_illegal_pull_offset(asked, next_begin, least, most, legal):
     pulled = DecodedPull(PullStatus.OFFSET_ILLEGAL, next_begin, least, most, ())
     assert pulled.legal_offset(asked) == legal
 
@@ -320,7 +318,7 @@ def test_conditions_are_checked_by_every_broker_and_tags_by_none(brokers, api):
     assert [address for _, address, _ in api.asked] == ["a:1", "b:1"]
 
 
-def test_a_broker_that_is_down_keeps_no_condition_from_being_checked(brokers, api):
+def test_sql_condition_is_checked_by_a_reachable_broker_of_the_topic(brokers, api):
     condition = subscription_data("T", by_sql("a > 1"), 0)
     api.down = {"a:1"}
     brokers.check_subscription(condition)

@@ -219,7 +219,7 @@ def test_processes_join_leave_and_are_killed_while_messages_flow(cluster):
     wait_until("nobody is left", lambda: cluster.members(group) == ())  # the broker has to notice
 
 
-def test_members_go_on_when_their_broker_is_back(tmp_path):
+def test_members_continue_when_their_broker_returns(tmp_path):
     port, seen = free_port(), set()
     config = small_broker(tmp_path, listenPort=port, brokerName=NAME)
     with BrokerThread(config):
@@ -259,7 +259,7 @@ def test_shutdown_does_not_wait_for_a_silent_broker(kind, tmp_path):
 @pytest.mark.parametrize(
     "strategy", [AllocateMessageQueueAveragelyByCircle(), AllocateMessageQueueConsistentHash()]
 )
-def test_a_group_may_share_its_queues_in_another_way(cluster, strategy):
+def test_group_members_share_queues_by_the_given_strategy(cluster, strategy):
     topic, group = cluster.topic(queues=QUEUES), cluster.group()
     members = [
         Member(cluster, group, topic, set(), allocate_message_queue_strategy=strategy)
@@ -271,7 +271,7 @@ def test_a_group_may_share_its_queues_in_another_way(cluster, strategy):
 
 
 @pytest.mark.parametrize("kind", [Member, PushMember])
-def test_a_strategy_that_returns_no_queues_of_one_topic_lets_the_others_go_on(cluster, kind):
+def test_strategy_returning_wrong_queues_of_one_topic_leaves_other_topics_consumed(cluster, kind):
     class Strategy:
         name = "MINE"
 
@@ -402,7 +402,7 @@ def test_rebalance_without_a_member_list_keeps_queues(cluster, monkeypatch):
 @pytest.mark.parametrize(
     ("topic", "warnings"), [("%RETRY%shipping", 0), ("%RETRY%shipping was lost", 1), ("orders", 1)]
 )
-def test_a_retry_topic_that_brokers_have_yet_to_make_is_no_reason_to_warn(
+def test_missing_retry_topic_route_is_logged_without_a_warning(
     topic, warnings, caplog, monkeypatch
 ):
     consumer = PushConsumer("shipping", "127.0.0.1:1", listener=print)
@@ -461,9 +461,7 @@ def test_shutdown_leaves_no_client_threads_and_logs_no_warning(cluster, kind, ca
 
 
 @pytest.mark.parametrize("kind", ["lite", "concurrent", "orderly"])
-def test_a_consumer_whose_instance_ends_goes_on_with_nothing_and_can_still_be_shut_down(
-    cluster, kind
-):
+def test_consumer_of_a_shut_down_instance_stops_and_can_be_shut_down(cluster, kind):
     """Nobody has to shut it down: an instance ends at once for all its users."""
     topic, got = cluster.topic(queues=QUEUES), []
     cluster.send(topic, *range(20), queues=QUEUES)

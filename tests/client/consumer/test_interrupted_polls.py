@@ -52,7 +52,7 @@ class Interrupting:
 
 @pytest.mark.parametrize("auto_commit", [True, False])
 @pytest.mark.parametrize("moment", some(range(1, MOST_MOMENTS + 1), "ROCKETPOLL_CUT_POLLS", 20))
-def test_a_poll_that_is_cut_short_at_any_moment_loses_nothing(cluster, moment, auto_commit):
+def test_interrupted_poll_loses_no_message_and_keeps_the_order(cluster, moment, auto_commit):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic, 0)
     cluster.send(topic, *(f"{number:03}" for number in range(COUNT)), queues=1)

@@ -218,7 +218,7 @@ def test_missing_message_at_the_last_offset_is_no_proof_of_recreated_queue():
     assert not last.must_relocate
 
 
-def test_no_offset_is_stored_while_the_last_message_is_missing_until_a_pull_is_answered():
+def test_offset_is_not_stored_while_the_last_message_is_missing():
     last = known()
     last.record_failure(ConnectionClosed("b:1", "gone"))
     last.verify(QUEUE, stands(None)[0])
@@ -303,7 +303,7 @@ def test_damaged_store_time_never_relocates_past_the_old_offset():
         {"store_timestamp": 9, "commit_log_offset": 900},  # the same one, sent again
     ],
 )
-def test_two_marks_that_differ_make_it_another_queue(differs):
+def test_queue_with_a_different_message_mark_is_relocated(differs):
     last = known()
     last.record_pause()
     last.verify(QUEUE, stands(replace(received(5), **differs))[0])
@@ -346,7 +346,7 @@ def test_queue_does_not_start_while_its_last_message_cannot_be_read():
 @pytest.mark.parametrize(
     ("stands_there", "is_stored"), [(received(5), True), (OTHER, False), (None, False)]
 )
-def test_an_offset_in_doubt_is_stored_where_the_last_message_stands(stands_there, is_stored):
+def test_unverified_offset_is_stored_only_if_the_last_message_is_unchanged(stands_there, is_stored):
     last = known()
     last.record_pause()
     look, looked_at = stands(stands_there)
@@ -366,7 +366,7 @@ def test_offsets_of_a_lost_queue_are_not_stored_until_it_is_relocated():
     assert looked_at == []
 
 
-def test_a_broker_that_cannot_be_asked_keeps_back_offsets_in_doubt_and_no_others():
+def test_unreachable_broker_holds_back_only_unverified_offsets():
     doubtful, others = known(), [MessageQueue("T", "broker-a", number) for number in (1, 2)]
     doubtful.record_pause()
 

@@ -73,7 +73,7 @@ def test_coroutine_functions_are_refused_as_listeners(listener):
 @pytest.mark.parametrize(
     "listener", [lambda _: None, lambda: None, lambda _, __, ___: None, lambda _, *, _context: None]
 )
-def test_a_listener_that_takes_something_else_is_refused(listener):
+def test_listener_with_a_wrong_signature_is_refused(listener):
     with pytest.raises(
         TypeError, match=r"needed a function of \(messages, context\), found one that takes"
     ):
@@ -167,7 +167,7 @@ def test_listener_result_that_raises_when_inspected_is_no_success(made, caplog):
     assert "from offset 7 on" in caplog.text
 
 
-def test_a_coroutine_that_runs_elsewhere_is_no_success():
+def test_coroutine_returned_by_a_listener_is_not_a_success():
     async def say_again():
         said.append(said_by(lambda *_: running))
 
@@ -212,7 +212,7 @@ def test_listener_value_out_of_range_is_clamped():
     ]
 
 
-def test_a_number_that_cannot_be_shown_is_logged_and_something_else_stands(caplog):
+def test_unprintable_listener_value_is_logged_and_replaced_by_the_default(caplog):
     assert clamp_listener_value("ack_index", Unshown(), 9, -1, 3) == 9
     assert "set ack_index to" in caplog.text
 

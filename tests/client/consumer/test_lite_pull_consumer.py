@@ -64,7 +64,7 @@ def numbers(count):
     return [f"{number:03}" for number in range(count)]
 
 
-def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(cluster, lite):
+def test_lite_consumer_gets_all_messages_once_in_queue_order(cluster, lite):
     topic = cluster.topic()
     cluster.send(topic, *numbers(100))
     consumer = lite(topic=topic)
@@ -75,7 +75,7 @@ def test_a_subscriber_gets_all_messages_once_and_in_the_order_of_each_queue(clus
     assert consumer.assignment() == {cluster.queue(topic, number) for number in range(4)}
 
 
-def test_a_subscriber_that_waits_gets_what_comes(cluster, lite):
+def test_lite_consumer_that_waits_gets_each_new_message(cluster, lite):
     topic = cluster.topic(queues=2)
     consumer = lite(topic=topic)
     wait_until("queues", consumer.assignment)
@@ -198,7 +198,7 @@ def test_auto_commit_stores_offset_of_earlier_polls(cluster, lite):
     wait_until("a commit", lambda: cluster.stored_offset(group, topic) == 20)
 
 
-def test_leaving_commits_what_was_dealt_with_and_nothing_else(cluster, lite):
+def test_lite_consumer_shutdown_commits_only_handled_messages(cluster, lite):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *numbers(30), queues=1)
     consumer = lite(group, topic)
@@ -262,7 +262,7 @@ def test_seeking_by_time(cluster, lite):
     assert polled(consumer, 1) == ["new"]
 
 
-def test_a_paused_queue_gives_nothing_until_it_is_resumed(cluster, lite):
+def test_lite_consumer_gets_nothing_of_a_paused_queue_until_resumed(cluster, lite):
     topic = cluster.topic(queues=2)
     paused = [cluster.queue(topic, 0)]
     consumer = lite(topic=topic)
@@ -384,7 +384,7 @@ def test_listeners_learn_of_queues(cluster, lite):
     assert len(consumer.fetch_message_queues(topic)) == 3
 
 
-def test_no_message_of_a_new_queue_comes_before_the_queue_listener_has_returned(cluster, lite):
+def test_new_queue_delivers_nothing_before_its_listener_returned(cluster, lite):
     topic = cluster.topic(queues=2)
     cluster.send(topic, *numbers(200), queues=2)
     is_called, may_return = threading.Event(), threading.Event()
@@ -572,7 +572,7 @@ def test_unsubscribed_queue_commits_its_offset_at_once(cluster, lite):
     wait_until("the offset", lambda: cluster.stored_offset(group, topic) == 3)
 
 
-def test_a_consumer_lives_once(cluster, lite):
+def test_lite_consumer_cannot_be_used_before_start_or_after_shutdown(cluster, lite):
     topic = cluster.topic()
     consumer = lite(topic=topic, start=False)
     assert consumer.service_state is ServiceState.CREATE_JUST
@@ -669,7 +669,7 @@ def test_operators_see_and_move_a_consumer(cluster, lite):
     assert polled(consumer, 6) == numbers(10)[4:]
 
 
-def test_a_reset_moves_all_queues_before_a_broker_is_waited_for(cluster, lite, monkeypatch):
+def test_reset_offsets_moves_all_queues_before_storing_any_at_a_broker(cluster, lite, monkeypatch):
     """Else those at the end go on, and are committed, for as long as that takes."""
     topic = cluster.topic(queues=4)
     consumer = lite(cluster.group(), topic)

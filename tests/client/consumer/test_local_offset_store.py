@@ -98,14 +98,14 @@ def test_offsets_under_the_former_name_of_an_enum_are_taken_over_once(tmp_path):
         assert file.exists()
 
 
-def test_the_file_lies_where_java_keeps_it(monkeypatch, tmp_path):
+def test_local_offset_file_path_is_javas(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert offset_file("10.0.0.1@DEFAULT", "G") == (
         tmp_path / ".rocketmq_offsets" / "10.0.0.1@DEFAULT" / "G" / "offsets.json"
     )
 
 
-def test_no_file_means_no_offsets(path):
+def test_missing_local_offset_file_means_no_offsets(path):
     assert opened(path).offsets("T") == {}
     assert opened(path).stored_offset(QUEUE) is None
 
@@ -143,7 +143,7 @@ def test_last_message_of_a_queue_is_stored_with_its_offset(path):
     assert opened(path).last_messages.get(QUEUE) == LAST
 
 
-def test_a_file_that_java_has_written_since_has_no_last_messages(path):
+def test_local_offset_file_rewritten_by_java_has_no_last_messages(path):
     store = opened(path)
     store.last_messages[QUEUE] = LAST
     store.persist(QUEUE, 12)
@@ -175,7 +175,7 @@ def test_unchanged_local_offsets_are_not_written(path):
 @pytest.mark.parametrize(
     "damage", [b"", b'{"offsetTable":{{"brok', b"\0" * 80], ids=["empty", "torn", "zeros"]
 )
-def test_a_damaged_file_is_replaced_by_its_backup(path, damage, caplog):
+def test_damaged_local_offset_file_is_replaced_by_its_backup(path, damage, caplog):
     written(path, first=12)
     written(path, first=13)
     path.write_bytes(damage)

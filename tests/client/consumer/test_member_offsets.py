@@ -197,7 +197,7 @@ def test_offset_consumed_after_a_reset_of_a_released_queue_is_never_stored(membe
     assert member.store.known_offset(QUEUE) is None
 
 
-def test_a_queue_that_could_not_be_moved_has_its_offsets_stored_when_it_is_back(member, caplog):
+def test_queue_whose_reset_failed_stores_its_offsets_once_taken_back(member, caplog):
     member.gives_up()
     member.offsets.store_released_reset(QUEUE, 3)
     member.broker.is_down = True

@@ -66,7 +66,7 @@ def only_rebalances(cluster, consumer, topic):
 @pytest.mark.parametrize(
     "happens", [unsubscribes, is_reset, shuts_down, only_rebalances], ids=lambda each: each.__name__
 )
-def test_the_next_member_gets_on_when_a_busy_listener_ends(cluster, happens, orderly):
+def test_next_member_consumes_the_queue_when_a_busy_listener_ends(cluster, happens, orderly):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *BODIES, queue_id=0)
     busy = Member(cluster, group, topic, "b", orderly=orderly)
@@ -92,7 +92,7 @@ def test_the_next_member_gets_on_when_a_busy_listener_ends(cluster, happens, ord
     wait_until("the other's offset", lambda: cluster.stored_offset(group, topic) == 5, PATIENCE_S)
 
 
-def test_the_next_member_gets_on_though_the_listener_of_one_that_left_never_ends(cluster):
+def test_next_member_consumes_the_queue_though_a_departed_listener_never_ends(cluster):
     topic, group = cluster.topic(queues=1), cluster.group()
     cluster.send(topic, *BODIES, queue_id=0)
     busy = Member(cluster, group, topic, "b", orderly=False)
@@ -110,7 +110,7 @@ def test_the_next_member_gets_on_though_the_listener_of_one_that_left_never_ends
     wait_until("the other's offset", lambda: cluster.stored_offset(group, topic) == 5, PATIENCE_S)
 
 
-def test_a_busy_listener_keeps_no_other_group_of_its_program_from_the_queue(cluster):
+def test_busy_listener_does_not_block_another_group_in_the_same_process(cluster):
     topic, instance, may_end = cluster.topic(queues=1), cluster.instance(), threading.Event()
     begun = {group: threading.Event() for group in (cluster.group(), cluster.group())}
 
@@ -136,7 +136,7 @@ def test_a_busy_listener_keeps_no_other_group_of_its_program_from_the_queue(clus
 
 
 @pytest.mark.parametrize("kind", ["poll", "listener"])
-def test_a_round_in_the_midst_of_an_unsubscription_brings_no_queue_back(cluster, kind):
+def test_rebalance_during_unsubscribe_does_not_bring_the_queue_back(cluster, kind):
     topic = cluster.topic(queues=1)
     group, instance = cluster.group(), cluster.instance()
     consumer = (

@@ -146,9 +146,7 @@ def test_user_commit_during_start_is_kept(broker, asking, begun):
 
 
 @pytest.mark.parametrize("how", ["time", "offset"])
-def test_a_member_that_has_no_queues_yet_begins_where_an_operator_moves_the_group(
-    broker, monkeypatch, how
-):
+def test_member_without_queues_yet_starts_at_an_operators_reset_offset(broker, monkeypatch, how):
 
     rounds = threading.Event()
     real = RebalanceService.do_rebalance

@@ -93,7 +93,7 @@ def test_reset_during_shutdown_is_the_last_stored_offset(
     assert cluster.stored_offset(group, topic) == 0
 
 
-def test_a_reset_counts_though_the_last_offsets_of_a_member_come_in_its_midst(
+def test_reset_wins_over_offsets_of_a_member_that_shuts_down_during_it(
     cluster, topic, busy, monkeypatch
 ):
     group = cluster.group()

@@ -12,7 +12,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 QUEUES = [MessageQueue(topic, "broker-a", number) for topic in ("T", "U") for number in range(2)]
 
 
-def test_an_older_offset_is_passed_over_unless_going_back_is_meant():
+def test_update_offset_with_increase_only_ignores_an_older_offset():
     table = RemoteBrokerOffsetStore(None)
     table.update_offset(QUEUES[0], 7, increase_only=True)
     table.update_offset(QUEUES[0], 5, increase_only=True)
@@ -21,7 +21,7 @@ def test_an_older_offset_is_passed_over_unless_going_back_is_meant():
     assert table.known_offset(QUEUES[0]) == 5
 
 
-def test_no_offset_is_below_zero():
+def test_negative_offset_update_is_refused():
     with pytest.raises(ValueError, match="needed 0 or more, found -1"):
         RemoteBrokerOffsetStore(None).update_offset(QUEUES[0], -1, increase_only=False)
 
@@ -37,7 +37,7 @@ def test_topics_are_kept_apart():
 
 
 @given(st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 99), st.booleans())))
-def test_a_table_is_where_its_updates_have_brought_it(updates):
+def test_offset_table_holds_the_result_of_any_sequence_of_updates(updates):
     table, model = RemoteBrokerOffsetStore(None), {}
     for queue, offset, increase_only in updates:
         table.update_offset(queue, offset, increase_only=increase_only)
@@ -45,7 +45,7 @@ def test_a_table_is_where_its_updates_have_brought_it(updates):
     assert table.offsets() == model
 
 
-def test_no_update_of_many_threads_is_lost():
+def test_offset_updates_of_many_threads_are_all_kept():
     table, start = RemoteBrokerOffsetStore(None), threading.Barrier(8)
 
     def count(thread):

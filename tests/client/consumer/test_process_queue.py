@@ -90,7 +90,7 @@ def test_limits_are_counted_in_messages_bytes_and_span(queue):
     assert (queue.message_count, queue.span) == (1, 0)
 
 
-def test_a_message_that_comes_twice_counts_once(queue):
+def test_process_queue_counts_a_repeated_message_once(queue):
     queue.put_messages([Cached(5, b"12")])
     queue.put_messages([Cached(5, b"345")])
     assert (queue.message_count, queue.body_bytes) == (1, 3)
@@ -140,7 +140,7 @@ def test_consume_timeout_is_found_by_pop_expired(queue, clock):
     assert queue.pop_expired(900_000) == []
 
 
-def test_a_lock_is_worth_half_a_minute(queue, clock):
+def test_process_queue_lock_expires_after_half_a_minute(queue, clock):
     assert not queue.is_locked
     queue.set_locked(clock(), locked=True)
     clock.move(LOCK_EXPIRES_MS)
@@ -163,7 +163,7 @@ def test_process_queue_without_pulls_expires(queue, clock):
     assert queue.is_pull_expired
 
 
-def test_a_cleared_queue_is_as_new(queue):
+def test_cleared_process_queue_is_empty(queue):
     queue.put_messages(numbered(1, 2))
     queue.take_messages(1)
     queue.clear()

@@ -115,7 +115,7 @@ def bench():
 
 
 @pytest.mark.parametrize("status", [PullStatus.NO_MATCHED_MSG, PullStatus.NO_NEW_MSG])
-def test_without_messages_the_request_goes_back_at_once_with_a_corrected_offset(bench, status):
+def test_pull_without_messages_is_repeated_at_once_with_a_corrected_offset(bench, status):
     bench.start()
     bench.answer(pulled(then=800, status=status))
     assert bench.comes_back_after(0)
@@ -176,7 +176,7 @@ def test_answer_to_a_long_held_pull_is_verified_against_the_queue(held_on, messa
     assert (held_on.consumer.consumed, held_on.consumer.corrected) == ([5], [])
 
 
-def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_same(held_on):
+def test_held_pull_response_counts_if_the_last_message_is_unchanged(held_on):
     held_on.consumer.stored[5] = received(5)
     held_on.answer(in_doubt(pulled(*several(6), then=7)))
     held_on.tasks.move(0)
@@ -319,7 +319,7 @@ def test_global_cache_limit_allows_pulls_of_empty_queues_only(bench):
     assert bench.offsets == [5, 6, 7]
 
 
-def test_a_paused_consumer_is_looked_at_later(bench):
+def test_paused_push_consumer_retries_its_pull_later(bench):
     bench.consumer.is_paused = True
     bench.start()
     bench.consumer.is_paused = False
@@ -331,7 +331,7 @@ def test_a_paused_consumer_is_looked_at_later(bench):
     [several(5, 6, 7), several(5, 106), (received(5, bytes(1 << 20)),)],
     ids=["3", "span", "size"],
 )
-def test_a_full_cache_makes_the_request_wait(bench, messages):
+def test_pull_request_waits_while_its_cache_is_full(bench, messages):
     bench.start()
     bench.answer(pulled(*messages, then=200))
     bench.tasks.move(500)
@@ -352,7 +352,7 @@ def test_throttled_pull_resumes_once_when_messages_are_acknowledged(bench):
     assert bench.offsets == [5, 8]
 
 
-def test_an_illegal_offset_is_corrected_by_its_consumer_not_by_who_reads(bench):
+def test_illegal_offset_is_corrected_outside_the_reading_thread(bench):
     bench.start()
     bench.answer(pulled(then=40, status=PullStatus.OFFSET_ILLEGAL))
     assert bench.consumer.illegal_result == []

@@ -169,7 +169,7 @@ def test_late_long_poll_answer_counts_only_if_the_queue_is_the_same(is_empty):
     assert (bench.source.delivered, bench.source.taken_back) == ([5], [0])
 
 
-def test_an_answer_to_a_pull_that_was_held_for_long_counts_if_the_queue_is_the_same():
+def test_held_pull_response_is_delivered_if_the_last_message_is_unchanged():
     bench = HeldOn()
     bench.tasks.move(UNVERIFIED_MS_MAX)
     bench.source.stored[5] = received(5)
@@ -211,7 +211,7 @@ def test_unverified_answer_is_dropped_after_a_seek():
     assert (bench.source.offsets, bench.source.delivered) == ([5, 6, 40], [5])
 
 
-def test_an_error_is_never_a_first_offset(bench):
+def test_failed_first_offset_request_is_repeated(bench):
     bench.source.first_offsets = [RequestTimeout("b:1", 14, 3_000), DOWN, 5]
     bench.start()
     assert bench.source.offsets == []
@@ -229,7 +229,7 @@ def test_after_a_failure_it_waits_a_second_and_asks_for_the_same(bench):
     assert bench.source.offsets == [5, 5]
 
 
-def test_a_request_that_cannot_even_be_sent_is_a_failure(bench):
+def test_pull_request_that_cannot_be_sent_is_retried_after_a_second(bench):
     bench.source.refuses = DOWN
     bench.start()
     bench.source.refuses = None
@@ -250,7 +250,7 @@ def test_pull_task_continues_after_unexpected_error(bench, monkeypatch, where):
     assert bench.source.offsets[-1:] == [6 if where == "deliver" else 5]
 
 
-def test_a_broker_that_asks_for_less_is_left_alone_for_a_moment(bench, caplog):
+def test_pull_refused_by_flow_control_is_retried_soon_without_a_warning(bench, caplog):
     bench.start()
     with caplog.at_level(logging.WARNING):
         bench.source.answer(SystemBusy(ResponseCode.FLOW_CONTROL, "slower", "b:1", 11))
@@ -267,7 +267,7 @@ def test_a_broker_that_asks_for_less_is_left_alone_for_a_moment(bench, caplog):
     ],
     ids=["count", "span", "size"],
 )
-def test_a_full_cache_makes_it_wait(bench, messages):
+def test_pull_task_waits_while_its_cache_is_full(bench, messages):
     bench.start()
     bench.source.answer(pulled(*messages, then=200))
     assert bench.task.is_throttled
@@ -316,13 +316,13 @@ def test_paused_queue_is_checked_every_second_or_when_resumed(bench):
         (pulled(then=0, status=PullStatus.OFFSET_ILLEGAL, least=1, most=3), 3),
     ],
 )
-def test_an_illegal_offset_is_legal_after_one_answer(bench, answer, legal):
+def test_illegal_pull_offset_is_corrected_by_one_response(bench, answer, legal):
     bench.start()
     bench.source.answer(answer)
     assert bench.source.offsets == [5, legal]
 
 
-def test_a_late_answer_of_a_revoked_queue_moves_nothing(bench):
+def test_late_pull_response_of_a_revoked_queue_is_ignored(bench):
     bench.start()
     bench.task.cancel()
     assert bench.source.abandoned == [5]
@@ -391,7 +391,7 @@ def test_answer_during_wake_of_the_pull_task_is_not_pulled_twice(bench, monkeypa
     assert bench.source.offsets == [5, 6]
 
 
-def test_an_answer_that_is_there_at_once_leads_to_no_deeper_calls():
+def test_immediate_pull_responses_do_not_recurse():
     bench, depth, deepest = Bench(), 0, 0
 
     def pull(queue, queue_offset, then):

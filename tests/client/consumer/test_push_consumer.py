@@ -91,7 +91,7 @@ def test_push_listener_gets_existing_and_new_messages(cluster, push):
     assert {cluster.queue(topic, number) for number in range(4)} < consumer.assignment()
 
 
-def test_offsets_follow_what_was_consumed(cluster, push):
+def test_push_consumer_offsets_follow_consumed_messages(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(20), queue_id=0)
     consumer = push(listener, group, topic, persist_consumer_offset_interval_ms=50)
@@ -104,7 +104,7 @@ def test_offsets_follow_what_was_consumed(cluster, push):
     assert again.wait_for(1) == ["new"]
 
 
-def test_leaving_persists_what_was_consumed(cluster, push):
+def test_push_consumer_shutdown_persists_consumed_offsets(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(20), queue_id=0)
     consumer = push(listener, group, topic)
@@ -243,7 +243,7 @@ def test_orderly_push_consumer_retries_failed_message_before_later_ones(cluster,
     assert tries == [0, 1]
 
 
-def test_an_orderly_listener_that_never_takes_a_message_makes_a_dead_letter_of_it(cluster, push):
+def test_orderly_listener_that_always_fails_sends_the_message_to_dead_letters(cluster, push):
     topic, group = cluster.topic(queues=1), cluster.group()
 
     def never(body, message):
@@ -264,7 +264,7 @@ def test_an_orderly_listener_that_never_takes_a_message_makes_a_dead_letter_of_i
     wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
 
 
-def test_two_orderly_members_never_have_a_queue_at_the_same_time(cluster, push):
+def test_orderly_members_never_own_a_queue_simultaneously(cluster, push):
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *numbers(40), queues=2)
     first, second = Listener(), Listener()
@@ -289,9 +289,7 @@ def _shared(*consumers, topic):
     return [sum(queue.topic == topic for queue in each.assignment()) for each in consumers]
 
 
-def test_each_broadcasting_listener_gets_everything_and_nothing_is_tried_again(
-    cluster, push, tmp_path
-):
+def test_broadcasting_listeners_get_every_message_without_redelivery(cluster, push, tmp_path):
     topic, group = cluster.topic(queues=2), cluster.group()
     listeners = [Listener(lambda *_: LATER) for _ in range(2)]
     broadcasting = {"message_model": MessageModel.BROADCASTING, "local_offset_directory": tmp_path}
@@ -345,7 +343,7 @@ def test_push_consumer_restarts_at_zero_if_offset_is_past_a_recreated_queue(clus
     wait_until("the end", lambda: cluster.stored_offset(group, topic) == 10)
 
 
-def test_an_operator_sets_a_group_back(cluster, push):
+def test_push_consumer_redelivers_after_its_offsets_are_reset(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     queue = cluster.queue(topic)
     cluster.send(topic, *numbers(10), queue_id=0)
@@ -405,7 +403,7 @@ def test_orderly_push_consumer_restarts_queue_only_after_listener_returns(cluste
     assert listener.wait_for(4) == ["000", *numbers(3)]
 
 
-def test_an_operator_sets_a_group_back_by_way_of_the_broker(cluster, push):
+def test_push_consumer_redelivers_after_a_reset_through_the_broker(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(10), queue_id=0)
     push(listener, group, topic, persist_consumer_offset_interval_ms=200)
@@ -477,7 +475,7 @@ def test_orderly_queue_retired_during_consume_is_pulled_again_afterwards(cluster
     assert listener.wait_for(2) == ["000", "001"]
 
 
-def test_a_queue_that_is_unsubscribed_from_is_let_go_of_as_soon_as_its_listener_ends(cluster, push):
+def test_orderly_queue_of_an_unsubscribed_topic_is_unlocked_when_its_listener_ends(cluster, push):
     """However long that takes, and not before."""
     topic, group, free = cluster.topic(queues=1), cluster.group(), threading.Event()
     queue = cluster.queue(topic)
@@ -519,7 +517,7 @@ def test_queue_lock_is_valid_from_the_time_of_its_request(cluster, push, monkeyp
     assert request.process_queue._locked_at_ms <= asked_at_ms[-1]
 
 
-def test_a_suspended_consumer_gets_nothing_until_it_is_resumed(cluster, push):
+def test_suspended_push_consumer_gets_nothing_until_resumed(cluster, push):
     topic, listener = cluster.topic(queues=1), Listener()
     consumer = push(listener, topic=topic, start=False)
     consumer.suspend()
@@ -555,13 +553,13 @@ def test_shutting_down_does_not_wait_for_a_listener_that_never_ends(cluster, pus
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_a_push_consumer_has_one_listener(cluster, both):
+def test_push_consumer_needs_exactly_one_listener(cluster, both):
     listener = Listener() if both else None
     with pytest.raises(TypeError, match="has one listener"):
         PushConsumer("G", cluster.instance(), listener=listener, orderly_listener=listener)
 
 
-def test_all_queues_are_reset_while_their_broker_is_away():
+def test_queues_are_reset_while_their_broker_is_away():
     """Each is consumed again when it is back, and where the group is, is stored then."""
     seen = []
 
@@ -587,7 +585,7 @@ def test_all_queues_are_reset_while_their_broker_is_away():
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_queue_whose_pull_request_was_lost_is_pulled_again(cluster, push, orderly):
+def test_queue_with_a_lost_pull_request_is_pulled_again(cluster, push, orderly):
     topic, listener = cluster.topic(queues=1), Listener()
     consumer = push(listener, topic=topic, orderly=orderly)
     cluster.send(topic, "000", queue_id=0)

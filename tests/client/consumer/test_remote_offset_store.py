@@ -47,14 +47,14 @@ def test_read_offset_without_stored_offset_is_none(store):
 
 
 @pytest.mark.parametrize("kind", ["read_offset", "stored_offset"])
-def test_an_error_is_never_an_offset(store, brokers, kind):
+def test_failed_offset_request_raises_and_leaves_no_known_offset(store, brokers, kind):
     brokers.down.add("broker-a")
     with pytest.raises(RocketPollError):
         getattr(store, kind)(QUEUE)
     assert store.known_offset(QUEUE) is None
 
 
-def test_a_negative_answer_is_no_offset(store, brokers):
+def test_negative_stored_offset_means_no_offset(store, brokers):
     brokers.offsets[QUEUE] = -1
     assert store.stored_offset(QUEUE) is None
 
@@ -156,7 +156,7 @@ def test_stored_offset_query_does_not_hide_a_group_reset(store, brokers):
     assert brokers.offsets[QUEUE] == 2
 
 
-def test_the_stored_offset_is_that_of_the_broker_whatever_is_remembered(store, brokers):
+def test_stored_offset_is_always_asked_of_the_broker(store, brokers):
     assert store.stored_offset(QUEUE) is None
     store.update_offset(QUEUE, 8, increase_only=True)
     assert store.stored_offset(QUEUE) is None

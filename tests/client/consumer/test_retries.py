@@ -57,7 +57,7 @@ def retries(brokers):
     return Redelivery("G", brokers, brokers, brokers, 16)
 
 
-def test_a_message_goes_back_to_its_broker(retries, brokers):
+def test_failed_message_is_sent_back_to_its_broker(retries, brokers):
     assert retries.send_back(received(7), 4)
     assert brokers.back == [(7, 4, 16)]
     assert brokers.sent == []

@@ -30,7 +30,7 @@ def test_concurrent_starts_are_decided_by_compare_and_set():
     assert life.state is STARTING
 
 
-def test_a_change_from_another_state_changes_nothing():
+def test_compare_and_set_from_another_state_changes_nothing():
     life = life_in(OVER)
     assert not life.compare_and_set(STARTING, RUNNING)
     assert life.state is OVER
@@ -52,7 +52,7 @@ def test_service_state_after_fork(before, behind):
     assert life.state is behind
 
 
-def test_a_state_that_was_being_changed_as_the_process_forked_can_be_changed_again():
+def test_service_state_lock_held_at_fork_is_released_in_the_child():
     life = ServiceStateMachine()
     life._state_lock.acquire()  # by a thread that is not there any more
     life.after_fork()
@@ -62,6 +62,6 @@ def test_a_state_that_was_being_changed_as_the_process_forked_can_be_changed_aga
     assert life.state is STARTING
 
 
-def test_each_state_says_what_it_is_and_those_without_a_way_on_what_to_do():
+def test_final_service_states_advise_to_make_a_new_one():
     for state in (FAILED, OVER, OF_THE_PARENT):
         assert ": make a new one" in state.value

@@ -11,7 +11,7 @@ from rmq_spark.client.errors import MessageRejected
 
 
 @pytest.mark.parametrize("kind", [LitePullSettings, PushSettings])
-def test_the_defaults_are_fine_and_begin_half_an_hour_ago(kind):
+def test_default_consumer_settings_pass_and_start_half_an_hour_ago(kind):
     settings = kind()
     settings.check()
     assert 1_799_000 < time.time() * 1000 - settings.consume_timestamp_ms < 1_900_000
@@ -46,13 +46,13 @@ def test_invalid_setting_is_refused_by_name(kind, name, value):
 
 
 @pytest.mark.parametrize("name", PullLimits.__dataclass_fields__)
-def test_a_limit_lets_something_through(name):
+def test_pull_limit_of_zero_is_refused(name):
     with pytest.raises(MessageRejected, match=name):
         LitePullSettings(limits=PullLimits(**{name: 0})).check()
 
 
 @pytest.mark.parametrize("kind", [LitePullSettings, PushSettings])
-def test_an_answer_is_waited_for_longer_than_the_broker_may_take(kind):
+def test_consumer_timeout_must_exceed_the_brokers_suspend_time(kind):
     with pytest.raises(
         MessageRejected, match="consumer_timeout_ms_when_suspend: needed 30001 or more"
     ):
@@ -104,7 +104,7 @@ _NOT_ROCKETMQS = {"await_termination_ms"}
 
 
 @java_vectors.each("defaults", where=lambda vector: "Consumer" in vector["kind"])
-def test_a_default_is_javas_unless_its_description_says_another(vector):
+def test_consumer_settings_defaults_are_javas_except_documented_ones(vector):
     kind, names = (LitePullSettings, _LITE) if "Lite" in vector["kind"] else (PushSettings, _PUSH)
     settings = kind()
     differ = set()

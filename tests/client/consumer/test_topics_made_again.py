@@ -327,7 +327,7 @@ def test_uncommitted_messages_of_recreated_topic_go_to_the_next_member():
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
-def test_a_member_that_has_noticed_nothing_when_it_leaves_stores_no_offset_of_the_old_one(kind):
+def test_member_leaving_a_recreated_topic_unnoticed_stores_no_old_offset(kind):
     new = [f"new {number}" for number in range(40)]
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)

@@ -65,7 +65,7 @@ def record(body=b"x", properties="PGROUP\x01P\x02"):
     return encode_record(StoredMessage(topic="T", body=body, properties_text=properties))
 
 
-def test_a_change_of_members_is_passed_on_at_once(requests, consumer, line):
+def test_notice_of_changed_members_triggers_a_rebalance(requests, consumer, line):
     assert requests(line, RemotingCommand(40, flag=2, ext_fields={"consumerGroup": "G"})).code == 0
     assert consumer.rebalances.acquire(blocking=False)
     assert requests(line, RemotingCommand(40, ext_fields={"consumerGroup": "somebody"})).code == 0
@@ -104,7 +104,7 @@ def test_questions_are_answered_when_the_consumer_has_answered(requests, line, c
     assert consumer.told == [(b"now", "broker-a")]
 
 
-def test_a_transaction_is_checked_with_its_producer(requests, producer, line):
+def test_transaction_check_request_reaches_its_producer(requests, producer, line):
     fields = {"tranStateTableOffset": "3", "commitLogOffset": "4"}
     assert requests(line, RemotingCommand(39, flag=2, ext_fields=fields, body=record())) is None
     assert producer.checked.wait(10)
@@ -141,7 +141,7 @@ def test_unknown_broker_request_is_answered_not_supported(requests, line):
     assert requests(line, RemotingCommand(326)).code == 3
 
 
-def test_a_listener_that_fails_is_an_answer(requests, consumer, line):
+def test_listener_exception_is_the_response_to_consume_message_directly(requests, consumer, line):
     consumer.consumes = lambda _: 1 / 0
     fields = {"consumerGroup": "G", "clientId": "me", "brokerName": "broker-a"}
     requests(line, RemotingCommand(309, ext_fields=fields, body=record()))
@@ -167,7 +167,9 @@ def test_concurrent_broker_requests_are_limited(requests, consumer, line):
     assert {line.answer().code for _ in range(CONCURRENT_REQUESTS_MAX)} == {0}
 
 
-def test_a_reset_finds_room_beside_listeners_that_are_slow(requests, consumer, line, caplog):
+def test_reset_request_is_handled_although_slow_listeners_fill_the_threads(
+    requests, consumer, line, caplog
+):
     go_on = threading.Event()
 
     def waits(*_):

@@ -166,9 +166,7 @@ def test_requests_from_brokers_reach_the_consumer(make, api, running_broker):
         api.admin.reset_offset(address, ResetOffsetRequestHeader("T", "G", -1, is_force=True))
 
 
-def test_the_environment_names_the_name_servers_where_nothing_else_does(
-    monkeypatch, running_broker
-):
+def test_namesrv_addr_environment_variable_is_the_default(monkeypatch, running_broker):
     monkeypatch.setenv("NAMESRV_ADDR", running_broker.address)
     with ClientInstance() as instance:
         assert "TBW102" in instance.name_servers.admin.topics()
@@ -177,9 +175,7 @@ def test_the_environment_names_the_name_servers_where_nothing_else_does(
         instance.routes.route("T")
 
 
-def test_a_heartbeat_that_fails_is_logged_once_and_the_others_get_theirs(
-    make, running_broker, caplog
-):
+def test_failed_heartbeat_is_logged_once_and_other_brokers_get_theirs(make, running_broker, caplog):
     instance = make()
     instance.register_producer("P")
     instance.routes.addresses = lambda **_: ("127.0.0.1:1", running_broker.address)
@@ -189,7 +185,7 @@ def test_a_heartbeat_that_fails_is_logged_once_and_the_others_get_theirs(
     assert caplog.text.count("cannot connect to 127.0.0.1:1") == 1
 
 
-def test_a_shutdown_ends_in_two_seconds_whatever_is_under_way(running_broker, api):
+def test_client_instance_shutdown_is_quick_with_requests_in_flight(running_broker, api):
     api.admin.create_topic(running_broker.address, TopicConfig(topic_name="T"))
     told = threading.Event()
 

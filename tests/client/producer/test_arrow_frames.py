@@ -96,7 +96,7 @@ def test_keys_are_texts_or_lists_of_texts(kind):
     assert [row["keys"] for row in rows_of(rows)] == ["order-42 customer-7", None, None]
 
 
-def test_a_column_without_any_value_is_one_of_nulls():
+def test_all_null_arrow_column_is_sent_as_nulls():
     assert rows_of(pa.table({"body": ["x"], "tags": pa.nulls(1)})) == [{"body": b"x", "tags": None}]
 
 
@@ -203,14 +203,14 @@ def sent(admin):
 EXPECTED = [(b"one", "a", "1"), (b"two", None, None)]
 
 
-def test_a_stream_is_sent(sent):
+def test_arrow_c_stream_is_sent(sent):
     maps = pa.array([[("n", "1")], []], MAPS)
     bodies = pa.array(["one", "two"], TEXTS[-1])
     table = pa.table({"body": bodies, "tags": ["a", None], "properties": maps})
     assert sent(Stream(table)) == EXPECTED
 
 
-def test_a_frame_of_pandas_is_sent_without_its_index(sent):
+def test_pandas_frame_is_sent_without_its_index(sent):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame(
         {
@@ -235,7 +235,7 @@ OPTIONAL = {
 
 @pytest.mark.parametrize("kind", ["arrow", "pandas"])
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_a_null_in_an_optional_column_means_the_default(sent, admin, name, kind):
+def test_null_in_an_optional_column_means_the_default(sent, admin, name, kind):
     values, default = OPTIONAL[name]
     columns = {"body": ["one", "two"], name: values}
     if kind == "arrow":
@@ -260,7 +260,7 @@ def test_a_null_in_an_optional_column_means_the_default(sent, admin, name, kind)
 
 
 @pytest.mark.parametrize("ms", [FIRST_MS, LAST_MS])
-def test_the_first_and_the_last_time_that_can_be_shown_come_back(sent, admin, ms):
+def test_extreme_displayable_timestamps_are_read_back(sent, admin, ms):
     sent(pa.table({"body": ["one"], "bornTimestamp": pa.array([ms], pa.int64())}))
     [found] = (
         admin.read_table("T", columns=["bornTimestamp"]).column(0).cast(pa.int64()).to_pylist()
@@ -268,7 +268,7 @@ def test_the_first_and_the_last_time_that_can_be_shown_come_back(sent, admin, ms
     assert found == ms * 1_000  # microseconds
 
 
-def test_a_frame_of_pandas_whose_column_holds_values_of_several_kinds_is_refused():
+def test_pandas_column_of_mixed_types_is_refused():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     with pytest.raises(TypeError, match=r"columns of one type each.*body"):
         list(normalize_tables([pandas.DataFrame({"body": [1, "x", b"y"]})]))
@@ -276,7 +276,7 @@ def test_a_frame_of_pandas_whose_column_holds_values_of_several_kinds_is_refused
         list(normalize_tables([pandas.DataFrame({"body": [1, 2]})]))
 
 
-def test_a_frame_of_polars_is_sent(sent):
+def test_polars_frame_is_sent(sent):
     polars = pytest.importorskip("polars", reason="polars is not installed")
     properties = [[{"key": "n", "value": "1"}], []]
     columns = {"body": ["one", "two"], "tags": ["a", None], "properties": properties}
@@ -293,6 +293,6 @@ def test_table_that_was_read_can_be_sent_again(sent, admin):
     assert admin.read_table("T", columns=names).to_pylist() == table.to_pylist() * 2
 
 
-def test_an_unknown_column_is_refused_by_the_names_there_are(sent):
+def test_unknown_arrow_column_is_refused_with_the_known_names(sent):
     with pytest.raises(MessageRejected, match="columns: needed body, and of the others only topic"):
         sent(pa.table({"value": ["x"]}))

@@ -65,7 +65,7 @@ def pull(running_broker, api):
     return pull
 
 
-def test_every_row_becomes_a_message(producer, pull):
+def test_send_table_sends_every_row_as_a_message(producer, pull):
     result = producer.send_table(TABLE, "T", chunk_bytes=4_000)
     assert result.message_count == sum(span.message_count for span in result.spans) == 100
     assert len(result.spans) > 4
@@ -137,7 +137,7 @@ def test_refused_append_keeps_later_chunks_from_being_stored(producer, pull, mon
     assert [message.body for message in pull()] == [b"%d" % n for n in range(20)]
 
 
-def test_no_rows_are_no_messages(producer):
+def test_send_table_without_rows_sends_nothing(producer):
     assert producer.send_table(TABLE.slice(0, 0), "T").message_count == 0
 
 
@@ -176,7 +176,7 @@ def test_rows_that_cannot_be_messages_are_refused(producer, table, why):
         producer.send_table(table)
 
 
-def test_a_rocketmq_broker_gets_batches():
+def test_send_table_to_a_rocketmq_broker_sends_batches():
     with FakeCluster(a=lambda _: 0) as cluster, Producer("P", cluster.address) as producer:
         assert producer.send_table(TABLE, "T", chunk_bytes=4_000).message_count == 100
         sent = cluster.brokers["a"].sent
@@ -217,7 +217,7 @@ def test_failed_arrow_request_is_retried_at_another_broker():
         assert producer.send_table(TABLE, "T", chunk_bytes=4_000).message_count == 100
 
 
-def test_a_topic_that_has_fewer_queues_by_now_is_asked_for_again(running_broker, api, producer):
+def test_send_table_to_a_topic_with_fewer_queues_refreshes_its_route(running_broker, api, producer):
     producer.send_table(TABLE, "T", chunk_bytes=2_000)
     fewer = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
     api.admin.create_topic(running_broker.address, fewer)

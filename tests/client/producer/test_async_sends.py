@@ -40,7 +40,7 @@ def test_thousands_are_answered_each_with_its_own(running_broker):
         assert offsets == list(range(offsets[0], offsets[0] + 2_000))
 
 
-def test_a_connection_that_fails_is_tried_again_elsewhere():
+def test_async_send_is_retried_on_another_broker_when_a_connection_fails():
     with FakeCluster(a=ok, b=ok) as cluster, Producer("P", cluster.address) as producer:
         producer.send(X)
         cluster.servers["a"].__exit__()

@@ -42,7 +42,7 @@ def test_small_body_is_not_compressed():
     assert (header.born_timestamp, header.default_topic, header.batch) == (1_000, "TBW102", False)
 
 
-def test_a_large_one_goes_compressed_and_says_how():
+def test_large_message_body_is_compressed_and_flagged():
     ready = prepare_message(Message("T", b"x" * 4_096), RULES, IDS, 0)
     assert zlib.decompress(ready.body) == b"x" * 4_096
     assert (
@@ -59,7 +59,7 @@ def test_incompressible_body_is_sent_plain(size):
     assert (ready.body, ready.sys_flag) == (body, 0)
 
 
-def test_the_limit_holds_before_compression():
+def test_message_size_limit_counts_the_uncompressed_body():
     with pytest.raises(MessageRejected, match="10001"):
         prepare_message(Message("T", b"x" * 10_001), RULES, IDS, 0)
 
@@ -72,13 +72,13 @@ VIEWS = {
 
 
 @pytest.mark.parametrize(("view", "as_bytes"), VIEWS.values(), ids=VIEWS)
-def test_a_view_is_sent_byte_for_byte(view, as_bytes):
+def test_memoryview_body_is_sent_byte_for_byte(view, as_bytes):
     assert prepare_message(Message("T", view), RULES, IDS, 0).body == as_bytes
     ready = encode_prepared_batch(prepare_batch([Message("T", view)], RULES, IDS), RULES, 0)
     assert [entry.body for entry in decode_batch(ready.body)] == [as_bytes]
 
 
-def test_the_limit_counts_the_bytes_of_a_view():
+def test_message_size_limit_counts_the_bytes_of_a_memoryview():
     too_long = Message("T", memoryview(array("d", [1.0] * 1_251)))
     with pytest.raises(MessageRejected, match="10008"):
         prepare_message(too_long, RULES, IDS, 0)
@@ -99,7 +99,7 @@ def test_prepared_message_copies_the_body():
     ]
 
 
-def test_a_batch_holds_its_messages_each_with_an_id_of_its_own():
+def test_batch_entries_have_their_own_message_ids():
     parts = prepare_batch([Message("T", b"1", "t"), Message("T", b"2", flag=7)], RULES, IDS)
     ready = encode_prepared_batch(parts, RULES, 5)
     entries = decode_batch(ready.body)

@@ -80,7 +80,7 @@ def test_sent_message_arrives_with_all_fields(producer, pull):
     assert got.sys_flag == 0x301
 
 
-def test_each_way_of_sending_stores_the_message(producer, pull):
+def test_each_way_of_sending_stores_its_message(producer, pull):
     queue = MessageQueue("T", "broker-a", 0)
     producer.send(Message("T", b"sync"), queue)
     assert producer.send_async(Message("T", b"async"), queue).result(10).queue_offset == 1
@@ -110,7 +110,7 @@ def test_missing_topic_is_created_by_its_first_message(producer, pull):
     assert [message.body for message in pull(result.queue.queue_id, "New")] == [b"x"]
 
 
-def test_a_delayed_message_is_taken(producer, pull):
+def test_delayed_message_is_accepted_and_not_delivered_at_once(producer, pull):
     assert producer.send(Message("T", b"x", delay_level=3)).send_status is SendStatus.SEND_OK
     assert [pull(queue_id) for queue_id in range(4)] == [[], [], [], []]
 
@@ -170,7 +170,7 @@ def test_send_to_a_fixed_queue_is_not_retried(message):
 
 
 @pytest.mark.parametrize(("retries", "names"), [(True, {"b"}), (False, {"a", "b"})])
-def test_a_message_that_is_not_safe_enough_is_sent_elsewhere_if_that_is_wanted(retries, names):
+def test_message_not_stored_ok_is_sent_to_another_broker_if_set(retries, names):
     with (
         FakeCluster(a=always(10), b=ok) as cluster,
         Producer("P", cluster.address, retry_another_broker_when_not_store_ok=retries) as producer,
@@ -178,7 +178,7 @@ def test_a_message_that_is_not_safe_enough_is_sent_elsewhere_if_that_is_wanted(r
         assert {producer.send(X).queue.broker_name for _ in range(4)} == names
 
 
-def test_a_message_that_is_nowhere_safe_enough_was_sent_all_the_same():
+def test_message_not_stored_ok_anywhere_returns_its_last_status():
     with (
         FakeCluster(a=always(10)) as cluster,
         Producer("P", cluster.address, retry_another_broker_when_not_store_ok=True) as producer,
@@ -187,7 +187,7 @@ def test_a_message_that_is_nowhere_safe_enough_was_sent_all_the_same():
         assert cluster.sends() == {"a": 3}
 
 
-def test_a_message_that_was_sent_was_sent_whatever_is_said_to_the_second_try():
+def test_message_stored_by_the_first_try_counts_though_the_second_is_refused():
     with (
         FakeCluster(a=lambda number: 10 if number == 1 else 2) as cluster,
         Producer("P", cluster.address, retry_another_broker_when_not_store_ok=True) as producer,
@@ -208,7 +208,7 @@ def test_slow_brokers_are_avoided_if_that_is_wanted():
         assert topic_sender(producer).queue_selector.is_available("b")
 
 
-def test_a_batch_that_stops_half_way_says_how_far_it_came():
+def test_send_batch_failing_half_way_reports_the_messages_sent():
     def second_fails(number):
         return 0 if number == 1 else 2
 
@@ -266,7 +266,7 @@ def test_bad_messages_and_bad_groups_get_nowhere(producer):
     producer.send(X)  # the failed ones have left the instance as it was
 
 
-def test_a_wrong_address_and_a_wrong_topic_are_different_errors():
+def test_unknown_topic_and_unreachable_name_server_raise_different_errors():
     with (
         FakeCluster() as cluster,
         Producer("P", cluster.address) as producer,

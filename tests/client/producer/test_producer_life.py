@@ -60,7 +60,7 @@ def test_producer_lifecycle_starts_and_stops_repeatedly(instance, sends):
         assert sends.starts == sends.stops == lives
 
 
-def test_a_start_that_fails_leaves_the_instance_as_it_was(sends):
+def test_failed_producer_start_leaves_the_instance_unchanged(sends):
     instance = ClientInstance("127.0.0.1:1")
     first = producer(instance, Sends())
     first.start()
@@ -135,7 +135,7 @@ class OtherEndsFirst(Producer):
         self._runs = runs
 
 
-def test_two_that_end_it_at_once_take_one_user_from_its_instance(instance, sends):
+def test_simultaneous_producer_shutdowns_release_the_instance_once(instance, sends):
     life = producer(instance, sends, OtherEndsFirst)
     life.start()
     life.shutdown()

@@ -32,7 +32,7 @@ class Clock:
         (30_000, 600_000),
     ],
 )
-def test_the_slower_a_broker_the_longer_it_is_left_alone(latency_ms, away_ms):
+def test_slower_brokers_are_avoided_for_longer(latency_ms, away_ms):
     assert not_available_ms(latency_ms) == away_ms
 
 
@@ -49,7 +49,7 @@ def test_queue_selector_avoids_a_failed_broker():
     assert choice.select(A, "a") in A
 
 
-def test_a_slow_broker_is_passed_over_until_its_time_is_over():
+def test_slow_broker_is_skipped_until_its_penalty_ends():
     clock = Clock()
     choice = QueueSelector(clock, nobody, send_latency_fault_enable=True)
     choice.record_latency("a", 600)

@@ -15,7 +15,7 @@ def callbacks(monkeypatch):
     return CallbackExecutor("callbacks", 3)
 
 
-def test_a_callback_runs_in_a_thread_of_the_producer(callbacks):
+def test_send_future_callback_runs_in_a_callback_thread(callbacks):
     called = threading.Event()
     names = []
 

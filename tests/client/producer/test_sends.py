@@ -122,7 +122,7 @@ def test_send_error_lists_all_tries(sending):
 
 
 @pytest.mark.parametrize(("left_ms", "tries"), [(49, 1), (51, 2)])
-def test_with_too_little_time_left_no_other_try_is_begun(sending, brokers, left_ms, tries):
+def test_send_is_not_retried_with_too_little_time_left(sending, brokers, left_ms, tries):
     """It would be given up while the broker stores the message."""
     late = ((3_000 - left_ms) / 1000, LATE)
     with pytest.raises(SendFailed):
@@ -130,7 +130,7 @@ def test_with_too_little_time_left_no_other_try_is_begun(sending, brokers, left_
     assert len(brokers.asked) == tries
 
 
-def test_the_first_try_is_made_however_little_time_there_is(sending, brokers):
+def test_first_send_try_is_made_even_with_a_millisecond_left(sending, brokers):
     assert sending(OK).send(PREPARED, 1).send_status is OK
     assert brokers.asked == [(brokers.brokers[0], 1)]
 

@@ -77,9 +77,7 @@ def sent(monkeypatch):
     return found
 
 
-def test_all_rows_of_several_chunks_are_committed_in_their_order(
-    producer, api, running_broker, sent
-):
+def test_staged_rows_of_several_chunks_are_committed_in_order(producer, api, running_broker, sent):
     tries = Tries()
     sends = attempt_of(producer, tries, chunk_bytes=1_000)
     queue = producer.publish_queues("T")[1]
@@ -94,7 +92,7 @@ def test_all_rows_of_several_chunks_are_committed_in_their_order(
     assert (span.queue_id, span.queue_offset, span.count) == (1, 0, 30)
 
 
-def test_a_chunk_that_failed_is_sent_again_with_its_number_queue_and_bytes(
+def test_failed_staged_chunk_is_resent_with_its_number_queue_and_bytes(
     producer, api, running_broker, sent
 ):
     sent.errors = {2: ConnectionClosed("a:1", "gone"), 4: SystemBusy(2, "busy", "a:1", 29003)}
@@ -134,7 +132,7 @@ def test_staged_attempt_of_a_committed_batch_sends_nothing_more(
     assert len(sent) == 1
 
 
-def test_the_last_try_ends_it_and_the_others_are_waited_for(producer, sent):
+def test_staged_chunk_without_tries_left_raises_and_drain_awaits_the_others(producer, sent):
     sent.errors = {1: ConnectionClosed("a:1", "gone")}
     sends = attempt_of(producer, Tries(most=0), chunk_bytes=400)
     with pytest.raises(ConnectionClosed):

@@ -24,12 +24,12 @@ def test_bulk_unique_ids_continue_the_counter():
     assert [decode_unique_id(each).counter for each in made] == [0, 1, 2, 3, 4]
 
 
-def test_a_month_begins_at_midnight_of_its_first_day_here():
+def test_unique_id_month_starts_at_local_midnight():
     began = datetime.fromtimestamp(month_start_ms(SOME_DAY_MS) / 1000)  # noqa: DTZ006  # the same
     assert began == datetime(2026, 3, 1)  # noqa: DTZ001
 
 
-def test_a_new_month_is_noticed():
+def test_unique_id_generator_notices_a_new_month():
     times = [SOME_DAY_MS, int(datetime(2026, 4, 2).timestamp() * 1000)]  # noqa: DTZ001
     ids = UniqueIdGenerator("10.0.0.1", lambda: times.pop(0))
     ids.next()
@@ -37,7 +37,7 @@ def test_a_new_month_is_noticed():
 
 
 @pytest.mark.parametrize(("address", "digits"), [("10.0.0.1", 32), ("::1", 56)])
-def test_no_two_are_the_same(address, digits):
+def test_generated_unique_ids_never_repeat(address, digits):
     ids = [UniqueIdGenerator(address) for _ in range(2)]
     made = [each.next() for each in ids for _ in range(1_000)]
     made += [unique_id for each in ids for unique_id in each.next_many(1_000)]

@@ -44,7 +44,7 @@ def offsets(chunks):
 
 @pytest.mark.parametrize(("start", "end"), [(0, COUNT), (17, 18), (100, 333), (5, 5), (7, 3)])
 @pytest.mark.parametrize("in_flight", [1, 4])
-def test_each_offset_comes_once_and_in_order(api, address, start, end, in_flight):
+def test_bulk_pull_returns_each_offset_once_in_order(api, address, start, end, in_flight):
     rules = PullRules(in_flight=in_flight, chunk_messages=40)
     chunks = list(BulkPull(api, address, "G", QUEUE, start, end, rules))
     assert offsets(chunks) == list(range(start, end))
@@ -55,7 +55,7 @@ def test_each_offset_comes_once_and_in_order(api, address, start, end, in_flight
         assert chunks[-1].next_offset == end
 
 
-def test_bytes_bound_a_chunk_and_what_is_left_of_a_span_is_asked_for(api, address):
+def test_bulk_pull_with_a_byte_limit_asks_for_the_rest(api, address):
     chunks = list(BulkPull(api, address, "G", QUEUE, 0, COUNT, PullRules(chunk_bytes=3_000)))
     assert offsets(chunks) == list(range(COUNT))
 
@@ -137,7 +137,7 @@ def test_bulk_pull_keeps_received_chunks_if_a_later_request_fails(
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, COUNT), (3, 103)])
-def test_the_broker_filters_and_nothing_beyond_the_end_comes(api, address, start, end):
+def test_bulk_pull_by_tags_filters_at_the_broker_and_ends_at_its_bound(api, address, start, end):
     rules = PullRules(subscription="tag3 || tag7", chunk_messages=7)
     found = offsets(BulkPull(api, address, "G", QUEUE, start, end, rules))
     assert found == [n for n in range(start, end) if n % 10 in (3, 7)]
@@ -233,14 +233,14 @@ def plain():
     connections.shutdown()
 
 
-def test_a_brokers_cap_is_learnt_and_no_offset_is_asked_for_twice(plain):
+def test_bulk_pull_learns_the_brokers_cap_and_asks_for_no_offset_twice(plain):
     broker = Broker()
     with FakeServer(answering(broker)) as server:
         assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 10)) == list(range(10))
     assert sorted(start for start, _ in broker.asked) == [0, 2, 4, 6, 8]
 
 
-def test_a_cap_that_stays_is_seldom_tried(plain):
+def test_bulk_pull_seldom_probes_beyond_a_constant_broker_cap(plain):
     broker = Broker(lambda offset: offset + 32)
     with FakeServer(answering(broker)) as server:
         assert offsets(BulkPull(plain, server.address, "G", QUEUE, 0, 6_400)) == list(range(6_400))

@@ -227,7 +227,9 @@ WRONG_ENTRIES = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_ENTRIES.values(), ids=WRONG_ENTRIES)
-def test_an_entry_that_leads_elsewhere_gives_what_the_broker_gives(running_broker, api, wrong):
+def test_local_log_read_with_a_wrong_queue_entry_equals_the_brokers_answer(
+    running_broker, api, wrong
+):
     filled(running_broker, LARGE)
     queue = log_of_broker(running_broker).parent / "consumequeue" / "T" / "0" / f"{0:020}"
     with queue.open("r+b") as file:
@@ -342,7 +344,7 @@ def test_log_files_are_not_read_after_their_proof_changed(tmp_path):
     assert files.read_records(QUEUE, places, sizes, range(2)) is None
 
 
-def test_the_directory_of_the_proof_is_read_wherever_it_is_moved(tmp_path):
+def test_proven_log_directory_is_read_even_after_it_was_moved(tmp_path):
     """Another store, in all but its bodies the same, is put in its place."""
     store, other = tmp_path / "store", tmp_path / "other"
     for root, body in ((other, b"wrong"), (store, b"right")):
@@ -356,7 +358,7 @@ def test_the_directory_of_the_proof_is_read_wherever_it_is_moved(tmp_path):
 # ---- who may name files
 
 
-def test_a_broker_of_this_machine_proves_its_files_once_a_connection(running_broker, api, caplog):
+def test_local_broker_proves_its_log_files_once_per_connection(running_broker, api, caplog):
     filled(running_broker, LARGE)
     files = CountedFiles()
     for _ in range(3):
@@ -526,7 +528,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("lie", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_broker_has_no_file_read_that_is_not_its_own(
+def test_hostile_brokers_proof_opens_no_file_of_another_store(
     running_broker, api, tmp_path, caplog, lie
 ):
     """The victim's records have the very places, sizes and offsets that the broker names."""
@@ -547,7 +549,7 @@ def test_a_hostile_broker_has_no_file_read_that_is_not_its_own(
     assert told[0].endswith("; its records are pulled")
 
 
-def test_the_stand_in_has_its_own_files_read(running_broker, api, tmp_path):
+def test_honest_stand_in_broker_has_its_log_files_read(running_broker, api, tmp_path):
     """So that the tests above are about their lies alone."""
     filled(running_broker, LARGE)
     victim = log_of_broker(running_broker).parent
@@ -594,7 +596,7 @@ def test_broker_without_the_log_file_proof_is_pulled_from(running_broker, tmp_pa
         ("[fe80::1]:5", "[fe80::2]:9876", False),
     ],
 )
-def test_only_a_broker_at_the_readers_own_address_is_asked(
+def test_log_files_are_asked_only_of_a_broker_on_the_same_machine(
     running_broker, api, monkeypatch, caplog, client, broker, asks
 ):
     filled(running_broker, LARGE)
@@ -607,7 +609,7 @@ def test_only_a_broker_at_the_readers_own_address_is_asked(
     assert ("it runs on another machine" in caplog.text) is not asks
 
 
-def test_a_connection_that_has_ended_proves_nothing(running_broker, api, monkeypatch):
+def test_closed_connection_proves_no_log_files(running_broker, api, monkeypatch):
     """Its ends may belong to another broker's connection by then."""
     filled(running_broker, LARGE)
     line = api.connections.get_or_connect(running_broker.address)
@@ -617,7 +619,7 @@ def test_a_connection_that_has_ended_proves_nothing(running_broker, api, monkeyp
         LocalLogFinder().find_log(api.connections, running_broker.address)
 
 
-def test_an_answer_over_another_connection_names_no_places(running_broker, api):
+def test_pull_for_log_places_fails_when_its_connection_was_replaced(running_broker, api):
     filled(running_broker, LARGE)
     log = LocalLogFinder().find_log(api.connections, running_broker.address)
     header = BulkPull(api, running_broker.address, "G", QUEUE, 0, 1)._header

@@ -47,7 +47,7 @@ def test_words_are_the_ends_of_each_queue(admin):
     assert offsets(admin, "latest", "earliest") == [(0, 20, 20), (1, 0, 0)]
 
 
-def test_a_map_says_which_queues_are_read_as_well(admin):
+def test_offset_map_as_read_bound_selects_the_queues_to_read(admin):
     assert offsets(admin, {QUEUES[0]: 5}) == [(0, 5, 20)]
     assert offsets(admin, end={QUEUES[0]: 5}) == [(0, 0, 5)]
     assert offsets(admin, {QUEUES[0]: 5}, {QUEUES[0]: 7}) == [(0, 5, 7)]
@@ -55,9 +55,7 @@ def test_a_map_says_which_queues_are_read_as_well(admin):
 
 
 @pytest.mark.parametrize("is_hint_given", [True, False])
-def test_a_time_is_the_first_message_stored_then_or_later_whatever_the_broker_says(
-    admin, monkeypatch, is_hint_given
-):
+def test_time_bound_is_the_first_message_stored_at_or_after_it(admin, monkeypatch, is_hint_given):
     stored = times(admin)
 
     def refused(*_):
@@ -71,7 +69,7 @@ def test_a_time_is_the_first_message_stored_then_or_later_whatever_the_broker_sa
     assert offsets(admin, 0) == offsets(admin)
 
 
-def test_a_datetime_is_its_milliseconds_in_any_zone():
+def test_datetime_bound_means_the_same_milliseconds_in_any_zone():
     assert normalize_bound("start", NOON) == NOON_MS
     assert normalize_bound("start", NOON.astimezone(timezone(timedelta(hours=5)))) == NOON_MS
     assert normalize_bound("start", NOON + timedelta(microseconds=1_999)) == NOON_MS + 1

@@ -23,7 +23,7 @@ def test_small_answers_are_worked_on_together(has_sizes):
     assert first.sizes.tolist() == [size] * 3 if has_sizes else first.sizes is None
 
 
-def test_a_large_answer_is_not_copied():
+def test_large_pull_chunk_is_not_copied_when_merged():
     answer = RawChunk(memoryview(bytes(BATCH_BYTES_MIN)), None, 1)
     assert next(merge_chunks([answer])).records is answer.records
 
@@ -83,7 +83,7 @@ def test_records_that_can_all_be_read_have_no_fault():
         ([5, 6], 10, 0),
     ],
 )
-def test_a_record_of_another_offset_cannot_be_read(
+def test_record_of_another_offset_is_a_chunk_fault(
     offsets, next_offset, right, is_filtered, has_sizes
 ):
     records = [record(offset) for offset in offsets]
@@ -102,7 +102,7 @@ def test_repeated_queue_offset_in_a_chunk_is_a_fault():
     assert "needed T, 0 and one between 7 and 10, found T, 0 and 9" in str(chunk.fault)
 
 
-def test_a_record_of_another_queue_cannot_be_read():
+def test_record_of_another_queue_is_a_chunk_fault():
     data = record(7) + record(8, queue_id=1)
     [chunk] = readable_chunks([RawChunk(data, None, 9)], QUEUE, 7, is_filtered=False)
     assert (len(chunk.records), chunk.next_offset) == (1, 8)
@@ -111,7 +111,7 @@ def test_a_record_of_another_queue_cannot_be_read():
 
 @pytest.mark.parametrize("has_sizes", [True, False])
 @pytest.mark.parametrize("topic", ["U", "Ta", "", "%RETRY%T", "T" * 127])
-def test_a_record_of_another_topic_cannot_be_read(topic, has_sizes):
+def test_record_of_another_topic_is_a_chunk_fault(topic, has_sizes):
     records = [record(7), record(8, topic=topic), record(9)]
     sizes = np.array([len(each) for each in records]) if has_sizes else None
     [chunk] = readable_chunks([RawChunk(b"".join(records), sizes, 10)], QUEUE, 7, is_filtered=False)

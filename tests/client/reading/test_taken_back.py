@@ -84,7 +84,7 @@ def gap(store):
     return sent, offsets, there
 
 
-def test_a_table_has_all_that_others_have_sent(tmp_path, queue_bytes, gap):
+def test_read_table_over_rolled_back_rows_has_all_other_messages(tmp_path, queue_bytes, gap):
     sent, offsets, _ = gap
     with broker_on(tmp_path, queue_bytes) as broker:
         table = read_table("T", broker.address)
@@ -232,7 +232,7 @@ def test_query_waiting_at_an_empty_queue_reads_past_rolled_back_offsets(
         assert [row.body for row in query.rows()] == first_gap
 
 
-def test_a_query_that_waits_at_the_start_of_an_empty_queue_has_lost_nothing(tmp_path, queue_bytes):
+def test_spark_query_waiting_at_an_empty_queue_survives_rolled_back_rows(tmp_path, queue_bytes):
     """The first rows of a queue are rolled back, behind messages of another that it has read."""
     with broker_on(tmp_path, queue_bytes) as broker:
         Admin(broker.address).create_topic("T", 2)

@@ -28,13 +28,13 @@ def expected(times, timestamp_ms, start=0):
     return late[0] if late else len(times)
 
 
-def test_a_good_hint_needs_two_probes():
+def test_time_search_with_a_good_hint_needs_two_probes():
     times = list(range(0, 2_000_000, 2))
     assert run(times, 500_000, hint=250_000) == (250_000, 2)
     assert run(times, 500_001, hint=250_000)[0] == 250_001
 
 
-def test_an_empty_range_needs_none():
+def test_time_search_of_an_empty_range_needs_no_probes():
     assert run([], 5) == (0, 0)
     assert run([1, 2, 3], 5, start=3) == (3, 0)
 
@@ -61,7 +61,7 @@ def test_time_search_tries_the_next_offset_after_an_empty_answer():
     st.integers(0, 40),
     st.integers(-5, 50),
 )
-def test_no_message_that_is_late_enough_is_left_out(steps, timestamp_ms, start, hint):
+def test_time_search_leaves_out_no_message_late_enough(steps, timestamp_ms, start, hint):
     now, times = 0, []
     for step, is_there in steps:
         now += step

@@ -27,7 +27,7 @@ def test_send_result_has_status_queue_and_offset(code, status):
     assert result[:5] == (status, "unique", MessageQueue("T", "b", 1), 7, "ID")
 
 
-def test_a_send_may_be_refused_or_answered_by_nonsense():
+def test_refused_or_malformed_send_response_raises():
     with pytest.raises(MessageIllegal, match="too long"):
         send_result("h:1", SEND, answer(13, {}, remark="too long"), HEADER, "unique")
     with pytest.raises(ProtocolError, match="queueOffset"):
@@ -35,7 +35,7 @@ def test_a_send_may_be_refused_or_answered_by_nonsense():
 
 
 @pytest.mark.parametrize("status", PullStatus)
-def test_a_pull_says_where_to_go_on_whatever_it_found(status):
+def test_pull_result_has_the_next_offset_for_every_status(status):
     result = pull_result("h:1", PULL, answer(status.value, FOUND, b"records"))
     assert result == (status, 5, 2, 9, 1, b"records", None, None)
 
@@ -49,12 +49,12 @@ def test_pulled_refuses_the_status_found_without_records(code, body):
         pull_result("h:1", code, answer(0, FOUND, body))
 
 
-def test_a_pull_may_be_refused():
+def test_refused_pull_response_raises_broker_refused():
     with pytest.raises(BrokerRefused, match="no such group"):
         pull_result("h:1", PULL, answer(26, {}, remark="no such group"))
 
 
-def test_a_chunk_has_its_sizes_in_front():
+def test_chunk_response_starts_with_its_record_sizes():
     body = encode_sizes(np.array([3, 4])) + b"onetwo2"
     result = pull_result("h:1", PULL_CHUNK, answer(0, FOUND, body))
     assert (result.sizes.tolist(), bytes(result.records)) == ([3, 4], b"onetwo2")

@@ -103,7 +103,7 @@ def test_pull_result_has_status_and_offsets(api, address):
         api.pull(address, pull_header()._replace(topic="Nobody"))
 
 
-def test_a_held_pull_is_answered_when_a_message_comes(api, running_broker):
+def test_held_pull_is_answered_by_a_new_message(api, running_broker):
     address = running_broker.address
     api.send(address, send_header(), b"one", "ID")
     held = api.pull_async(address, pull_header(1, HELD, 20_000))
@@ -221,7 +221,7 @@ def test_malformed_send_response_is_a_protocol_error(api, ext_fields):
             api.send_async(server.address, send_header(), b"x", "ID").result(10)
 
 
-def test_4_9_says_minus_one_of_a_queue_without_a_file(api):
+def test_offset_minus_one_of_rocketmq_4_9_is_read_as_0_or_none(api):
     def answer(request):
         return request.respond(0, None, {"offset": "-1"}) if request.code < 100 else None
 
@@ -241,7 +241,7 @@ def test_failed_member_query_is_not_an_empty_group(api):
         api.consumer_ids(server.address, "G")
 
 
-def test_a_rocketmq_broker_takes_no_chunks(api):
+def test_rocketmq_broker_does_not_support_chunks(api):
     with FakeServer(answering(lambda _: None)) as server:
         assert not api.supports_chunks(server.address)
 

@@ -64,7 +64,7 @@ def test_name_server_addresses_are_parsed_from_one_text_or_several(text, address
         (["a:1;rocketmq://mq:2/"], r"\(rocketmq://\).*Write mq:2, .*'rocketmq://mq:2/'"),
     ],
 )
-def test_an_address_with_a_scheme_is_refused(text, why):
+def test_name_server_address_with_a_scheme_is_refused(text, why):
     with pytest.raises(MessageRejected, match=rf"^name_servers: needed host:port .*{why}"):
         parse_addresses(text)
 
@@ -106,7 +106,7 @@ def test_missing_name_server_address_error_gives_advice():
         NameServers(None, Cluster(), 1_000).admin.topics()
 
 
-def test_a_name_server_that_refuses_is_believed():
+def test_name_server_refusal_is_raised_without_asking_another():
     cluster = Cluster(a=RemotingCommand(16, remark="no"), b=topics("T"))
     with pytest.raises(NoPermission):
         cluster.name_servers().admin.topics()

@@ -28,7 +28,7 @@ def address(running_broker, api):
     return running_broker.address
 
 
-def test_a_batch_is_staged_committed_and_known(address, api):
+def test_staged_batch_is_committed_and_known_as_the_last_batch(address, api):
     body = encode_sized_records(
         pa.record_batch({"body": [b"x", b"y"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6"
     )
@@ -46,7 +46,7 @@ def test_a_batch_is_staged_committed_and_known(address, api):
     assert api.max_offset(address, QUEUE) == 2
 
 
-def test_an_abort_names_the_attempts_that_go(address, api):
+def test_abort_batch_drops_only_the_named_attempts(address, api):
     body = encode_sized_records(pa.record_batch({"body": [b"x"]}), QUEUE, "1.2.3.4:5", "1.2.3.4:6")
     for attempt in ("a", "b"):
         api.staging.stage_chunk(address, HEADER._replace(attempt=attempt), body).result()
@@ -59,7 +59,7 @@ def test_an_abort_names_the_attempts_that_go(address, api):
     assert api.staging.commit_batch(address, BATCH, [there]).rows == 1
 
 
-def test_a_broker_that_knows_none_of_it_says_so(api):
+def test_staging_calls_to_a_broker_without_staging_raise_not_supported(api):
     with FakeServer(answering(lambda request: request.respond(3, "not supported"))) as server:
         staging, address = api.staging, server.address
         for call in (
@@ -72,7 +72,7 @@ def test_a_broker_that_knows_none_of_it_says_so(api):
                 call()
 
 
-def test_an_answer_that_is_none_is_a_protocol_error(api):
+def test_malformed_last_batch_response_is_a_protocol_error(api):
     def answer(request):
         known = request.code == RequestCode.LAST_BATCH
         return request.respond(0, body=b"[1]") if known else request.respond(3, "not supported")

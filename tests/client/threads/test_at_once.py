@@ -31,7 +31,7 @@ def test_parallel_map_limits_its_threads():
     assert highest == 4
 
 
-def test_each_is_done_once_and_an_error_is_what_came_of_it():
+def test_each_action_is_done_once_and_errors_are_returned():
     done = []
 
     def action(thing):
@@ -100,7 +100,7 @@ def test_interrupted_parallel_map_starts_nothing_more():
     assert len(begun) <= 4
 
 
-def test_the_first_error_among_outcomes_is_raised():
+def test_raise_first_raises_the_first_error_among_outcomes():
     raise_first([1, None])
     with pytest.raises(KeyError, match="first"):
         raise_first([1, KeyError("first"), ValueError("second")])

@@ -15,7 +15,7 @@ def done_by(workers):
     return found[0]
 
 
-def test_a_crew_of_ones_own_has_threads_by_the_name_of_its_user():
+def test_own_worker_threads_bear_the_name_of_their_user():
     crew = WorkerThreads("a")
     lanes, again, services = crew.broker_executor, crew.retry_executor, crew.service_scheduler
     assert [done_by(each) for each in (lanes.for_broker("b"), again.for_broker("b"), services)] == [
@@ -24,7 +24,7 @@ def test_a_crew_of_ones_own_has_threads_by_the_name_of_its_user():
     crew.stop()
 
 
-def test_a_hundred_users_of_a_shared_crew_have_few_threads():
+def test_hundred_users_of_shared_worker_threads_have_few_threads():
     crew = WorkerThreads("all", service_threads_max=8)
     for number in range(100):
         own = WorkerThreads(f"user {number}", crew)
@@ -37,7 +37,7 @@ def test_a_hundred_users_of_a_shared_crew_have_few_threads():
     wait_until("the threads have ended", lambda: not crew.thread_count)
 
 
-def test_a_lane_that_is_shared_does_things_in_order_and_keeps_no_other_broker_waiting():
+def test_shared_broker_lane_keeps_order_and_does_not_block_other_brokers():
     crew, stuck, order = WorkerThreads("all"), threading.Event(), []
     first, second = (WorkerThreads(name, crew).broker_executor for name in ("first", "second"))
     first.for_broker("a").schedule(lambda: stuck.wait(10))

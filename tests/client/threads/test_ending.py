@@ -44,7 +44,7 @@ def test_safe_stop_waits_at_most_its_timeout():
     never.set()
 
 
-def test_a_signal_handler_may_ask_while_its_own_thread_holds_what_ending_needs():
+def test_safe_stop_in_a_signal_handler_does_not_deadlock_on_a_held_lock():
     lock, ended = threading.Lock(), threading.Event()
 
     def end():
@@ -85,7 +85,7 @@ def test_safe_stop_without_threads_runs_in_the_caller(monkeypatch):
     assert ended == [threading.current_thread().name]
 
 
-def test_an_end_that_fails_is_an_end(monkeypatch):
+def test_safe_stop_whose_function_raises_runs_once(monkeypatch):
     failed = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
     ending = SafeStop("it ends", lambda: 1 / 0, PATIENCE_S)
@@ -95,7 +95,7 @@ def test_an_end_that_fails_is_an_end(monkeypatch):
 
 
 @pytest.mark.parametrize("asked_for_seconds", [0.05, 5.0])
-def test_a_program_that_ends_waits_for_what_is_to_be_said_last(asked_for_seconds):
+def test_exiting_program_waits_for_a_safe_stop_in_progress(asked_for_seconds):
     program = f"""
 import sys, threading, time
 from rmq_spark.client.concurrency.lifecycle import SafeStop
@@ -118,7 +118,7 @@ time.sleep(0.05)
     assert time.monotonic() - began < PATIENCE_S
 
 
-def test_each_step_is_done_whatever_became_of_those_before_it(caplog):
+def test_shutdown_steps_all_run_despite_errors(caplog):
     done = []
     run_steps("G", lambda: done.append(1), lambda: 1 / 0, lambda: done.append(2))
     assert done == [1, 2]

@@ -74,7 +74,7 @@ def test_stopped_lanes_start_nothing_and_do_not_wait():
     assert [lanes.for_broker(broker).thread_count for broker in "bc"] == [0, 0]
 
 
-def test_in_a_child_process_lanes_that_had_begun_do_nothing_and_new_ones_work():
+def test_broker_executor_of_a_parent_does_nothing_in_a_forked_child():
     begun, fresh = PerBrokerExecutor("begun"), PerBrokerExecutor("fresh")
     begun.run_for_each("a", lambda _: None, LONG_MS)
     child = os.fork()

@@ -55,7 +55,7 @@ def idle(tasks, count):
     return tasks
 
 
-def test_a_burst_that_finds_one_idle_thread_gets_the_others_as_well(tasks):
+def test_burst_of_scheduled_tasks_wakes_enough_threads(tasks):
     idle(tasks, 1)
     meeting = threading.Barrier(4)
     with tasks._state:  # the thread that is called cannot come before all of it is there
@@ -106,7 +106,7 @@ def test_cancelled_task_does_not_run(tasks):
     assert order == []
 
 
-def test_a_task_that_raises_is_logged_and_harms_no_other(tasks, caplog):
+def test_scheduled_task_that_raises_is_logged_and_others_run(tasks, caplog):
     done = threading.Event()
     with caplog.at_level(logging.ERROR):
         tasks.schedule(lambda: 1 // 0)
@@ -129,13 +129,13 @@ def test_stopping_does_not_wait_for_what_never_ends():
     assert tasks.stop(PATIENCE_S * 1000)
 
 
-def test_a_stopped_scheduler_forgets_what_comes():
+def test_stopped_scheduler_cancels_new_tasks():
     tasks = ThreadScheduler("test")
     tasks.stop(0)
     assert tasks.schedule(lambda: None).is_cancelled
 
 
-def test_a_task_may_stop_its_scheduler():
+def test_scheduled_task_can_stop_its_scheduler():
     tasks, done = ThreadScheduler("test"), threading.Event()
     tasks.schedule(lambda: (tasks.stop(PATIENCE_S * 1000), done.set()))
     assert done.wait(PATIENCE_S)

@@ -143,9 +143,7 @@ def broker():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_each_call_ends_in_an_answer_or_an_error_of_ours_whichever_thread_cannot_be_started(
-    broker, monkeypatch, name
-):
+def test_call_without_a_startable_thread_ends_in_a_client_error(broker, monkeypatch, name):
     births, call = Births(monkeypatch), partial(CALLS[name], broker.address)
     whole, count = births.during(call)
     assert not isinstance(whole, BaseException), whole

@@ -24,7 +24,7 @@ def test_outside_of_a_turn_and_at_its_end_nothing_is_put_off():
     assert said == [False, False]
 
 
-def test_a_turn_is_of_its_thread_alone():
+def test_deferred_wakeups_of_one_thread_do_not_defer_another_threads():
     said = []
     deferred_wakeups.begin()
     other = threading.Thread(target=lambda: said.append(deferred_wakeups.defer(lambda: None)))

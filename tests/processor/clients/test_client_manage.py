@@ -100,7 +100,7 @@ def two():
     return FakeConnection("two")
 
 
-def test_a_heartbeat_makes_what_its_group_needs(clients, parts, one):
+def test_heartbeat_creates_the_group_and_its_retry_topic(clients, parts, one):
     answer = clients.beat(one, consumer("g", "T"))
     assert parts.groups.get("g") == SubscriptionGroupConfig(group_name="g")
     assert parts.topics.get("%RETRY%g") == TopicConfig(
@@ -120,7 +120,7 @@ def test_member_that_joins_is_reported_once_until_it_leaves(clients, one, two):
     assert clients.joined[2:] == [(one, "g")]
 
 
-def test_the_retry_topic_has_as_many_queues_as_the_group_is_set_to(clients, parts, one):
+def test_retry_topic_has_the_groups_configured_number_of_queues(clients, parts, one):
     parts.groups.put(SubscriptionGroupConfig(group_name="g", retry_queue_nums=3))
     clients.beat(one, consumer("g", "T"))
     assert parts.topics.get("%RETRY%g").write_queue_nums == 3
@@ -140,7 +140,7 @@ def test_heartbeat_registers_a_client_with_its_attributes(clients, parts):
     )
 
 
-def test_all_members_hear_of_a_newcomer_itself_too(clients, one, two):
+def test_all_members_are_notified_of_a_new_member(clients, one, two):
     clients.beat(one, consumer("g", "T"))
     assert one.codes() == [NOTICE]
     notice = one.sent[0]
@@ -201,7 +201,7 @@ def test_group_with_notifications_disabled_gets_no_member_change_notice(clients,
     assert one.sent == two.sent == []
 
 
-def test_a_heartbeat_of_5x_without_subscriptions_drops_none(clients, one):
+def test_heartbeat_v2_without_subscriptions_keeps_the_known_ones(clients, one):
     clients.beat(one, consumer("g", "T", "U"), heartbeat_fingerprint=5, without_sub=False)
     clients.beat(one, consumer("g"), heartbeat_fingerprint=5, without_sub=True)
     assert set(clients.consumers.group("g").subscriptions) == {"T", "U"}
@@ -227,7 +227,7 @@ def test_unregistered_client_leaves_its_group_and_others_are_notified(clients, o
     assert (one.codes(), two.codes()) == ([], [NOTICE])
 
 
-def test_a_connection_that_breaks_leaves_everything(clients, one, two):
+def test_closed_connection_unregisters_its_groups_and_producers(clients, one, two):
     clients.beat(one, consumer("g", "T"), consumer("h", "T"), producers=["p"])
     clients.beat(two, consumer("g", "T"))
     two.sent.clear()
@@ -295,7 +295,7 @@ def test_client_without_heartbeat_is_closed_after_the_timeout(clients, parts, on
         ),
     ],
 )
-def test_a_heartbeat_with_a_name_that_cannot_be_enters_nothing(clients, parts, one, heartbeat, why):
+def test_heartbeat_with_an_invalid_name_registers_nothing(clients, parts, one, heartbeat, why):
     code, remark = refused(
         clients.processor.heart_beat, one, one.ask(Code.HEART_BEAT, body=heartbeat)
     )
@@ -324,7 +324,7 @@ def test_heartbeat_without_group_auto_creation_names_unknown_groups(tmp_path, on
     parts.store.shutdown()
 
 
-def test_the_heartbeat_of_a_java_client_is_understood(clients, one):
+def test_java_heartbeat_with_fastjson_references_is_decoded(clients, one):
     """With a set that fastjson wrote as a reference to an earlier one,
     and without what was null."""
     body = (
@@ -348,7 +348,7 @@ def test_malformed_heartbeat_is_refused(clients, one):
 
 
 @pytest.mark.parametrize("kind", ["TAG", "SQL92"])
-def test_a_consumer_can_ask_whether_it_could_filter(clients, one, kind):
+def test_check_client_config_refuses_unsupported_sql_filters(clients, one, kind):
     subscription = SubscriptionData(topic="T", sub_string="a > 1", expression_type=kind)
     body = CheckClientRequestBody(client_id="one", group="g", subscription_data=subscription)
     request = one.ask(Code.CHECK_CLIENT_CONFIG, body=body)

@@ -118,9 +118,7 @@ def test_questions_that_wait_keep_little_and_are_counted_until_they_are_answered
     assert awaited.bytes == 0
 
 
-def test_no_more_questions_wait_than_one_client_may_ask_at_a_time(
-    processor, consumers, admin, awaited
-):
+def test_relayed_questions_of_one_client_are_bounded(processor, consumers, admin, awaited):
     member = join(consumers, "g", "c", "T")
     others = FakeConnection("another")
     while awaited.bytes < BYTES_MAX // CLIENT_SHARE:
@@ -137,7 +135,7 @@ def test_no_more_questions_wait_than_one_client_may_ask_at_a_time(
     assert processor.get_consumer_running_info(admin, running_info(admin)) is None
 
 
-def test_a_survey_counts_until_its_last_answer_or_until_its_asker_has_gone(
+def test_status_survey_counts_as_waiting_until_all_members_answered(
     processor, consumers, admin, awaited
 ):
     members = [join(consumers, "g", f"c{number}", "T") for number in range(3)]
@@ -161,7 +159,7 @@ def test_a_survey_counts_until_its_last_answer_or_until_its_asker_has_gone(
     assert awaited.bytes == 0
 
 
-def test_a_one_way_question_is_not_answered(processor, consumers, admin):
+def test_one_way_running_info_request_is_not_answered(processor, consumers, admin):
     member = join(consumers, "g", "c", "T")
     processor.get_consumer_running_info(admin, running_info(admin, one_way=True))
     member.acknowledge_all()
@@ -275,7 +273,7 @@ def test_consumer_status_can_be_asked_of_one_member(processor, consumers, admin)
     "bad",
     [lambda asked: asked.respond(1, "no"), lambda asked: asked.respond(0, None, {}, b"{"), None],
 )
-def test_a_member_that_does_not_answer_well_leaves_the_others_answers(
+def test_bad_member_answer_does_not_spoil_the_other_members_answers(
     processor, consumers, admin, bad
 ):
     one, two = (join(consumers, "g", name, "T") for name in ("one", "two"))
@@ -287,7 +285,7 @@ def test_a_member_that_does_not_answer_well_leaves_the_others_answers(
     assert body_in(GetConsumerStatusBody, admin.sent[0]).consumer_table == {"two": {QUEUE: 2}}
 
 
-def test_an_answer_that_takes_long_to_read_is_left_out(processor, consumers, admin):
+def test_member_answer_that_is_slow_to_decode_is_left_out(processor, consumers, admin):
     one, two, three = (join(consumers, "g", name, "T") for name in ("one", "two", "three"))
     one.answers[Code.GET_CONSUMER_STATUS_FROM_CLIENT] = lambda asked: asked.respond(
         0, None, {}, b"{" + b" " * STATUS_BYTES_MAX + b"}"

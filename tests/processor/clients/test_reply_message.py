@@ -140,7 +140,7 @@ def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_
     tell(story, tmp_path)
 
 
-def test_a_reply_whose_topic_cannot_be_written_to_has_still_come(tmp_path):
+def test_reply_message_is_pushed_though_its_topic_is_not_writable(tmp_path):
     async def story(broker):
         broker.make_topic(REPLY_TOPIC, queues=1, perm=4)
         asker, replier = await asking(broker), await broker.connect()
@@ -174,7 +174,7 @@ def test_oneway_replies_are_pushed_without_an_answer(
     tell(story, tmp_path)
 
 
-def test_a_long_reply_is_a_message_and_no_json(tmp_path):
+def test_long_reply_body_is_not_limited_as_json(tmp_path):
     async def story(broker):
         asker, replier = await asking(broker), await broker.connect()
         replier.send(reply_to(body=bytes(300_000)))

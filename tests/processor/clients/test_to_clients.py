@@ -6,7 +6,7 @@ from rmq_spark.wire.headers.consumer_groups import ConsumerGroupRequestHeader
 from rocketpoll.broker.processor.request import one_way_command, request_command
 
 
-def test_a_notice_wants_no_answer_and_a_question_does():
+def test_one_way_command_needs_no_answer_and_a_request_does():
     header = ConsumerGroupRequestHeader("g")
     told = one_way_command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, b"body")
     assert (told.code, told.ext_fields, told.body) == (40, {"consumerGroup": "g"}, b"body")
@@ -17,6 +17,6 @@ def test_a_notice_wants_no_answer_and_a_question_does():
     assert asked.body == b""
 
 
-def test_a_command_without_fields_has_no_header():
+def test_request_command_for_a_code_without_a_header_is_refused():
     with pytest.raises(HeaderError, match="a code with a header"):
         request_command(RequestCode.GET_BROKER_CONFIG, None)

@@ -49,7 +49,7 @@ def stocked(room):
 # ---- one group
 
 
-def test_a_groups_lag_is_shown_in_the_text_that_java_reads(stocked):
+def test_consume_stats_body_is_javas_text(stocked):
     answer = stocked.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G", "topic": "T"})
     assert bytes(answer.body).decode() == (
         '{"consumeTps":0.0,"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:'
@@ -67,7 +67,7 @@ def test_several_topics_can_be_asked_for_and_unknown_ones_are_left_out(stocked):
     assert lags(consume_stats(stocked, topic="nowhere")) == {}
 
 
-def test_a_topic_that_is_named_a_thousand_times_is_looked_at_once(stocked, monkeypatch):
+def test_repeated_topic_in_consume_stats_is_read_once(stocked, monkeypatch):
     looks = []
     queue_offsets = stocked.store.queue_offsets
     monkeypatch.setattr(
@@ -107,7 +107,7 @@ def test_consume_stats_of_an_unknown_group_are_empty(stocked):
     assert consume_stats(stocked, "nobody") == ConsumeStats()
 
 
-def test_every_queue_that_can_be_read_is_shown(room):
+def test_consume_stats_show_every_readable_queue(room):
     room.create_topic("T", read_queue_nums=3, write_queue_nums=1)
     assert set(consume_stats(room, topic="T").offset_table) == {
         queue("T", number) for number in range(3)
@@ -130,7 +130,7 @@ def of_broker(room, *, is_order=False) -> ConsumeStatsList:
     return room.asked(ConsumeStatsList, RequestCode.GET_BROKER_CONSUME_STATS, header)
 
 
-def test_the_lag_of_every_group_is_added_up(stocked):
+def test_broker_consume_stats_add_up_the_lag_of_every_group(stocked):
     stocked.groups.put(SubscriptionGroupConfig(group_name="H"))
     stocked.offsets.commit("H", "T", 0, 0)
     found = of_broker(stocked)
@@ -160,7 +160,7 @@ def test_consume_stats_of_all_groups_show_every_writable_queue(room):
     assert lags(stats) == {"T/0": 0, "T/1": 0, "T/2": 1}
 
 
-def test_only_topics_in_order_can_be_asked_for(stocked):
+def test_broker_consume_stats_can_be_restricted_to_ordered_topics(stocked):
     stocked.create_topic("T", queue_nums=1, order=True)
     found = of_broker(stocked, is_order=True)
     assert found.total_diff == 1
@@ -194,15 +194,13 @@ def test_consume_time_span_of_a_caught_up_group_has_no_delay(stocked):
     assert (span.consume_time_stamp, span.delay_time) == (START + 2000, 0)
 
 
-def test_a_group_that_has_not_begun_waits_since_the_first_message(stocked):
+def test_time_span_delay_of_a_new_group_counts_from_the_first_message(stocked):
     stocked.clock.now_ms = START + 60_000
     (span,) = time_spans(stocked, "new")
     assert (span.consume_time_stamp, span.delay_time) == (START, 60_000)
 
 
-def test_a_group_whose_next_messages_have_expired_waits_since_the_first_that_is_there(
-    stocked, monkeypatch
-):
+def test_time_span_delay_counts_from_the_first_message_not_expired(stocked, monkeypatch):
     stocked.clock.now_ms = START + 60_000
     monkeypatch.setattr(stocked.store, "queue_offsets", lambda *_: QueueBounds(2, 3))
     stocked.offsets.commit("G", "T", 0, 0)
@@ -210,13 +208,13 @@ def test_a_group_whose_next_messages_have_expired_waits_since_the_first_that_is_
     assert span.delay_time == 58_000
 
 
-def test_an_empty_queue_has_no_times(room):
+def test_time_span_of_an_empty_queue_has_no_times(room):
     room.create_topic("T", queue_nums=1)
     (span,) = time_spans(room)
     assert span == QueueTimeSpan(message_queue=queue())
 
 
-def test_the_time_span_of_an_unknown_topic_is_refused(room):
+def test_time_span_of_an_unknown_topic_is_refused(room):
     refused = room.refused(RequestCode.QUERY_CONSUME_TIME_SPAN, {"group": "G", "topic": "nowhere"})
     assert refused == (
         ResponseCode.TOPIC_NOT_EXIST,
@@ -224,7 +222,7 @@ def test_the_time_span_of_an_unknown_topic_is_refused(room):
     )
 
 
-def test_the_time_spans_are_in_the_text_that_java_reads(stocked):
+def test_consume_time_span_body_is_javas_text(stocked):
     answer = stocked.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, {"group": "G", "topic": "T"})
     assert bytes(answer.body).decode() == (
         '{"consumeTimeSpanSet":[{"consumeTimeStamp":1700000001000,"delayTime":0,'

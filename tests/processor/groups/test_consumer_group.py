@@ -50,7 +50,7 @@ def ask(processor, code, header=None, body=None):
     return answer
 
 
-def test_the_members_of_a_group_are_listed_sorted(processor, consumers):
+def test_consumer_list_is_sorted(processor, consumers):
     for client_id in "daebfchg":
         join(consumers, "g", client_id, "T")
     answer = ask(
@@ -59,7 +59,7 @@ def test_the_members_of_a_group_are_listed_sorted(processor, consumers):
     assert body_in(GetConsumerListByGroupResponseBody, answer).consumer_id_list == tuple("abcdefgh")
 
 
-def test_a_group_without_members_has_no_list(processor):
+def test_consumer_list_of_a_group_without_members_is_refused(processor):
     request = CLIENT.ask(
         Code.GET_CONSUMER_LIST_BY_GROUP, consumer_groups.ConsumerGroupRequestHeader("g")
     )
@@ -91,7 +91,7 @@ def assignment(processor, client_id, **more):
 )
 @pytest.mark.parametrize("queue_count", [1, 3, 4, 7, 8])
 @pytest.mark.parametrize("members", ["a", "ab", "abc", "abcde"])
-def test_the_broker_assigns_queues_as_the_members_would_divide_them(
+def test_broker_assigns_queues_as_each_strategy_would(
     processor, consumers, parts, members, queue_count, strategy
 ):
     parts.make_topic("T", queue_count)
@@ -105,13 +105,13 @@ def test_the_broker_assigns_queues_as_the_members_would_divide_them(
         ]
 
 
-def test_each_member_of_a_broadcast_is_assigned_all_queues(processor, parts):
+def test_broadcast_member_is_assigned_all_queues(processor, parts):
     parts.make_topic("T", 3)
     broadcasting = clients.MessageModel.BROADCASTING
     assert assignment(processor, "a", message_model=broadcasting) == [0, 1, 2]
 
 
-def test_a_member_that_the_broker_cannot_divide_for_keeps_its_queues(processor, consumers, parts):
+def test_broker_assignment_is_none_where_it_cannot_divide(processor, consumers, parts):
     parts.make_topic("T", 3)
     parts.make_topic("W", 3, perm=2)
     assert assignment(processor, "a") is None  # the group has no member
@@ -141,7 +141,7 @@ def lock(processor, client_id, wanted, group="g"):
     return body_in(clients.LockBatchResponseBody, answer).lock_ok_mq_set
 
 
-def test_a_queue_is_locked_by_one_member_until_it_lets_go_or_a_minute_has_passed(processor, parts):
+def test_queue_lock_lasts_until_unlock_or_a_minute(processor, parts):
     assert lock(processor, "a", queues(0, 1)) == queues(0, 1)
     assert lock(processor, "b", queues(1, 2)) == queues(2)
     body = clients.LockBatchRequestBody(consumer_group="g", client_id="a", mq_set=queues(1))
@@ -172,7 +172,7 @@ def test_lock_of_a_closed_client_is_refused(processor):
 
 
 @pytest.mark.parametrize("code", [Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ])
-def test_a_lock_without_group_or_client_is_refused(processor, code):
+def test_queue_lock_request_with_an_invalid_group_or_client_is_refused(processor, code):
     for group, client_id, why in (
         ("a/b", "c", "other characters"),
         ("g", " ", "no clientID"),

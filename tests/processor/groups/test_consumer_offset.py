@@ -63,7 +63,7 @@ def test_committed_offset_is_returned_by_query(processor, parts):
     assert parts.groups.get("g") is not None
 
 
-def test_a_new_group_begins_at_0_in_a_queue_that_still_has_its_first_message(processor, parts):
+def test_new_group_starts_at_0_in_a_queue_with_its_first_message(processor, parts):
     assert stored(processor) == 0  # nothing was ever sent to it
     parts.put("a", "b")
     assert stored(processor) == 0
@@ -80,7 +80,7 @@ def test_new_group_has_no_offset_if_the_first_message_is_old(parts):
     assert "maybe it boots first" in remark
 
 
-def test_a_new_group_has_no_offset_in_a_queue_that_has_lost_its_first_messages(tmp_path):
+def test_new_group_has_no_offset_in_a_queue_without_its_first_messages(tmp_path):
     hour_ms = 3_600_000
     parts = open_parts(tmp_path, file_reserved_time_hours=1, delete_when_hours=tuple(range(24)))
     parts.make_topic("T")
@@ -101,7 +101,7 @@ def test_missing_offset_is_zero_or_not_found_as_asked(processor):
     assert stored(processor, set_zero_if_not_found=True) == 0
 
 
-def test_an_unknown_topic_has_no_offsets_and_takes_none(processor, parts):
+def test_unknown_topic_has_no_offsets_and_accepts_none(processor, parts):
     """An error is not an offset: 0 would be taken for one."""
     assert not_stored(processor, topic="U")[0] == Answer.QUERY_NOT_FOUND
     request = commit(processor, 3, topic="U")
@@ -109,7 +109,7 @@ def test_an_unknown_topic_has_no_offsets_and_takes_none(processor, parts):
     assert parts.offsets.topics_of("g") == frozenset()
 
 
-def test_a_topic_that_was_deleted_and_comes_back_has_none_of_its_old_offsets(processor, parts):
+def test_deleted_and_recreated_topic_has_no_old_offsets(processor, parts):
     parts.put("a", "b")
     processor.update_consumer_offset(CLIENT, commit(processor, 2))
     parts.topics.delete("T")
@@ -151,7 +151,7 @@ def test_offset_request_for_a_missing_queue_is_refused(processor, code, header, 
     assert f"queueId[{queue_id}] is illegal, topic[T] has the queues 0 to 3" in remark
 
 
-def test_the_queues_of_an_unknown_topic_look_empty(processor):
+def test_offset_queries_of_an_unknown_topic_report_an_empty_queue(processor):
     topic, queue_id = "U", 0
     for code, header in (
         (Code.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(topic, queue_id)),
@@ -173,7 +173,7 @@ def test_removed_queue_exists_while_it_has_messages(processor, parts):
     assert refusal[0] == Answer.SYSTEM_ERROR
 
 
-def test_a_negative_offset_is_not_stored(processor, parts):
+def test_negative_offset_update_is_refused(processor, parts):
     code, remark = refused(processor.update_consumer_offset, CLIENT, commit(processor, -1))
     assert code == Answer.SYSTEM_ERROR
     assert "below zero" in remark
@@ -227,7 +227,7 @@ def test_offsets_are_found_by_time(processor, parts, boundary, expected):
     assert found == expected
 
 
-def test_a_boundary_that_means_nothing_is_refused(processor):
+def test_invalid_boundary_of_a_time_search_is_refused(processor):
     header = headers.SearchOffsetRequestHeader("T", 0, 0, "MIDDLE")
     request = CLIENT.ask(Code.SEARCH_OFFSET_BY_TIMESTAMP, header)
     code, remark = refused(processor.search_offset_by_timestamp, CLIENT, request)

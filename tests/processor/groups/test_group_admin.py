@@ -80,7 +80,7 @@ def test_invalid_subscription_group_is_refused_with_the_reason(room, config, why
     assert room.groups.groups == before
 
 
-def test_many_groups_are_created_at_once_and_none_if_a_name_is_wrong(room):
+def test_group_list_is_created_whole_or_not_at_all(room):
     good = tuple(SubscriptionGroupConfig(group_name=name) for name in ("G", "H"))
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     bad = SubscriptionGroupList(
@@ -102,7 +102,7 @@ def test_invalid_group_in_a_list_creates_no_group(room):
     assert [room.groups.get(group) is not None for group in "GH"] == [False, False]
 
 
-def test_all_groups_come_at_once_even_if_a_page_is_asked_for(room):
+def test_all_groups_are_returned_despite_paging_fields(room):
     page = {"groupSeq": "0", "maxGroupNum": "1"}
     answer = room.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, page)
     assert answer.ext_fields == {}
@@ -121,7 +121,7 @@ def test_subscription_group_is_shown_as_json_that_java_reads(room):
     )
 
 
-def test_a_new_group_that_is_asked_for_is_created_if_groups_may_be(room):
+def test_get_subscription_group_creates_a_missing_group_if_allowed(room):
     """RocketMQ's proxy asks for the group of a consumer before it lets the consumer start."""
     found = room.asked(
         SubscriptionGroupConfig, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "new"}
@@ -141,7 +141,7 @@ def test_uncreatable_group_does_not_exist(tmp_path, group, may_be_created):
 
 
 @pytest.mark.parametrize("ext_fields", [{}, {"removeOffset": "true"}, {"cleanOffset": "true"}])
-def test_a_deleted_group_keeps_its_offsets_unless_they_are_to_go(room, ext_fields):
+def test_deleted_group_keeps_its_offsets_unless_asked_to_remove_them(room, ext_fields):
     room.groups.put(SubscriptionGroupConfig(group_name="G"))
     for group in ("G", "H"):
         room.offsets.commit(group, "T", 0, 5)
@@ -164,7 +164,7 @@ def test_deleting_a_missing_group_succeeds(room):
     assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "nobody"}).code == 0
 
 
-def test_a_change_that_could_not_be_saved_has_not_happened(room):
+def test_unsaved_group_change_is_rolled_back(room):
     before = SubscriptionGroupConfig(group_name="G")
     room.groups.put(before)
     room.groups.save()
@@ -184,7 +184,7 @@ def test_a_change_that_could_not_be_saved_has_not_happened(room):
     assert "New" not in saved_groups(room)
 
 
-def test_a_group_whose_deletion_could_not_be_saved_keeps_its_offsets_and_counters(room):
+def test_unsaved_group_deletion_keeps_offsets_and_counters(room):
     before = SubscriptionGroupConfig(group_name="G")
     room.groups.put(before)
     room.offsets.commit("G", "T", 0, 5)

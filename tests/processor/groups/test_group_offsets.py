@@ -86,7 +86,7 @@ def test_offset_reset_notifies_members_which_store_it(processor, consumers, part
     assert parts.offsets.queues("g", "T") == {0: 3, 1: 1}
 
 
-def test_without_force_a_group_is_only_moved_back(processor, consumers, story):
+def test_group_reset_without_force_only_moves_back(processor, consumers, story):
     join(consumers, "g", "a", "T")
     assert reset(processor, story + 60_000) == {0: 3, 1: 1, 2: 0, 3: 0}
     assert reset(processor, story + 60_000, force=True) == {0: 5, 1: 2, 2: 0, 3: 0}
@@ -237,7 +237,7 @@ def test_queues_that_are_only_read_or_only_written_are_reset_as_well(processor, 
         assert reset(processor, 0, force=True) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_a_topic_without_groups_needs_no_correction(processor):
+def test_correction_offset_query_of_a_topic_without_groups_is_empty(processor):
     header = headers.QueryCorrectionOffsetRequestHeader("U", "g")
     answer = finished(
         processor.query_correction_offset(ADMIN, ADMIN.ask(Code.QUERY_CORRECTION_OFFSET, header))

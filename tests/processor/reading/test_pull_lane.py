@@ -253,7 +253,7 @@ def test_pulls_of_a_java_consumer_take_the_lane(told):
     story.check()
 
 
-def test_a_second_pull_takes_the_lane_alone_or_with_others_wherever_they_are_cut(told):
+def test_repeated_pull_takes_the_lane_however_its_bytes_arrive(told):
     story = told()
     story.act_send(0, "T", "A", sends=9)
     for offsets, by_lane in (((0,), 0), ((3,), 1), ((9,), 2), ((1, 2, 4), 5)):
@@ -265,7 +265,7 @@ def test_a_second_pull_takes_the_lane_alone_or_with_others_wherever_they_are_cut
     story.check()
 
 
-def test_a_pull_that_is_held_by_the_lane_is_woken_and_its_time_ends(told):
+def test_pull_held_by_the_lane_is_woken_and_times_out(told):
     story = told()
     story.act_send(0, "T", "A", sends=3)
     for offset in (0, 3):
@@ -300,7 +300,7 @@ def test_topic_and_group_changes_apply_to_the_next_lane_pull(told):
     story.check()
 
 
-def test_a_subscription_is_that_of_the_last_heartbeat(told):
+def test_pull_lane_uses_the_subscription_of_the_last_heartbeat(told):
     story = told()
     story.act_send(0, "T", "A", sends=3)
     story.act_send(0, "T", "B", sends=3)

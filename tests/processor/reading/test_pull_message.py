@@ -120,11 +120,11 @@ def test_empty_pulls_are_counted_with_their_time(parts):
     assert (room.stats.got_messages, room.stats.get_latency_ms_max) == (0, 7)
 
 
-def test_every_status_has_its_row():
+def test_store_status_table_covers_every_status():
     assert {*STATUSES, GetMessageStatus.FOUND} == set(GetMessageStatus)
 
 
-def test_a_queue_without_messages_is_waited_for_at_its_start(parts):
+def test_pull_of_an_empty_queue_is_held_at_its_start(parts):
     room = Room(parts, Finding(GetMessageStatus.NO_MESSAGE_IN_QUEUE))
     assert room.pull(0).code == 19
     assert room.pull(0, suspend_ms=5_000) is None
@@ -182,7 +182,7 @@ def test_held_pull_keeps_only_the_fields_that_its_replay_needs(parts, fields, is
     assert held.quota_cost == (43 if is_kept else 1)
 
 
-def test_a_pull_that_cannot_wait_is_refused_or_it_would_come_again_at_once(parts):
+def test_pull_that_cannot_be_held_is_refused_as_busy(parts):
     room = Room(parts)
     room.accepts = False
     code, remark = refused(
@@ -227,7 +227,7 @@ def test_replayed_pull_is_never_held_again(parts):
     assert parts.offsets.query("G", "T", 0) == 2
 
 
-def test_the_replay_of_a_client_that_does_not_read_sends_no_messages(parts):
+def test_replayed_pull_of_a_congested_client_gets_no_messages(parts):
     room = Room(parts)
     room.pull(0, suspend_ms=5_000, opaque=9)
     parts.put("a", "b")
@@ -382,6 +382,6 @@ def test_pulled_messages_are_counted_in_group_tps(parts):
     assert room.stats.group_get_tps("G", ["T"]) > 0
 
 
-def test_a_header_that_cannot_be_read_is_no_pull(parts):
+def test_pull_with_an_invalid_header_is_refused(parts):
     with pytest.raises(HeaderError):
         Room(parts).processor.pull_message(FakeConnection(), pull_request()._replace(ext_fields={}))

@@ -42,7 +42,7 @@ def cut(shape, header):
     return shape.match(header) if header_prefix(header, shape.marks) == known else None
 
 
-def test_a_header_is_cut_at_both_offsets_and_the_opaque():
+def test_pull_header_shape_is_cut_at_both_offsets_and_the_opaque():
     assert cut(SHAPE, header_of(USUAL)) == (17, 5, 7)
     others = pull_request(0, suspend_ms=15_000, commit_offset=123_456, opaque=0)
     assert shape_of_request(others) == SHAPE
@@ -113,7 +113,7 @@ def test_unusual_pull_header_is_left_to_the_codec(old, new):
     ],
     ids=lambda change: change[1].decode(),
 )
-def test_no_shape_is_made_where_another_place_might_be_meant(change):
+def test_pull_shape_is_not_made_from_an_ambiguous_header(change):
     header = header_of(USUAL).replace(*change)
     request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
     shape = build_template(header, request)

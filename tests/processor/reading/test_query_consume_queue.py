@@ -38,13 +38,13 @@ def test_entries_of_several_files_come_together_and_end_with_the_queue(stocked):
     assert ask(stocked, 20, 5).queue_data == ()
 
 
-def test_without_a_group_everything_passes(stocked):
+def test_consume_queue_query_without_a_group_passes_everything(stocked):
     found = ask(stocked)
     assert all(entry.eval for entry in found.queue_data)
     assert (found.subscription_data, found.filter_data) == (None, None)
 
 
-def test_a_group_that_is_online_shows_what_it_would_get(stocked):
+def test_consume_queue_query_of_an_online_group_shows_its_filter_result(stocked):
     stocked.consume("G", "T", sub_string="A")
     found = ask(stocked, 5, 10, consumerGroup="G")
     assert [entry.eval for entry in found.queue_data] == [False, True] * 5
@@ -62,7 +62,7 @@ def test_query_consume_queue_of_an_offline_group_has_no_filter(stocked):
     assert all(entry.eval for entry in found.queue_data)
 
 
-def test_an_index_before_the_first_entry_means_the_first(stocked):
+def test_consume_queue_query_before_the_first_entry_starts_at_the_first(stocked):
     assert ask(stocked, -5, 1).queue_data == ask(stocked, 0, 1).queue_data
 
 

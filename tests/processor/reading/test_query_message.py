@@ -40,12 +40,12 @@ def test_query_message_finds_each_key(stocked):
     assert bodies(query(stocked, key="other")) == ["0", "2", "4", "6", "8"]
 
 
-def test_a_message_is_found_by_its_producers_id_whatever_number_is_asked_for(stocked):
+def test_unique_key_query_finds_a_message_despite_max_num_0(stocked):
     found = query(stocked, key=f"ID{3:030}", maxNum="0", _UNIQUE_KEY_QUERY="true")
     assert bodies(found) == ["3"]
 
 
-def test_the_time_span_is_in_milliseconds_and_includes_its_ends(stocked):
+def test_message_query_time_span_is_in_milliseconds_and_inclusive(stocked):
     span = {"beginTimestamp": str(START + 2000), "endTimestamp": str(START + 6000)}
     assert bodies(query(stocked, **span)) == ["2", "4", "6"]
 
@@ -59,7 +59,7 @@ def test_query_message_for_none_finds_none(stocked, wanted):
     assert query(stocked, maxNum=wanted).code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_no_answer_holds_more_messages_than_rocketmqs(room):
+def test_message_query_answer_has_rocketmqs_maximum_of_messages(room):
     for number in range(70):
         room.put(number, keys="k")
     assert len(bodies(query(room, maxNum="1000"))) == query_message.MESSAGES_MAX == 64
@@ -67,7 +67,7 @@ def test_no_answer_holds_more_messages_than_rocketmqs(room):
     assert len(found) == query_message.UNIQUE_KEY_MESSAGES == 32
 
 
-def test_an_answer_is_small_enough_for_a_frame_but_holds_a_message_at_least(room, monkeypatch):
+def test_message_query_answer_fits_a_frame_but_has_at_least_one_message(room, monkeypatch):
     for number in range(4):
         room.put(f"{number}" * 1000, keys="k")
     monkeypatch.setattr(query_message, "ANSWER_BYTES_MAX", 2500)
@@ -116,7 +116,7 @@ def test_query_message_without_an_index_is_refused(tmp_path):
     room.shutdown()
 
 
-def test_a_message_is_viewed_whole_by_the_place_in_its_id(stocked):
+def test_view_message_by_id_returns_the_whole_record(stocked):
     (record,) = decode_records(query(stocked, maxNum="1").body)
     _, physical_offset = decode_offset_message_id(record.offset_message_id)
     answer = stocked.ask(

@@ -134,18 +134,18 @@ def test_more_tags_than_a_step_can_read_are_refused_with_their_limit():
 @pytest.mark.parametrize(
     "text", ["a =", "a = 1 OR b = 2 OR c = 3", "a IN ('" + "x" * 40 + "')", "((((a = 1))))"]
 )
-def test_an_expression_that_is_wrong_or_costs_too_much_is_refused(text):
+def test_invalid_or_costly_sql_subscription_is_refused(text):
     assert refusal(FILTERS.for_subscription, sql(text)) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert refusal(FILTERS.check, sql(text)) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_a_subscription_that_cannot_be_is_refused():
+def test_invalid_subscription_text_or_type_is_refused():
     assert refusal(FILTERS.for_text, "T", "||", None) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
     other = SubscriptionData(topic="T", sub_string="x", expression_type="XPATH")
     assert refusal(FILTERS.for_subscription, other) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_without_filters_by_properties_only_tags_are_taken():
+def test_disabled_property_filter_accepts_only_tags():
     filters = SubscriptionFilters(FilterLimits(enable_property_filter=False))
     assert filters.for_text("T", "A", None) is not None
     assert refusal(filters.for_subscription, sql("a = 1")) is ResponseCode.SYSTEM_ERROR

@@ -110,7 +110,7 @@ def story(tell):
 
 
 @story
-async def test_all_sends_of_a_turn_are_answered_by_one_flush_in_their_order():
+async def test_sends_of_a_turn_are_answered_in_order_by_one_flush():
     waiting = Waiting()
     waiting.send(10, 20, 30)
     await turn()
@@ -151,7 +151,7 @@ async def test_send_covered_by_the_running_flush_is_acknowledged_with_it():
 
 
 @story
-async def test_a_flush_that_fails_fails_all_that_wait_and_says_why():
+async def test_failed_flush_fails_all_waiting_sends_with_the_reason():
     waiting = Waiting()
     waiting.send(10, 20)
     await turn()
@@ -369,7 +369,7 @@ async def test_zero_flush_timeout_does_not_block_later_flushes():
 
 
 @story
-async def test_a_disk_that_is_too_slow_makes_the_broker_busy():
+async def test_slow_disk_makes_the_broker_busy():
     waiting = Waiting()
     assert waiting.acknowledger.busy_reason() is None
     waiting.send(10, 20)

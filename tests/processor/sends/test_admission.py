@@ -45,19 +45,19 @@ def test_send_admission_accepts_a_read_only_queue_by_id(parts):
     assert {admission.admit("Shrunk", -1, DEFAULT, 4) for _ in range(60)} == {0, 1}
 
 
-def test_a_topic_is_made_like_its_default(parts):
+def test_auto_created_topic_is_modelled_on_its_default_topic(parts):
     assert admission_of(parts).admit("New", 2, DEFAULT, 3) == 2
     assert parts.topics.get("New").write_queue_nums == 3
     assert refused(admission_of(parts), "Other", 0, "T", 3) is ResponseCode.TOPIC_NOT_EXIST
     assert refused(admission_of(parts), "Other", 0, None, 3) is ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_a_retry_topic_needs_no_default(parts):
+def test_message_to_a_retry_topic_needs_no_default_topic(parts):
     assert admission_of(parts).admit("%RETRY%G", 0, None, 0) == 0
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 128])
-def test_a_name_that_cannot_be_is_refused(parts, topic):
+def test_message_to_an_invalid_topic_name_is_refused(parts, topic):
     assert refused(admission_of(parts), topic, 0, DEFAULT, 4) is ResponseCode.SYSTEM_ERROR
     assert parts.topics.get(topic) is None
 

@@ -184,7 +184,7 @@ def test_records_are_appended_in_their_order(parts, room):
     assert bodies(parts.store) == ["before", "a", "b", "c"]
 
 
-def test_an_append_makes_its_topic_like_a_send(parts, room):
+def test_append_chunk_creates_its_topic_like_a_send(parts, room):
     assert room.append(message("a", topic="New"), topic="New").code == 0
     assert bodies(parts.store, "New") == ["a"]
 
@@ -206,7 +206,7 @@ def wrong_chunks():
 
 
 @pytest.mark.parametrize("body", wrong_chunks().values(), ids=wrong_chunks())
-def test_a_chunk_that_is_damaged_is_refused_whole(parts, room, body):
+def test_damaged_chunk_append_is_refused_whole(parts, room, body):
     assert room.append(body=body).code in {1, 13}
     assert bodies(parts.store) == []
 
@@ -235,12 +235,12 @@ def test_append_is_refused_wherever_a_send_is(parts, room, topic, queue_id, code
     assert answer.code == code
 
 
-def test_a_busy_broker_takes_no_chunks(parts, room):
+def test_busy_broker_refuses_chunks(parts, room):
     room.busy = "the disk is slow"
     assert room.append(message("a")).code == 2
 
 
-def test_with_sync_flush_a_chunk_is_acknowledged_when_it_is_on_the_disk(parts):
+def test_sync_flush_chunk_append_is_acknowledged_once_on_disk(parts):
     room = Room(parts, is_sync=True)
     room.connection.extensions = SUPPORTED_EXTENSIONS
     assert room.append(message("a")) is None

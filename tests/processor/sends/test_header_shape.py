@@ -35,7 +35,7 @@ def cut(header):
     return SHAPE.match(header.partition(BORN_MARK)[2])
 
 
-def test_a_header_is_cut_at_birth_properties_and_opaque():
+def test_send_header_shape_is_cut_at_birth_time_properties_and_opaque():
     assert cut(header_of(USUAL)) == (1_600_000_000_000, rb"KEYS\u0001k\u0002", 7)
     assert header_prefix(header_of(USUAL)) == SHAPE.prefix
     assert shape_of_request(send_request(properties="", opaque=123_456)) == SHAPE
@@ -98,7 +98,7 @@ def test_texts_that_need_the_codec_are_not_plain():
     ],
     ids=lambda change: change[1].decode(),
 )
-def test_no_shape_is_made_where_another_place_might_be_meant(change):
+def test_send_shape_is_not_made_from_an_ambiguous_header(change):
     header = header_of(USUAL).replace(*change)
     request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
     shape = build_template(header, request)
@@ -108,7 +108,7 @@ def test_no_shape_is_made_where_another_place_might_be_meant(change):
         assert header.count(b'"opaque":') == 2
 
 
-def test_only_json_has_a_shape_and_only_so_much_of_it():
+def test_send_shape_is_made_only_of_short_json_headers():
     binary = USUAL._replace(serialize_type=SerializeType.ROCKETMQ)
     assert shape_of_request(binary) is None
     assert shape_of_request(send_request("b", "T" * 100, properties="p")) is not None

@@ -88,7 +88,7 @@ def room(parts):
     return Room(parts)
 
 
-def test_a_message_that_is_given_back_waits_for_its_groups_retry_topic(room, parts):
+def test_sent_back_message_is_delayed_for_its_groups_retry_topic(room, parts):
     place = room.put(WAIT="false", flag=7, queue_id=2)
     room.send_back(place)
     (found,) = room.waiting(3)
@@ -112,7 +112,7 @@ def test_a_message_that_is_given_back_waits_for_its_groups_retry_topic(room, par
     assert room.stats.data("SNDBCK_PUT_NUMS", "T@g").stats_minute.sum == 1
 
 
-def test_only_topics_that_there_are_become_keys_of_statistics(room, parts):
+def test_send_back_statistics_count_existing_topics_only(room, parts):
     """A sender may name any topic as the one that its message comes from,
     and there is no end to names."""
     for number in range(3):
@@ -130,15 +130,13 @@ def test_only_topics_that_there_are_become_keys_of_statistics(room, parts):
         *[(0, -1, 2), (0, -2, 1), (0, -3, 1), (0, -(1 << 31), 1), (4, -(1 << 31), 4)],
     ],
 )
-def test_the_delay_grows_from_time_to_time_unless_the_consumer_asks_for_one(
-    room, asked, times, level
-):
+def test_send_back_delay_grows_unless_the_consumer_sets_one(room, asked, times, level):
     room.send_back(room.put(reconsume_times=times), asked)
     (found,) = room.waiting(level)
     assert found.reconsume_times == times + 1
 
 
-def test_a_broker_with_few_levels_takes_its_last(parts):
+def test_send_back_delay_is_capped_at_the_brokers_last_level(parts):
     room = Room(parts, levels=2)
     room.send_back(room.put())
     assert len(room.waiting(2)) == 1
@@ -161,7 +159,7 @@ def test_send_back_drops_delay_properties_of_a_real_rocketmq(room):
     assert set(found.properties) == {"KEYS", "TAGS", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
 
 
-def test_a_message_that_was_tried_too_often_is_a_dead_letter(room, parts):
+def test_message_sent_back_too_often_becomes_a_dead_letter(room, parts):
     room.send_back(room.put(reconsume_times=15))
     assert read_all(parts.store, "%DLQ%g", 0) == []
     room.send_back(room.put(reconsume_times=16))
@@ -274,20 +272,20 @@ def test_message_without_space_for_its_origin_becomes_a_dead_letter(large_room):
     assert found.reconsume_times == 1
 
 
-def test_a_negative_delay_means_that_it_shall_not_be_tried_again(room, parts):
+def test_negative_send_back_delay_makes_a_dead_letter(room, parts):
     room.send_back(room.put(), -1)
     assert len(read_all(parts.store, "%DLQ%g", 0)) == 1
 
 
 @pytest.mark.parametrize(("version", "is_dead"), [(121, True), (120, False)])
-def test_the_consumers_own_limit_counts_if_it_is_new_enough(room, parts, version, is_dead):
+def test_consumers_retry_limit_counts_from_a_new_enough_version(room, parts, version, is_dead):
     client = FakeConnection(version=version)
     room.send_back(room.put(reconsume_times=2), client=client, max_reconsume_times=2)
     assert len(read_all(parts.store, "%DLQ%g", 0)) == is_dead
     assert len(room.waiting(5)) == (not is_dead)
 
 
-def test_the_groups_settings_count(room, parts):
+def test_groups_retry_settings_apply_to_sent_back_messages(room, parts):
     parts.groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=1, retry_queue_nums=3))
     room.send_back(room.put())
     assert parts.topics.get("%RETRY%g").write_queue_nums == 3
@@ -296,7 +294,7 @@ def test_the_groups_settings_count(room, parts):
     assert len(read_all(parts.store, "%DLQ%g", 0)) == 1
 
 
-def test_a_group_that_wants_no_retries_gets_none(room, parts):
+def test_group_without_retry_queues_gets_no_retries(room, parts):
     parts.groups.put(SubscriptionGroupConfig(group_name="g", retry_queue_nums=0))
     room.send_back(room.put())
     assert parts.topics.get("%RETRY%g") is None
@@ -314,7 +312,7 @@ def test_send_back_records_ipv6_store_host(parts):
     assert again.waiting(4)[0].store_host == ADVERTISED
 
 
-def test_a_group_with_a_long_name_retries_too(room, parts):
+def test_group_with_a_long_name_gets_retries_and_dead_letters(room, parts):
     group = "g" * 248
     room.send_back(room.put(), group=group)
     assert room.waiting(3)[0].properties["REAL_TOPIC"] == "%RETRY%" + group

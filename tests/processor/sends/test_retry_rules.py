@@ -26,13 +26,13 @@ def retried(times, **more):
     return replace(message("x", topic="%RETRY%g", queue_id=2, **more), reconsume_times=times)
 
 
-def test_a_message_to_another_topic_is_none_of_its_business(rules, parts):
+def test_message_to_an_ordinary_topic_is_not_redirected(rules, parts):
     sent = replace(message("x"), reconsume_times=99)
     assert rules.redirect(sent, 1, 409) is sent
     assert parts.groups.get("g") is None
 
 
-def test_a_retry_below_the_limit_of_its_group_goes_where_it_was_sent(rules):
+def test_retry_below_the_groups_limit_is_not_redirected(rules):
     sent = retried(15)
     assert rules.redirect(sent, None, 409) is sent
 
@@ -59,13 +59,13 @@ def test_retry_limit_is_the_consumers_if_its_version_has_one(times, asked, versi
     assert rules.is_exhausted(group, times, asked, version) == (times >= limit)
 
 
-def test_a_retry_of_a_group_that_cannot_be_is_refused(rules):
+def test_retry_topic_of_an_invalid_group_is_refused(rules):
     with pytest.raises(RequestRejected, match="subscription group not exist") as refusal:
         rules.redirect(message("x", topic="%RETRY%"), None, 409)
     assert refusal.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-def test_a_dead_letter_of_a_group_with_a_long_name_gets_the_record_with_room_for_it(rules):
+def test_dead_letter_of_a_long_group_name_uses_the_v2_record(rules):
     dead = redirect_to_dlq(message("x"), rules.dead_letter_topic("g" * 200))
     assert dead.topic == "%DLQ%" + "g" * 200
     assert dead.magic == layout.MAGIC_V2

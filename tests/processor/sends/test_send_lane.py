@@ -355,7 +355,7 @@ def test_sends_in_a_run_wake_pulls_waiting_for_a_tag(told):
     assert len(set(story.twins.fast_path.arrivals["T", 0])) == 2
 
 
-def test_a_run_that_the_disk_refuses_is_refused_and_leaves_no_trace(told):
+def test_send_run_refused_by_the_disk_leaves_no_trace(told):
     disks = [FaultyDisk(LocalDisk()), FaultyDisk(LocalDisk())]
     story = told(*disks)
     story.act_receive(0, many(10), [])
@@ -374,7 +374,7 @@ def test_a_run_that_the_disk_refuses_is_refused_and_leaves_no_trace(told):
     story.check()
 
 
-def test_a_run_whose_flush_fails_is_not_acknowledged(told):
+def test_send_run_with_a_failed_flush_is_not_acknowledged(told):
     disks = [FaultyDisk(LocalDisk()), FaultyDisk(LocalDisk())]
     story = told(*disks, flushDiskType="SYNC_FLUSH")
     story.act_receive(0, many(10), [])
@@ -495,7 +495,7 @@ def test_send_plans_are_discarded_with_their_connection(told):
     del story.twins.fast_path._wires[0]
 
 
-def test_a_client_whose_headers_never_come_again_gets_no_lessons_for_ever(told, monkeypatch):
+def test_send_cache_of_never_repeated_headers_stays_bounded(told, monkeypatch):
     lessons = []
     shape_of = cached_send.build_template
     monkeypatch.setattr(

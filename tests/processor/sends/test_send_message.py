@@ -117,7 +117,7 @@ def test_flush_failure_is_answered_with_the_reason(parts):
     assert (answer.code, answer.remark) == (14, "the disk has failed")
 
 
-def test_a_one_way_send_that_waits_for_the_disk_is_not_answered(parts):
+def test_one_way_send_waiting_for_the_disk_is_not_answered(parts):
     room = Room(parts, is_sync=True)
     room.send("a", flag=2)
     room.disk.stored()
@@ -126,7 +126,7 @@ def test_a_one_way_send_that_waits_for_the_disk_is_not_answered(parts):
     assert room.connection.sent == []
 
 
-def test_a_delayed_message_waits_where_its_level_says_and_knows_where_it_belongs(parts):
+def test_delayed_message_is_stored_under_its_level_with_its_real_queue(parts):
     room = Room(parts)
     answer = room.send("later", queue_id=3, properties={"DELAY": "5", "WAIT": "true"})
     assert (answer.code, answer.ext_fields["queueId"]) == (0, "3")
@@ -151,7 +151,7 @@ def retry(room, times, limit=None, **named):
     return room.ask(request._replace(ext_fields=fields))
 
 
-def test_a_retry_goes_to_its_groups_retry_topic_until_it_was_tried_often_enough(parts):
+def test_retry_is_stored_until_its_limit_then_becomes_a_dead_letter(parts):
     parts.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=3))
     room = Room(parts)
     assert retry(room, 2).code == 0
@@ -167,7 +167,7 @@ def test_retry_respects_max_reconsume_times_of_the_consumer(parts):
     assert bodies(parts.store, "%DLQ%G") == ["again"]
 
 
-def test_a_retry_that_is_delayed_waits_and_a_dead_letter_does_not(parts):
+def test_delayed_retry_waits_and_a_dead_letter_drops_its_delay(parts):
     room = Room(parts)
     retry(room, 1, properties={"DELAY": "3"})
     assert bodies(parts.store, SCHEDULE, 2) == ["again"]
@@ -218,7 +218,7 @@ def test_closed_connection_clears_its_send_cache(parts):
     assert not room.processor._cache
 
 
-def test_a_topic_name_over_127_characters_is_that_of_a_retry_topic(parts):
+def test_retry_topic_name_may_exceed_127_characters(parts):
     group = "G" * 200
     request = send_request("again", topic=f"%RETRY%{group}")
     assert Room(parts).ask(request).code == 0
@@ -238,7 +238,7 @@ def test_sends_of_a_turn_are_written_and_answered_together(parts):
     assert bodies(parts.store, "T", queue_id) == ["a", "b", "c"]
 
 
-def test_a_turn_that_cannot_be_written_is_refused_as_a_whole(parts, monkeypatch):
+def test_unwritable_send_turn_is_refused_as_a_whole(parts, monkeypatch):
     room = Room(parts)
 
     def full(_, offset, data):
@@ -295,7 +295,7 @@ def test_batch_is_refused_if_its_topic_is_closed_meanwhile(parts, monkeypatch, c
     assert parts.store.queue_offsets("T", 0) == (0, 0)
 
 
-def test_few_batches_of_very_many_messages_are_taken_apart_at_a_time(parts, monkeypatch):
+def test_few_large_batches_are_split_at_a_time(parts, monkeypatch):
     """There is room for two here; one always may be."""
     room = Room(parts)
     request = batch_request(*("x" * 20 for _ in range(2_000)))
@@ -364,7 +364,7 @@ class CountedEven:
         ({"TIMER_DELAY_MS": "3"}, True),
     ],
 )
-def test_a_batch_of_messages_of_one_shape_is_answered_and_stored_like_any_other(
+def test_uniform_batch_is_stored_and_answered_as_without_numpy(
     tmp_path, monkeypatch, count, each, is_usual
 ):
     """In one room numpy is not loaded yet."""

@@ -45,7 +45,7 @@ def changed(request, **fields):
     return request._replace(ext_fields={**request.ext_fields, **fields})
 
 
-def test_the_second_message_of_a_kind_has_the_plan_of_the_first(plans):
+def test_second_message_of_a_kind_reuses_the_send_plan(plans):
     first, born_timestamp, properties = plans.resolve(send_request("a", properties={"KEYS": "1"}))
     assert (born_timestamp, properties) == (1_600_000_000_000, "KEYS\x011\x02")
     again = changed(send_request("b", properties={"KEYS": "2"}), g="1600000000005")
@@ -54,7 +54,7 @@ def test_the_second_message_of_a_kind_has_the_plan_of_the_first(plans):
     assert (born_timestamp, properties) == (1_600_000_000_005, "KEYS\x012\x02")
 
 
-def test_both_names_of_each_field_say_the_same(plans):
+def test_long_and_short_header_names_give_the_same_send_plan(plans):
     long_names, *long = plans.resolve(send_request("a", code=RequestCode.SEND_MESSAGE))
     short_names, *short = plans.resolve(send_request("a"))
     assert long_names is not short_names

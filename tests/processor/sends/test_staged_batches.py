@@ -120,7 +120,7 @@ def test_staged_rows_for_a_queue_removed_meanwhile_are_refused(parts, room):
     assert bodies(parts.store, "Shrunk", 3) == []
 
 
-def test_an_abort_forgets_what_is_staged_and_nothing_that_counts(parts, room):
+def test_abort_batch_forgets_staged_rows_and_keeps_committed_ones(parts, room):
     room.stage("a")
     room.commit("a")
     room.stage("b", batch_id=1)
@@ -131,7 +131,7 @@ def test_an_abort_forgets_what_is_staged_and_nothing_that_counts(parts, room):
     assert bodies(parts.store) == ["a"]
 
 
-def test_an_abort_of_some_attempts_leaves_those_of_others(parts, room):
+def test_abort_of_some_attempts_keeps_other_attempts(parts, room):
     """A driver that was replaced knows of its own attempts only."""
     room.stage("a")
     header = BatchRequestHeader(SINK, 0, "q")
@@ -161,7 +161,7 @@ def test_impossible_commit_is_refused_for_good(parts, room):
     assert bodies(parts.store) == ["a"]
 
 
-def test_a_batch_of_a_checkpoint_that_went_back_is_refused_with_the_remedy(parts, room):
+def test_batch_of_an_older_checkpoint_is_refused_with_advice(parts, room):
     room.stage("a", batch_id=40)
     room.commit("a", batch_id=40)
     for answer in (room.stage("b"), room.commit("b")):
@@ -205,13 +205,13 @@ def test_commit_of_rows_for_a_deleted_topic_names_the_topic(parts, room):
     assert bodies(parts.store) == []
 
 
-def test_a_topic_that_is_read_only_by_now_is_named(parts, room):
+def test_commit_to_a_topic_no_longer_writable_is_refused(parts, room):
     room.stage("a")
     parts.make_topic("T", perm=4)
     assert "topic T is no longer writable" in room.commit("a").remark
 
 
-def test_a_busy_broker_stages_nothing(room):
+def test_busy_broker_refuses_staged_chunks(room):
     room.busy = "[REJECTREQUEST]system busy"
     assert room.stage("a").code == ResponseCode.SYSTEM_BUSY
 

@@ -55,12 +55,12 @@ def test_wait_is_dropped_and_cluster_region_and_trace_switch_added(text):
 
 
 @pytest.mark.parametrize("text", [None, ""])
-def test_a_message_without_properties_has_cluster_region_and_trace_switch(text):
+def test_message_without_properties_gets_cluster_region_and_trace_switch(text):
     assert REWRITER.rewrite(text) == (ADDED, True, 0, False, None)
 
 
 @given(texts, texts)
-def test_a_message_of_a_batch_has_its_own_and_then_the_batchs(own, of_batch):
+def test_batch_message_has_its_own_properties_and_then_the_batchs(own, of_batch):
     suffix = REWRITER.batch_properties(REWRITER.rewrite(of_batch).text)
     stored = REWRITER.join_in_batch(own.encode(), suffix).decode()
     assert decode_properties(stored) == {
@@ -94,7 +94,7 @@ def test_messages_as_java_writes_them_need_no_closer_look(own):
     ]
 
 
-def test_a_message_of_a_batch_keeps_its_own_id():
+def test_batch_message_keeps_its_own_unique_id():
     batch = REWRITER.rewrite("UNIQ_KEY\x01of the batch\x02WAIT\x01true\x02A\x01b").text
     stored = REWRITER.join_in_batch(
         b"UNIQ_KEY\x01its own\x02", REWRITER.batch_properties(batch)
@@ -138,7 +138,7 @@ def test_wait_property_is_dropped_and_others_kept(text, stored, waits):
     ("level", "delay_level"),
     [("3", 3), ("0", 0), ("-1", 0), ("x", 0), ("", 0), ("99999999999", 0), ("1.5", 0)],
 )
-def test_the_delay_level_is_a_number_or_none(level, delay_level):
+def test_delay_level_property_is_parsed_as_a_number_or_none(level, delay_level):
     assert REWRITER.rewrite(f"DELAY\x01{level}\x02").delay_level == delay_level
 
 
@@ -179,11 +179,11 @@ def test_delayed_message_in_a_batch_is_found(own, later):
 
 
 @pytest.mark.parametrize(("text", "is_half"), [("true", True), ("false", False), ("TRUE", False)])
-def test_a_half_message_says_so(text, is_half):
+def test_transaction_property_marks_a_half_message(text, is_half):
     assert REWRITER.rewrite(f"TRAN_MSG\x01{text}\x02").is_half_message is is_half
 
 
-def test_a_cluster_and_a_region_that_the_sender_has_named_are_replaced():
+def test_sender_given_cluster_and_region_properties_are_replaced():
     stored = REWRITER.rewrite("CLUSTER\x01theirs\x02MSG_REGION\x01theirs\x02KEYS\x01k\x02").text
     assert decode_properties(stored) == {**MARKS, "CLUSTER": "C", "KEYS": "k"}
     assert stored.count("MSG_REGION\x01") == 1

@@ -21,7 +21,7 @@ def test_deleting_a_missing_kv_config_succeeds(room):
     assert room.ask(RequestCode.DELETE_KV_CONFIG, ORDER).code == 0
 
 
-def test_a_namespace_is_listed_whole(room):
+def test_kv_namespace_list_has_all_its_values(room):
     for key in ("T", "U"):
         room.ask(RequestCode.PUT_KV_CONFIG, {**ORDER, "key": key, "value": f"{key}:1"})
     found = room.asked(
@@ -37,7 +37,7 @@ def test_empty_kv_namespace_is_not_found(room):
     )
 
 
-def test_a_change_that_could_not_be_saved_has_not_happened(room):
+def test_unsaved_kv_change_is_rolled_back(room):
     kept, new = {"namespace": "N", "key": "kept"}, {"namespace": "M", "key": "new"}
     assert room.ask(RequestCode.PUT_KV_CONFIG, {**kept, "value": "1"}).code == 0
     room.disk.refuse("kvConfig.json")

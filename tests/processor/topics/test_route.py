@@ -33,7 +33,7 @@ def topics_of(room, code, **ext_fields) -> set[str]:
 # ---- where topics live
 
 
-def test_the_route_of_a_topic_is_this_broker_in_the_text_that_java_reads(room):
+def test_topic_route_body_is_javas_text_with_this_broker(room):
     room.create_topic("T", read_queue_nums=4, write_queue_nums=3)
     answer = room.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
     assert bytes(answer.body).decode() == (
@@ -44,24 +44,24 @@ def test_the_route_of_a_topic_is_this_broker_in_the_text_that_java_reads(room):
     )
 
 
-def test_an_ordered_topics_route_says_where_to_write(room):
+def test_ordered_topics_route_has_its_order_configuration(room):
     room.create_topic("T")
     room.kv_configs.put("ORDER_TOPIC_CONFIG", "T", "broker-a:2")
     assert route_of(room, "T").order_topic_conf == "broker-a:2"
 
 
-def test_the_default_topic_has_a_route_from_which_others_inherit(room):
+def test_default_topic_has_a_route_to_inherit_from(room):
     (queues,) = route_of(room, "TBW102").queue_datas
     assert (queues.read_queue_nums, queues.write_queue_nums, queues.perm) == (8, 8, 7)
 
 
-def test_without_auto_creation_the_default_topic_has_no_route(tmp_path):
+def test_default_topic_without_auto_creation_has_no_route(tmp_path):
     room = AdminRoom(tmp_path, auto_create_topic_enable=False)
     assert room.refused(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})[0] == 17
     room.shutdown()
 
 
-def test_an_unknown_topic_is_answered_as_rocketmq_does(room):
+def test_unknown_topic_route_is_refused_as_by_rocketmq(room):
     assert room.refused(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "nowhere"}) == (
         ResponseCode.TOPIC_NOT_EXIST,
         "No topic route info in name server for the topic: nowhere",
@@ -83,7 +83,7 @@ def test_route_of_a_write_only_broker_is_not_readable(tmp_path):
     room.shutdown()
 
 
-def test_the_cluster_is_this_one_broker(room):
+def test_cluster_info_body_lists_this_one_broker(room):
     answer = room.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
     assert bytes(answer.body).decode() == (
         '{"brokerAddrTable":{"broker-a":{"brokerAddrs":{"0":"10.0.0.2:9876"},"brokerName":"broker-a",'
@@ -112,7 +112,7 @@ def test_topics_by_cluster_of_another_cluster_are_empty(room):
     assert topics_of(room, code, cluster="another") == set()
 
 
-def test_the_name_server_calls_system_topics_what_clusters_and_brokers_are_named(room):
+def test_system_topics_of_the_name_server_are_cluster_and_broker_names(room):
     found = room.asked(TopicList, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     assert found.topic_list == {"DefaultCluster", "broker-a"}
     assert found.broker_addr == "10.0.0.2:9876"
@@ -168,7 +168,7 @@ def test_wiping_write_permission_of_another_broker_changes_nothing(room):
     assert route_of(room, "T").queue_datas[0].perm == 6
 
 
-def test_a_deleted_topic_has_lost_its_route_already(room):
+def test_delete_topic_in_name_server_succeeds_for_a_missing_topic(room):
     code = RequestCode.DELETE_TOPIC_IN_NAMESRV
     assert room.ask(code, {"topic": "gone"}).code == ResponseCode.SUCCESS
     assert (
@@ -177,7 +177,7 @@ def test_a_deleted_topic_has_lost_its_route_already(room):
     )
 
 
-def test_a_topic_that_is_there_cannot_lose_its_route_alone(room):
+def test_delete_topic_in_name_server_is_refused_for_an_existing_topic(room):
     room.create_topic("T")
     code, remark = room.refused(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T"})
     assert code == ResponseCode.SYSTEM_ERROR
@@ -226,7 +226,7 @@ def test_broker_registration_is_refused_as_not_supported(room, code):
     assert "serves its own broker broker-a only" in remark
 
 
-def test_the_name_servers_configuration_is_the_brokers_and_read_only(room):
+def test_name_server_config_is_the_brokers_and_read_only(room):
     answer = room.ask(RequestCode.GET_NAMESRV_CONFIG)
     assert b"brokerName=broker-a\n" in answer.body
     assert room.refused(RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"listenPort=1")[0] == 16

@@ -103,7 +103,7 @@ def test_invalid_topic_is_refused_with_the_reason(room, changes, why):
     assert room.topics.topics == before
 
 
-def test_many_topics_are_created_at_once(room):
+def test_topic_list_is_created_at_once(room):
     configs = tuple(TopicConfig(topic_name=name, read_queue_nums=1) for name in ("T", "U"))
     body = CreateTopicListRequestBody(topic_config_list=configs)
     assert room.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body).code == ResponseCode.SUCCESS
@@ -184,7 +184,7 @@ def is_success(room, *request):
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # each example begins with the topics that the one before it has left
-def test_a_list_refuses_what_is_refused_of_one_topic_and_has_changed_nothing_then(room, changes):
+def test_topic_list_update_refuses_what_a_single_update_refuses(room, changes):
     attributes = changes.get("attributes", {})
     text = ",".join(f"{name}={value}" if value else name for name, value in attributes.items())
     one = CREATE | {name: str(value) for name, value in changes.items()} | {"attributes": text}
@@ -235,11 +235,11 @@ def test_topic_list_that_hits_the_limit_midway_keeps_the_first_and_says_so(
     assert "A" in room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
 
 
-def test_a_list_of_topics_without_a_body_is_refused(room):
+def test_topic_list_request_without_a_body_is_refused(room):
     assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)[0] == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_change_that_could_not_be_saved_has_not_happened(room):
+def test_unsaved_topic_change_is_rolled_back(room):
     before = room.create_topic("T", queue_nums=8)
     room.disk.refuse("topics.json")
     for changes in ({"topic": "T"}, {"topic": "New"}):
@@ -266,7 +266,7 @@ def test_a_change_that_could_not_be_saved_has_not_happened(room):
 # ---- looking
 
 
-def test_all_topics_come_at_once_even_if_a_page_is_asked_for(room):
+def test_all_topics_are_returned_despite_paging_fields(room):
     room.create_topic("T")
     page = {"topicSeq": "0", "maxTopicNum": "1"}
     answer = room.ask(RequestCode.GET_ALL_TOPIC_CONFIG, page)
@@ -328,7 +328,7 @@ def test_topic_consumers_are_online_groups_and_those_with_offsets(room):
 # ---- deleting
 
 
-def test_a_deleted_topic_is_gone_with_its_messages_offsets_and_counters_and_stays_so(room):
+def test_deleted_topic_loses_its_messages_offsets_and_counters_for_good(room):
     room.create_topic("T")
     room.create_topic("U")
     for topic in ("T", "U"):
@@ -355,20 +355,20 @@ def test_deleting_a_missing_topic_succeeds(room):
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "DefaultCluster", "rmq_sys_x", "", "a/b"])
-def test_system_topics_and_what_is_no_topic_are_not_deleted(room, topic):
+def test_system_and_invalid_topics_cannot_be_deleted(room, topic):
     assert (
         room.refused(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})[0]
         == ResponseCode.SYSTEM_ERROR
     )
 
 
-def test_cleaning_unused_topics_touches_no_message_whose_topic_was_lost(room):
+def test_clean_unused_topics_keeps_messages_of_a_lost_topic(room):
     room.put("body", topic="lost")
     assert room.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
     assert room.store.queue_offsets("lost", 0) == (0, 1)
 
 
-def test_a_topic_that_could_not_be_deleted_is_still_there(room, monkeypatch):
+def test_topic_whose_deletion_failed_still_exists(room, monkeypatch):
     room.create_topic("T")
     room.put("body")
     room.offsets.commit("G", "T", 0, 1)

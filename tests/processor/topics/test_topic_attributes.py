@@ -14,11 +14,11 @@ def test_attributes_are_set_changed_and_dropped():
 
 
 @pytest.mark.parametrize("changes", ["", " ", ",", "-message.type"])
-def test_a_topic_without_attributes_stays_without(changes):
+def test_topic_without_attributes_keeps_none_after_a_removal(changes):
     assert changed_attributes(None, changes) is None
 
 
-def test_no_change_keeps_what_is_known():
+def test_empty_attribute_change_keeps_the_attributes():
     assert changed_attributes({"message.type": "FIFO"}, "") == {"message.type": "FIFO"}
 
 

@@ -43,7 +43,7 @@ def flipped(tmp_path):
         yield broker, bodies
 
 
-def test_a_body_that_has_changed_ends_the_query_and_the_error_names_the_message(flipped):
+def test_changed_body_ends_the_query_with_the_messages_place(flipped):
     broker, _ = flipped
     query = Engine(broker.address, subscribe="T")
     query.start()
@@ -130,7 +130,7 @@ def test_tag_filter_separates_tags_with_equal_hash_codes(broker):
     assert rows_of(broker, "tags string", 4, tags="BB||C") == [{"tags": "BB"}, {"tags": "C"}]
 
 
-def test_a_time_that_is_none_is_null_and_ends_no_query(broker):
+def test_born_timestamp_beyond_all_dates_is_null_and_the_query_continues(broker):
     """Producers set it; this one thought in nanoseconds."""
     times = (1_767_225_600_000_000_000, 1_767_225_600_000, -(1 << 60))
     for born_ms in times:

@@ -8,7 +8,7 @@ PLANNED = POINTS[POINTS.index("partitions") :]
 
 @pytest.mark.parametrize("point", PLANNED)
 @pytest.mark.parametrize(("start", "rows"), [("latest", 0), ("-3 messages", 12), ("earliest", 20)])
-def test_a_first_batch_that_crashes_is_read_again_to_the_row(
+def test_crashed_first_batch_is_read_again_with_the_same_rows(
     rocketpoll_broker, rocketpoll_topic, point, start, rows
 ):
     """Spark asks for the initial offset once more; by then the end is elsewhere."""
@@ -27,9 +27,7 @@ def test_a_first_batch_that_crashes_is_read_again_to_the_row(
     assert_read(query, expected)
 
 
-def test_a_first_batch_is_the_same_whatever_start_the_options_name_by_then(
-    rocketpoll_broker, rocketpoll_topic
-):
+def test_repeated_first_batch_ignores_changed_starting_offsets(rocketpoll_broker, rocketpoll_topic):
     """Queues of which it took nothing, too: they begin where the query was when it was planned."""
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, startingOffsets="latest")
     send(rocketpoll_broker, rocketpoll_topic, 20, "before")
@@ -57,7 +55,7 @@ def test_messages_before_the_first_batch_are_read(rocketpoll_broker, rocketpoll_
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_later_batch_that_crashes_is_read_again_to_the_row(
+def test_crashed_later_batch_is_read_again_with_the_same_rows(
     rocketpoll_broker, rocketpoll_topic, point
 ):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic)

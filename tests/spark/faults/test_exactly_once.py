@@ -257,7 +257,7 @@ class Hidden:
 @pytest.mark.parametrize("campaign", [ExactlyOnceCampaign, VisibleToAllCampaign])
 @pytest.mark.usefixtures("own_producers")
 @pytest.mark.timeout(patience_seconds(6))
-def test_a_batch_whose_manifest_is_hidden_when_its_driver_is_killed_counts_once(
+def test_batch_with_a_hidden_manifest_counts_once_after_its_driver_is_killed(
     tmp_path, monkeypatch, held_broker, campaign
 ):
     with campaign(tmp_path, [held_broker]) as rounds:
@@ -281,7 +281,7 @@ class CommitsElsewhereCampaign(ExactlyOnceCampaign):
 
 @pytest.mark.parametrize(("brokers", "version"), BROKERS)
 @pytest.mark.timeout(patience_seconds(1))
-def test_a_batch_whose_manifests_broker_is_away_when_its_driver_is_killed_counts_once(
+def test_batch_whose_commits_broker_is_away_counts_once_after_its_driver_is_killed(
     tmp_path, brokers, version
 ):
     with CommitsElsewhereCampaign(tmp_path, brokers(version, tmp_path)) as rounds:
@@ -316,7 +316,7 @@ def test_a_batch_whose_manifests_broker_is_away_when_its_driver_is_killed_counts
     [ExactlyOnceCampaign, pytest.param(VisibleToAllCampaign, marks=pytest.mark.wide)],
 )
 @pytest.mark.timeout(patience_seconds(3))
-def test_a_driver_that_stood_still_while_another_went_on_ends_with_an_error(tmp_path, campaign):
+def test_suspended_driver_ends_with_an_error_after_another_driver_took_over(tmp_path, campaign):
     with campaign(tmp_path, [EmbeddedBroker(tmp_path / "b", own_process=True)]) as rounds:
 
         def send_and_wait():

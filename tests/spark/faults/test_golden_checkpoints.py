@@ -48,7 +48,7 @@ def test_query_continues_from_a_committed_batch_of_an_earlier_release(golden, na
 
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("committed", [0, 1, 2])
-def test_a_planned_batch_is_read_as_it_was_planned(golden, name, committed):
+def test_batch_planned_by_an_earlier_release_is_read_as_planned(golden, name, committed):
     broker, directory = golden
     query = Engine(broker.address, startingOffsets="latest", **QUERIES[name])
     query.offsets = offsets(directory / name)[: committed + 1]

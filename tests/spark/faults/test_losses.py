@@ -31,7 +31,7 @@ def damaged(tmp_path):
         yield broker, bodies
 
 
-def test_a_message_that_is_damaged_ends_the_query(damaged):
+def test_damaged_message_ends_the_query_with_data_loss(damaged):
     broker, _ = damaged
     query = Engine(broker.address, subscribe="damaged")
     query.start()
@@ -131,7 +131,7 @@ def test_recreated_topic_after_a_planned_batch_is_read_completely(
 
 
 @pytest.mark.parametrize("count", [28, 80])
-def test_a_topic_that_is_made_again_between_planning_and_reading_ends_the_query(
+def test_topic_recreated_between_planning_and_reading_ends_the_query(
     rocketpoll_broker, rocketpoll_topic, count
 ):
     query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20)
@@ -157,7 +157,7 @@ def test_topic_recreated_between_planning_and_reading_is_read_once(
     assert_read(query, bodies + gone, without=gone)
 
 
-def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_query(
+def test_deleted_pattern_topic_with_unread_messages_ends_the_query(
     rocketpoll_broker,
 ):
     for name in ("gone-1", "gone-2"):
@@ -180,7 +180,7 @@ def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_ends_the_quer
     rocketpoll_broker.delete_topic("gone-2")
 
 
-def test_a_topic_of_a_pattern_that_was_read_to_its_end_leaves_the_offset(rocketpoll_broker):
+def test_deleted_pattern_topic_read_to_its_end_is_dropped_from_the_offset(rocketpoll_broker):
     """It is no loss, and costs nothing any more; one of its name that comes later
     is read from its first."""
     for name in ("left-1", "left-2"):
@@ -262,7 +262,7 @@ def test_queues_that_are_added_between_crash_and_restart_under_available_now(
     assert_read(query, bodies)
 
 
-def test_under_available_now_what_comes_later_waits_for_the_next_run(
+def test_available_now_run_leaves_later_messages_to_the_next_run(
     rocketpoll_broker, rocketpoll_topic
 ):
     query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, maxOffsetsPerTrigger=5)

@@ -53,7 +53,7 @@ def test_spark_task_waits_for_a_broker_killed_midway_and_rereads_nothing(broker)
 @pytest.mark.parametrize(
     "options", [{}, {"consumerGroup": "G"}, {"maxBytesPerTrigger": "10k"}], ids=str
 )
-def test_a_broker_that_dies_while_a_query_is_idle_is_waited_for(broker, options):
+def test_idle_query_waits_for_a_killed_broker_to_come_back(broker, options):
     query = Engine(broker.address, subscribe="T", **options)
     bodies = send(broker, "T", 50)
     query.start()
@@ -68,7 +68,7 @@ def test_a_broker_that_dies_while_a_query_is_idle_is_waited_for(broker, options)
     assert_read(query, bodies)
 
 
-def test_a_query_that_finds_no_broker_when_it_comes_back_ends_and_goes_on_later(broker):
+def test_restarted_query_without_a_broker_fails_and_continues_later(broker):
     query = Engine(broker.address, subscribe="T", retryTimeoutMs=100)
     bodies = send(broker, "T", 50)
     query.start()
@@ -175,7 +175,7 @@ def restored(tmp_path):
         yield broker, query, bodies
 
 
-def test_a_broker_from_an_older_copy_ends_the_query(restored):
+def test_broker_restored_from_an_older_copy_ends_the_query(restored):
     _, query, bodies = restored
     query.start()
     with pytest.raises(
@@ -217,7 +217,7 @@ def test_restored_broker_is_read_from_younger_messages_without_fail_on_data_loss
 
 
 @pytest.mark.parametrize("is_to_fail", [True, False])
-def test_a_slave_that_lags_has_nothing_read_twice_until_it_has_caught_up(tmp_path, is_to_fail):
+def test_lagging_slave_makes_a_query_read_nothing_twice(tmp_path, is_to_fail):
     """It has the same messages at the same offsets, and less of them; then more than were read."""
     master, slave = tmp_path / "master", tmp_path / "slave"
     with EmbeddedBroker(master) as broker:

@@ -92,7 +92,7 @@ def test_retention_that_overtakes_a_running_query_ends_it(expiring_broker, topic
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_retention_that_overtakes_a_query_costs_it_just_what_is_gone(
+def test_retention_overtaking_a_query_skips_only_expired_messages(
     expiring_broker, topic, is_running, caplog
 ):
     query, bodies = slow_query(expiring_broker, topic, failOnDataLoss="false")
@@ -105,7 +105,7 @@ def test_retention_that_overtakes_a_query_costs_it_just_what_is_gone(
     assert "has lost offsets 2 to" in caplog.text
 
 
-def test_a_planned_batch_that_retention_has_overtaken_ends_the_query(expiring_broker, topic):
+def test_planned_batch_with_expired_messages_ends_the_query(expiring_broker, topic):
     query, _ = slow_query(expiring_broker, topic)
     query.crash_at = "partitions"
     with pytest.raises(Crashed):
@@ -116,7 +116,9 @@ def test_a_planned_batch_that_retention_has_overtaken_ends_the_query(expiring_br
         query.trigger()
 
 
-def test_a_planned_batch_gives_what_retention_has_left_of_it(expiring_broker, topic, caplog):
+def test_planned_batch_without_fail_on_data_loss_reads_what_retention_left(
+    expiring_broker, topic, caplog
+):
     query = Engine(expiring_broker.address, subscribe=topic, failOnDataLoss="false")
     bodies = send(expiring_broker, topic, 100)
     query.start()
@@ -166,7 +168,7 @@ def test_spark_ends_a_query_that_retention_has_overtaken(driver, expiring_broker
     assert 0 < len(left) < len(bodies) - 4
 
 
-def test_spark_goes_on_with_what_retention_has_left(driver, expiring_broker, topic, tmp_path):
+def test_spark_query_continues_with_what_retention_left(driver, expiring_broker, topic, tmp_path):
     query, error, bodies, left = overtaken(
         driver, expiring_broker, topic, tmp_path, failOnDataLoss="false"
     )

@@ -45,14 +45,14 @@ def until_idle(driver, query):
 
 
 @pytest.mark.wide
-def test_while_it_waits_for_messages(driver, query):
+def test_query_stops_while_waiting_for_messages(driver, query):
     for _ in range(STOPS):
         until_idle(driver, query)
         assert driver.stop() is None
 
 
 @pytest.mark.parametrize("point", ["latest", "partitions", "task"])
-def test_while_it_is_held(driver, query, point):
+def test_query_stops_while_held_at_any_point(driver, query, point):
     for number in range(STOPS):
         if point == "partitions" and number:  # the batch is planned: it is asked for at once
             query.release()
@@ -65,7 +65,7 @@ def test_while_it_is_held(driver, query, point):
 
 @pytest.mark.wide
 @pytest.mark.parametrize("outage", ["kill", "pause"])
-def test_while_no_broker_answers(driver, query, broker, outage):
+def test_query_stops_while_no_broker_answers(driver, query, broker, outage):
     until_idle(driver, query)
     getattr(broker, outage)()
     assert driver.stop() is None

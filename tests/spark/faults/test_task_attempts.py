@@ -25,7 +25,9 @@ def assert_all_once(query, sent):
     assert query.differing() == []
 
 
-def test_a_worker_that_is_killed_in_a_task(driver, query, rocketpoll_broker, rocketpoll_topic):
+def test_killed_python_worker_task_is_repeated_with_all_rows_once(
+    driver, query, rocketpoll_broker, rocketpoll_topic
+):
     """`local[2,4]` runs a task four times before it gives up."""
     sent = send(rocketpoll_broker, rocketpoll_topic, 80)
     query.hold("straggler")

@@ -36,7 +36,7 @@ def test_batch_waits_for_a_broker_that_is_down(pair, caplog):
     assert len(warnings_of(caplog, f"requests to broker {B} failed, retrying")) == 1
 
 
-def test_a_broker_that_stays_away_ends_the_query_and_the_error_names_it(pair):
+def test_unreachable_broker_ends_the_query_after_its_retry_timeout_by_name(pair):
     query, bodies = pair.read_before(requestTimeoutMs=300, retryTimeoutMs=300)
     pair.b.pause()
     bodies += pair.send(pair.a, 2)
@@ -92,7 +92,7 @@ def test_query_with_on_broker_away_skip_reads_the_missed_messages_after_its_rest
     assert_read(query, bodies)
 
 
-def test_a_planned_batch_waits_for_its_broker_whatever_the_option_says(pair):
+def test_planned_batch_waits_for_its_broker_despite_on_broker_away_skip(pair):
     query, bodies = pair.read_before(onBrokerAway="skip")
     bodies += pair.send(pair.b, 4)
     query.crash_at = "partitions"
@@ -169,7 +169,7 @@ def test_ending_offsets_of_an_unknown_broker_are_waited_for(pair, is_new):
 # ---- a broker is no more
 
 
-def test_a_broker_that_no_name_server_knows_any_more_is_a_loss(pair):
+def test_broker_unknown_to_all_name_servers_is_a_data_loss(pair):
     query, _ = pair.read_before(retryTimeoutMs=300)
     query.stop()
     pair.b.retire()
@@ -258,7 +258,7 @@ def rename(pair, names):
             member.rename(names[member.name])
 
 
-def test_a_broker_that_was_renamed_is_not_read_once_more_from_its_first_message(pair, renamed):
+def test_renamed_broker_is_refused_with_advice_instead_of_read_again(pair, renamed):
     query, bodies = pair.read_before(retryTimeoutMs=300)
     query.stop()
     rename(pair, renamed)
@@ -293,7 +293,7 @@ def test_broker_names_option_continues_a_renamed_broker(pair, renamed):
     assert_read(query, bodies)
 
 
-def test_a_batch_that_was_planned_under_the_old_name_is_read_under_the_new_one(pair):
+def test_batch_planned_under_a_brokers_old_name_is_read_under_the_new_one(pair):
     query, bodies = pair.read_before()
     bodies += pair.send(pair.b, 10)
     query.crash_at = "partitions"

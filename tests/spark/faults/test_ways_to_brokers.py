@@ -23,7 +23,7 @@ def by_way_of(member, box):
     return {"brokerAddresses": json.dumps({member.name: box.address})}
 
 
-def test_a_host_that_is_down_costs_one_try_however_many_queues_it_has(pair, monkeypatch):
+def test_down_host_is_dialled_once_for_all_its_queues(pair, monkeypatch):
     pair.make_topic(8)
     query, bodies = pair.read_before(16)
     query.stop()
@@ -47,7 +47,7 @@ def test_a_host_that_is_down_costs_one_try_however_many_queues_it_has(pair, monk
     assert_read(query, bodies)
 
 
-def test_a_host_that_goes_down_without_a_word_under_a_running_query_is_waited_for(pair, caplog):
+def test_running_query_waits_for_a_host_that_went_down_silently(pair, caplog):
     with Nat(pair.b.address) as host:
         query, bodies = pair.read_before(requestTimeoutMs=300, **by_way_of(pair.b, host))
         host.go_dark()
@@ -65,7 +65,7 @@ def test_a_host_that_goes_down_without_a_word_under_a_running_query_is_waited_fo
 
 
 @pytest.mark.wide
-def test_a_nat_that_forgets_idle_connections_costs_no_batch(pair, monkeypatch):
+def test_nat_forgetting_idle_connections_fails_no_batch(pair, monkeypatch):
     with Nat(pair.a.address) as nat:
         query, bodies = pair.read_before(requestTimeoutMs=300, **by_way_of(pair.a, nat))
         for _ in range(4):

@@ -10,7 +10,7 @@ from rocketpoll.broker.store.read.message_reader import are_in_range, first_unre
 
 
 @pytest.mark.parametrize("kind", [list, np.array])
-def test_the_least_is_within_and_the_end_is_not(kind):
+def test_are_in_range_includes_the_lower_and_excludes_the_upper_bound(kind):
     assert are_in_range(kind([3, 9]), 3, 10)
     assert not are_in_range(kind([2, 9]), 3, 10)
     assert not are_in_range(kind([3, 10]), 3, 10)

@@ -43,7 +43,9 @@ def test_property_of_equals_a_full_decode_of_the_properties(text, name):
     st.sampled_from([layout.MAGIC_V1, layout.MAGIC_V2]),
     st.binary(),
 )
-def test_a_glance_sees_what_decoding_would(text, born_v6, store_v6, magic, before):
+def test_record_fields_read_at_a_glance_equal_the_decoded_ones(
+    text, born_v6, store_v6, magic, before
+):
     sent = dataclasses.replace(
         message("body", topic="%RETRY%g", queue_id=7),
         properties_text=text,
@@ -64,7 +66,7 @@ MAGIC, BODY_LENGTH, TOPIC_LENGTH, PROPERTIES_LENGTH = range(4, 8), range(84, 88)
 
 
 @pytest.mark.parametrize("at", [*MAGIC, *BODY_LENGTH, *TOPIC_LENGTH, *PROPERTIES_LENGTH])
-def test_a_record_that_does_not_hang_together_is_refused(at):
+def test_read_fields_refuses_an_inconsistent_record(at):
     record = encode_record(message("body", tags="A"))
     for bit in range(8):
         damaged = bytearray(record)

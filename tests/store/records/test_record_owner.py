@@ -56,14 +56,14 @@ def test_records_of_the_queue_are_its_own(own):
     ],
 )
 @pytest.mark.parametrize("row", [0, 1, 4])
-def test_a_record_of_another_queue_is_found(row, other):
+def test_record_of_another_queue_is_found_singly_and_in_bulk(row, other):
     own = [record(size=size) for size in range(4)]
     assert both([*own[:row], other, *own[row:]]) == (row, row)
 
 
 @given(st.lists(records, min_size=1, max_size=6), st.data())
 @settings(deadline=None)
-def test_few_and_many_are_looked_at_alike_whatever_bit_has_changed(own, data):
+def test_record_owner_checks_agree_singly_and_in_bulk_for_any_flipped_bit(own, data):
     row = data.draw(st.integers(0, len(own) - 1))
     changed = bytearray(own[row])
     bit = data.draw(st.integers(0, 8 * len(changed) - 1))

@@ -23,7 +23,7 @@ parts = st.tuples(st.integers(0, 2), st.binary(max_size=50), properties, int64s)
     st.lists(plain_messages, min_size=3, max_size=3, unique_by=lambda each: each.queue_id),
     st.lists(parts, min_size=1, max_size=6),
 )
-def test_a_run_holds_what_each_message_becomes_by_itself(kinds, sent):
+def test_record_run_equals_the_records_of_its_single_messages(kinds, sent):
     templates = [RecordTemplate(draft_of(kind)) for kind in kinds]
     numbers, all_bodies, texts, births = zip(*sent, strict=True)
     ready = [terminated_properties(text.encode()) for text in texts]
@@ -60,7 +60,7 @@ def run_of(*sent, queue_id=0):
     return RecordRun.uniform(template, UniformParts([0] * count, sent, [b"p\x01q\x02"] * count), 0)
 
 
-def test_a_store_takes_a_run_for_queues_that_it_knows_while_the_file_has_room(tmp_path):
+def test_put_run_takes_known_queues_while_the_log_file_has_room(tmp_path):
     store = open_store(tmp_path)
     assert store.put_run(run_of(b"first")) is None  # by the usual way, which looks at its name
     store.put_message(message("first"))

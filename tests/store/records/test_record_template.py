@@ -22,7 +22,7 @@ bodies = st.binary(max_size=50)
 
 
 @given(plain_messages, bodies, properties, int64s, st.tuples(int64s, int64s, int64s))
-def test_a_sealed_record_is_the_drafts_of_the_same_message(
+def test_record_sealed_from_a_template_equals_the_encoded_draft(
     common, body, text, born_timestamp, place
 ):
     sent = dataclasses.replace(

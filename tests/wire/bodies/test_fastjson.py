@@ -39,7 +39,7 @@ def test_strict_json_is_read_and_written_as_everywhere(value):
 
 
 @given(json_values)
-def test_the_tolerant_reader_reads_strict_json_alike(value):
+def test_tolerant_json_reader_reads_strict_json_alike(value):
     assert loads(with_object_keys(value)) == {"plain": value, "m": ObjectMap((({"a": 1}, 2),))}
 
 
@@ -112,7 +112,7 @@ print(json.dumps(shares))
 """
 
 
-def test_a_long_text_takes_no_more_memory_than_strict_json_does():
+def test_tolerant_json_reader_needs_little_memory_for_long_texts():
     """In a process of its own, as all threads of one are counted together."""
     plain, escapes, quotes = last_line_of("-c", PEAKS, seconds=60)
     # orjson alone takes fourteen times what it reads.
@@ -122,7 +122,7 @@ def test_a_long_text_takes_no_more_memory_than_strict_json_does():
 @pytest.mark.parametrize(
     "end", ["", "\\", "\n" * 600 + "\\"], ids=["nothing", "escape", "many escapes"]
 )
-def test_a_text_without_its_end_is_refused_where_it_begins(end):
+def test_unterminated_json_text_is_refused_at_its_start(end):
     with pytest.raises(BodyError, match="at byte 3: needed JSON"):
         loads(b'{1:"open' + end.encode())
 

@@ -49,7 +49,7 @@ def parts_of(hint):
         yield hint
 
 
-def test_each_body_names_its_request_in_its_first_line():
+def test_body_docstrings_name_their_request():
     """Or the file that it is; what is only a part of other bodies names none."""
     hints = [hint for body in CLASSES.values() for hint in typing.get_type_hints(body).values()]
     parts = {part for hint in hints for part in parts_of(hint)}
@@ -61,7 +61,7 @@ def test_each_body_names_its_request_in_its_first_line():
 
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
-def test_a_body_is_read_as_it_was_written(body_class):
+def test_body_class_round_trip(body_class):
     @given(values_of(body_class))
     def round_trip(body):
         assert decode_body(body_class, encode_body(body)) == body
@@ -156,11 +156,11 @@ QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
         b'{"offsetTable":{{"topic":"T","queueId":"0","brokerName":"b","more":null}:"5"}}',
     ],
 )
-def test_a_queue_as_a_key_is_read_in_every_dialect(text):
+def test_message_queue_map_key_is_decoded_in_every_dialect(text):
     assert decode_body(stats.ResetOffsetBody, text).offset_table == {MessageQueue("T", "b", 0): 5}
 
 
-def test_a_queue_as_a_key_is_written_in_the_dialect_that_every_java_version_reads():
+def test_message_queue_map_key_is_encoded_readable_for_all_java_versions():
     body = stats.ResetOffsetBody(offset_table={MessageQueue("T", "b", 0): 5})
     assert encode_body(body) == b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}'
 
@@ -242,7 +242,7 @@ def test_large_floats_are_read_as_they_were_written(number):
     assert decode_body(stats.ConsumeStats, encode_body(body)) == body
 
 
-def test_a_number_that_no_float_holds_is_refused_by_the_tolerant_reader_too():
+def test_number_beyond_float_range_is_refused_by_both_json_readers():
     for data in (b'{"consumeTps":1e999}', b'{0:0,"consumeTps":1e999}'):
         with pytest.raises(BodyError):
             decode_body(stats.ConsumeStats, data)
@@ -255,14 +255,14 @@ def test_numbers_in_quotes_are_read_as_java_reads_them(word):
 
 
 @pytest.mark.timeout(60)  # where each item costs the key's length: some minutes
-def test_a_long_key_costs_its_items_nothing():
+def test_long_map_key_does_not_slow_down_its_items():
     items = b",".join(b'"k%d":5' % number for number in range(100_000))
     data = b'{"forbiddenTable":{"' + b"x" * 10_000_000 + b'":{' + items + b"}}}"
     body = decode_body(configs.SubscriptionGroupWrapper, data)
     assert len(body.forbidden_table["x" * 10_000_000]) == 100_000
 
 
-def test_a_path_in_an_error_cuts_long_keys_and_shows_objects():
+def test_body_error_path_shortens_long_keys_and_shows_objects():
     with pytest.raises(BodyError, match=r"at \$\.table\.x{60}: needed text, found \[\]"):
         decode_body(cluster_lists.KVTable, b'{"table":{"%s":[]}}' % (b"x" * 100_000))
     with pytest.raises(

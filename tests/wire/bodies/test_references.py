@@ -14,7 +14,7 @@ def test_json_reference_is_resolved_by_path():
     }
 
 
-def test_a_backslash_makes_the_next_character_part_of_a_name():
+def test_reference_path_unescapes_backslashes():
     assert loads(rb'{"my-key.x":{"a":1},"b":{"$ref":"$.my\\-key\\.x"}}')["b"] == {"a": 1}
 
 
@@ -65,7 +65,7 @@ def test_references_cannot_multiply_a_small_body_without_bound():
         loads(b"{" + b",".join(levels) + b"}")
 
 
-def test_an_object_that_merely_has_such_a_member_is_left_alone():
+def test_object_with_an_ordinary_ref_member_is_not_a_reference():
     assert loads(b'{"$ref":"$.a","b":1}') == {"$ref": "$.a", "b": 1}
     assert loads(b'{"a":{"$ref":5}}') == {"a": {"$ref": 5}}
 
@@ -79,13 +79,13 @@ def chain_of(length, link):
 
 @pytest.mark.parametrize("order", [list, reversed], ids=["forwards", "backwards"])
 @pytest.mark.parametrize("link", [lambda path: {"$ref": path}, lambda path: {"a": {"$ref": path}}])
-def test_a_long_chain_of_references_is_refused_in_either_order(order, link):
+def test_long_reference_chain_is_refused_in_either_order(order, link):
     members = chain_of(1200, link)
     with pytest.raises(BodyError, match=f"at most {DEPTH_MAX} levels"):
         loads(json.dumps({name: members[name] for name in order(members)}).encode())
 
 
-def test_a_short_chain_of_references_is_followed_in_either_order():
+def test_short_reference_chain_is_resolved_in_either_order():
     members = chain_of(DEPTH_MAX - 3, lambda path: {"$ref": path})
     for order in (list, reversed):
         body = loads(json.dumps({name: members[name] for name in order(members)}).encode())
@@ -99,7 +99,7 @@ def test_deep_nesting_beside_a_reference_is_refused():
 
 
 @pytest.mark.timeout(60)  # where each is looked up among all: some minutes
-def test_an_object_that_is_referred_to_often_is_looked_up_and_built_once():
+def test_repeatedly_referenced_object_is_built_once():
     queues = [b'{"topic":"T","brokerName":"b","queueId":%d}' % number for number in range(15_000)]
     table = b",".join(b"%s:{}" % queue for queue in queues)
     path = rb"$.t.MessageQueue\\ \\[topic\\=T\\,\\ brokerName\\=b\\,\\ queueId\\=%d\\]"
@@ -110,6 +110,6 @@ def test_an_object_that_is_referred_to_often_is_looked_up_and_built_once():
     assert body["again"][0] is body["again"][1]
 
 
-def test_a_path_of_megabytes_is_refused():
+def test_reference_path_of_megabytes_is_refused():
     with pytest.raises(BodyError, match="needed a path of at most"):
         loads(b'{"$ref":"$.%s"}' % (b"a" * 1_000_000))

@@ -80,7 +80,7 @@ def test_stepwise_body_errors_equal_those_of_short_bodies(text):
     fault(b",".join([b'{"topic":"T"}'] * 3_000))
 
 
-def test_no_step_of_reading_reads_much(monkeypatch):
+def test_body_reading_steps_are_bounded(monkeypatch):
     read, most = [], []
     reader_of = incremental_codec.reader_of
 
@@ -101,7 +101,7 @@ def test_no_step_of_reading_reads_much(monkeypatch):
     assert len(most) > 50
 
 
-def test_a_small_body_is_written_in_one_go():
+def test_small_body_is_encoded_without_steps():
     assert taken(encode_body_in_steps(SubscriptionData(topic="T")))[0] == 0
 
 
@@ -127,7 +127,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
-def test_a_large_body_has_many_steps_wherever_it_is_large(body):
+def test_large_body_is_encoded_in_many_steps(body):
     count, text = taken(encode_body_in_steps(body))
     assert 10_000 / incremental_codec.VALUES_PER_STEP - 1 <= count <= 100
     assert text == encode_body(body)

@@ -44,7 +44,7 @@ def ids_of(table):
 
 
 @given(st.lists(rows, max_size=6))
-def test_a_batch_has_the_same_bytes_as_its_messages_one_at_a_time(table):
+def test_columnar_batch_encoding_equals_message_by_message(table):
     columns = {
         name: [row[name] for row in table]
         for name in ("body", "keys", "tags", "properties", "flag")
@@ -60,7 +60,7 @@ def test_bodies_alone_are_enough():
     assert decode_batch(encoded) == [*map(one_by_one, table, ids_of(table))]
 
 
-def test_a_slice_of_a_table_is_sent_and_nothing_else_of_it():
+def test_batch_of_a_table_slice_holds_only_that_slice():
     bodies = pa.array([b"%d" % number for number in range(10)])
     tags = pa.array([f"t{number}" for number in range(10)])
     encoded = encode_batch_columns(

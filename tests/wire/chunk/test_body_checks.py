@@ -76,7 +76,7 @@ def test_bodies_over_32_kib_are_summed_one_by_one(monkeypatch):
 
 
 @pytest.mark.parametrize("length", LENGTHS[1:])
-def test_each_bit_of_a_body_counts(length):
+def test_each_bit_of_a_body_is_covered_by_its_crc(length):
     random = Random(length)
     clean = chunk_of([length, *random.choices(LENGTHS, k=400)])
     at = int(RecordChunk(bytes(clean)).body_at[0])
@@ -127,7 +127,7 @@ def test_bulk_crc_check_equals_single_checks(lengths, times, draw):
     ]
 
 
-def test_a_stored_crc_that_changes_is_found():
+def test_changed_stored_body_crc_is_found():
     data = chunk_of([100] * 500)
     chunk = RecordChunk(bytes(data))
     data[int(chunk.starts[300]) + 8] ^= 4  # bodyCRC

@@ -66,7 +66,7 @@ EVERY_SHAPE = [
 
 
 @given(many)
-def test_a_chunk_gets_the_same_room_as_its_messages(messages):
+def test_empty_checksums_of_a_chunk_equal_those_of_its_messages(messages):
     data = b"".join(map(encode_record, messages))
     chunk = with_empty_checksums(RecordChunk(data))
     records = [encode_record(with_room(message)) for message in messages]
@@ -134,7 +134,7 @@ def test_checksum_property_is_in_no_column(messages):
         assert column.build(sealed).equals(column.build(plain)), name
 
 
-def test_no_records_have_no_checksums():
+def test_empty_chunk_has_no_checksums():
     chunk = with_empty_checksums(RecordChunk(b""))
     assert len(chunk) == 0
     ChecksumWriter(chunk).write()
@@ -207,7 +207,7 @@ def test_records_that_have_no_room_are_refused(text, message):
         with_empty_checksums(RecordChunk(first + second))
 
 
-def test_a_chunk_that_would_get_too_large_is_refused(monkeypatch):
+def test_chunk_too_large_for_checksums_is_refused(monkeypatch):
     chunk = RecordChunk(encode_record(A_MESSAGE) * 2)
     size = len(chunk.data) + 2 * CHECKSUM_BYTES
     monkeypatch.setattr("rmq_spark.wire.chunk.checksums.BUFFER_BYTES_MAX", size)

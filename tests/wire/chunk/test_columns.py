@@ -65,7 +65,7 @@ def check_against_one_at_a_time(data, sizes=None):
 
 
 @given(st.lists(stored_messages(), max_size=6))
-def test_every_column_holds_what_one_message_says(messages):
+def test_chunk_columns_equal_single_message_values(messages):
     records = [encode_record(message) for message in messages]
     data = b"".join(records)
     check_against_one_at_a_time(data)
@@ -126,7 +126,7 @@ def test_default_chunk_columns_are_those_of_the_source():
     ]
 
 
-def test_an_empty_chunk_has_every_column():
+def test_empty_chunk_has_every_column():
     batch = chunk_columns(RecordChunk(b""), COLUMNS)
     assert batch.num_rows == 0
     assert batch.schema.names == list(COLUMNS)
@@ -137,7 +137,7 @@ def test_invalid_utf8_in_a_chunk_is_replaced_as_for_single_messages():
     check_against_one_at_a_time(data + A_RECORD)
 
 
-def test_a_body_that_does_not_inflate_names_its_record():
+def test_body_that_does_not_inflate_is_named_by_its_record():
     message = StoredMessage("T", b"no zlib stream", sys_flag=MessageSysFlag.COMPRESSED)
     data = A_RECORD + encode_record(message)
     chunk = RecordChunk(data)
@@ -157,12 +157,12 @@ def test_bombs_together_are_bounded(monkeypatch):
         chunk_columns(RecordChunk(record * 3), ["body"])
 
 
-def test_a_column_is_the_same_alone_as_among_all():
+def test_chunk_column_read_alone_equals_one_among_all():
     data = A_RECORD * 3
     whole = chunk_columns(RecordChunk(data), COLUMNS)
     for name in COLUMNS:
         assert chunk_columns(RecordChunk(data), [name])[name].equals(whole[name])
 
 
-def test_a_record_of_the_store_is_big_endian():
+def test_store_record_is_big_endian():
     assert struct.unpack_from(">i", A_RECORD)[0] == len(A_RECORD)

@@ -16,7 +16,7 @@ def crcs(texts):
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=300)), max_size=8))
-def test_the_crc_of_two_parts_needs_only_their_crcs_and_the_length_of_the_second(pairs):
+def test_crc_of_two_parts_is_combined_from_crcs_and_second_length(pairs):
     before, behind = [first for first, _ in pairs], [second for _, second in pairs]
     lengths = np.array([len(second) for second in behind], np.int64)
     found = combine_crcs(crcs(before), crcs(behind), lengths)

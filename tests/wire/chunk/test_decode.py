@@ -27,7 +27,7 @@ def test_chunk_finds_records_without_given_sizes(messages):
     chunk.check_crcs()
 
 
-def test_a_chunk_may_be_any_buffer():
+def test_record_chunk_accepts_any_buffer():
     for data in (DATA, bytearray(DATA), memoryview(DATA), memoryview(b"x" + DATA)[1:]):
         assert len(RecordChunk(data)) == 3
         assert len(RecordChunk(data, SIZES)) == 3
@@ -80,7 +80,7 @@ def test_sizes_may_be_any_integers(kind):
 
 
 @pytest.mark.parametrize("sizes", [[], (), np.array([]), np.array([], np.int32)])
-def test_no_sizes_fit_no_records(sizes):
+def test_empty_sizes_fit_only_an_empty_chunk(sizes):
     assert len(RecordChunk(b"", sizes)) == 0
     with pytest.raises(RecordError, match="chunk at sizes: needed a sum"):
         RecordChunk(DATA, sizes)
@@ -123,7 +123,7 @@ def test_chunk_refuses_what_a_single_record_refuses(at, replacement):
 
 
 @given(st.data())
-def test_with_any_byte_changed_both_speeds_agree(data):
+def test_chunk_and_record_decoders_agree_on_any_changed_byte(data):
     at = data.draw(st.integers(0, len(DATA) - 1))
     changed = DATA[:at] + bytes([DATA[at] ^ data.draw(st.integers(1, 255))]) + DATA[at + 1 :]
 
@@ -143,12 +143,12 @@ def test_with_any_byte_changed_both_speeds_agree(data):
 
 
 @pytest.mark.parametrize("end", [1, 50, 90, len(DATA) - 1, SIZES[0] + 1])
-def test_a_chunk_that_ends_within_a_record_is_refused(end):
+def test_chunk_ending_within_a_record_is_refused(end):
     with pytest.raises(RecordError, match="stored message at byte"):
         RecordChunk(DATA[:end])
 
 
-def test_a_damaged_body_is_found_when_asked_for():
+def test_check_crcs_finds_a_damaged_body():
     damaged = DATA.replace(b"xxxxx\x01T", b"xxxxy\x01T", 1)
     chunk = RecordChunk(damaged)
     with pytest.raises(

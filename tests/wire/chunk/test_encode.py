@@ -114,7 +114,7 @@ def test_slices_and_chunked_arrays_are_taken_as_they_show_themselves():
     assert [(message.body, message.tags) for message in messages] == [(b"yes", "A"), (b"and", None)]
 
 
-def test_no_messages_make_no_bytes():
+def test_encode_chunk_without_messages_is_empty():
     chunk = encode_chunk({"topic": "T", "body": []})
     assert (chunk.data.size, len(chunk.sizes)) == (0, 0)
 
@@ -278,7 +278,7 @@ def test_properties_that_would_be_read_differently_are_refused(entries, message)
         )
 
 
-def test_an_unknown_compression_is_refused():
+def test_unknown_compression_flag_is_refused_when_encoding():
     with pytest.raises(
         RecordError, match=r"chunk at sysFlag 1: .*compression at type: needed COMPRESSION_ZLIB"
     ):

@@ -77,7 +77,7 @@ def test_long_pieces_stay_where_they_are():
 
 
 @pytest.mark.parametrize("shortest", [11, 12, 13, 14])
-def test_the_longest_piece_that_a_view_holds_itself_comes_out_like_the_next(shortest):
+def test_take_bytes_handles_the_longest_inline_view_and_the_next_length(shortest):
     starts, widths = positions([(0, 20), (3, shortest), (1, 20)])
     found = take_bytes(pa.py_buffer(DATA), starts, widths).to_pylist()
     assert found == [DATA[at : at + width] for at, width in zip(starts, widths, strict=True)]

@@ -59,7 +59,7 @@ def test_unknown_or_short_input_columns_are_named():
         InputColumns({"body": BODY, "flag": [1, 2]}).array("flag")
 
 
-def test_property_strings_are_keys_tags_maps_and_what_is_added():
+def test_property_strings_contain_keys_tags_maps_and_additions():
     maps = [[("a", "1")], [], None]
     given = InputColumns({"body": BODY, "tags": ["A", None, "C"], "keys": "k", "properties": maps})
     end = pa.scalar(b"END", pa.binary())

@@ -48,7 +48,7 @@ def test_property_column_finds_values_by_any_name(long_bytes, texts, data):
 
 
 @given(st.lists(ragged_texts, max_size=5))
-def test_maps_hold_what_one_string_says(texts):
+def test_property_maps_equal_the_single_string_decoder(texts):
     assert [dict(each) for each in columns_of(texts).maps().to_pylist()] == list(
         map(decode_properties, texts)
     )

@@ -94,6 +94,6 @@ def test_absent_property_is_found_in_no_row():
     assert not found.lengths.any()
 
 
-def test_a_string_of_separators_costs_no_more_turns_than_its_bytes():
+def test_long_property_string_of_separators_has_no_values():
     texts = [b"\x02" * LONG_BYTES, b"KEYS\x01k"]
     assert PropertyColumns(*placed(texts)).values("KEYS").to_pylist() == [None, "k"]

@@ -17,7 +17,7 @@ def test_sized_chunk_round_trips(sizes, records):
     assert bytes(rest) == records
 
 
-def test_the_records_of_a_chunk_are_found_without_walking_along_them():
+def test_sized_chunk_records_are_found_by_their_sizes():
     chunk = encode_chunk({"topic": "T", "body": [b"one", b"three", b""]})
     sizes, records = decode_sized_chunk(encode_sizes(chunk.sizes) + chunk.data.to_pybytes())
     assert RecordChunk(records, sizes).sizes.tolist() == chunk.sizes.tolist()
@@ -26,6 +26,6 @@ def test_the_records_of_a_chunk_are_found_without_walking_along_them():
 @pytest.mark.parametrize(
     "data", [b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\2\0\0\0\1", b"\xff\xff\xff\xff\0\0\0\0"]
 )
-def test_a_count_that_cannot_be_is_refused(data):
+def test_impossible_record_count_of_a_sized_chunk_is_refused(data):
     with pytest.raises(RecordError, match="sized chunk"):
         decode_sized_chunk(data)

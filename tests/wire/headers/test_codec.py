@@ -44,7 +44,7 @@ def test_header_field_that_is_none_is_omitted_when_encoded():
     assert CODEC.encode(Example("T", 3, -1, is_force=True)) == {**FIELDS, "unitMode": "false"}
 
 
-def test_a_flag_is_written_as_its_number():
+def test_header_flag_is_encoded_as_its_number():
     header = Example("T", PullSysFlag.SUSPEND | PullSysFlag.LITE_PULL, 5, is_force=False)
     assert CODEC.encode(header)["queueId"] == "18"
 
@@ -86,7 +86,7 @@ def test_true_is_what_java_takes_for_true(word, value):
         ("commitOffset", "9" * 100_000, "needed a 64-bit integer, found '9999"),
     ],
 )
-def test_a_word_that_is_no_such_number_is_named(key, word, message):
+def test_header_value_that_is_not_its_number_is_named(key, word, message):
     with pytest.raises(HeaderError, match=message) as caught:
         CODEC.decode({**FIELDS, key: word})
     assert len(str(caught.value)) < 200

@@ -92,7 +92,7 @@ def test_any_header_is_read_as_it_was_written_in_every_codec(codec):
 
 
 @java_vectors.each("frames", where=has_header)
-def test_a_header_is_written_as_it_was_read(vector):
+def test_header_round_trip_keeps_javas_fields(vector):
     codec = codec_of(vector)
     ext_fields = ext_fields_of(vector)
     again = codec.encode(codec.decode(ext_fields))
@@ -101,7 +101,7 @@ def test_a_header_is_written_as_it_was_read(vector):
     }
 
 
-def test_an_answer_to_a_sender_carries_the_brokers_region_and_trace_switch():
+def test_send_response_header_has_region_and_trace_switch():
     codec = HEADERS[RequestCode.SEND_MESSAGE].response
     fields = {
         "msgId": "A",
@@ -115,7 +115,7 @@ def test_an_answer_to_a_sender_carries_the_brokers_region_and_trace_switch():
     assert codec.encode(header) == fields
 
 
-def test_the_short_keys_of_v2_are_in_javas_order():
+def test_send_v2_header_has_javas_short_key_order():
     codec = HEADERS[RequestCode.SEND_MESSAGE_V2].request
     assert "".join(codec.keys) == "abcdefghijklmn"
     assert codec.header_type is HEADERS[RequestCode.SEND_MESSAGE].request.header_type
@@ -127,7 +127,7 @@ def test_header_lookup_equals_the_table():
 
 
 @pytest.mark.parametrize("code", HEADERS)
-def test_every_header_belongs_to_a_request_that_has_a_name(code):
+def test_every_header_belongs_to_a_named_request(code):
     assert isinstance(code, RequestCode)
 
 

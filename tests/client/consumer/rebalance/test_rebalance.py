@@ -59,7 +59,7 @@ def test_rebalance_waits_if_brokers_know_no_member():
     assert share("1", View()) is None
 
 
-def test_a_topic_without_queues_is_an_error_and_no_empty_share():
+def test_rebalance_of_a_topic_without_queues_raises_route_not_found():
     with pytest.raises(RouteNotFound):
         share("1", View("1", queues=()))
 

@@ -133,7 +133,7 @@ def test_rebalance_sends_heartbeat_to_brokers_that_do_not_know_the_member(world)
     assert world.taken == {"A": (), "B": ()}
 
 
-def test_a_share_that_cannot_be_taken_over_yet_has_the_next_round_come_soon(world):
+def test_rebalance_is_repeated_soon_when_a_share_is_not_accepted(world):
     world.accepts = False
     assert world.service.do_rebalance() == RETRY_MS
 

@@ -49,7 +49,7 @@ def test_subscription_difference_seen_twice_is_logged_once(group, caplog):
     assert len(caplog.messages) == 1
 
 
-def test_the_members_own_heartbeat_between_changes_nothing(group, caplog):
+def test_topic_mismatch_is_logged_once_despite_the_members_own_heartbeats(group, caplog):
     for found in (OTHERS, MINE, OTHERS):
         group.look(found)
     assert len(caplog.messages) == 1
@@ -81,7 +81,7 @@ def test_subscription_difference_that_returns_later_is_logged_again(group, caplo
     assert len(caplog.messages) == 2
 
 
-def test_a_member_that_wants_something_else_looks_afresh(group, caplog):
+def test_changed_subscription_of_a_member_repeats_the_topic_mismatch_check(group, caplog):
     group.look()
     group.look(mine=frozenset({"p"}))
     group.look(mine=frozenset({"p"}))

@@ -59,7 +59,7 @@ def test_averagely_gives_stretches_and_the_first_members_one_more():
     assert numbers(AVERAGELY) == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
-def test_by_circle_deals_the_queues_out():
+def test_circle_strategy_deals_queues_in_turn():
     assert numbers(BY_CIRCLE) == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
 
@@ -77,14 +77,14 @@ def test_by_config_strategy_assigns_configured_queues_to_anyone():
     assert strategy.allocate("nobody", EIGHT, THREE) == [EIGHT[5], EIGHT[1]]
 
 
-def test_by_machine_room_knows_only_brokers_of_its_rooms():
+def test_machine_room_strategy_uses_only_brokers_of_its_rooms():
     named = ["north@a", "south@b", "north@", "north", "north@a@b", "north@c@"]
     strategy = AllocateMessageQueueByMachineRoom(frozenset({"north"}))
     near = strategy.allocate("me", [MessageQueue("T", name, 0) for name in named], ["me"])
     assert [queue.broker_name for queue in near] == ["north@a", "north@c@"]
 
 
-def test_by_machine_room_gives_what_is_left_over_from_the_end():
+def test_machine_room_strategy_deals_leftover_queues_from_the_end():
     of = [MessageQueue("T", "north@a", number) for number in range(8)]
     assert numbers(AllocateMessageQueueByMachineRoom(frozenset({"north"})), of=of) == [
         [0, 1, 6],
@@ -122,13 +122,13 @@ def test_strategies_assign_nothing_to_a_non_member(strategy):
     assert strategy.allocate("somebody else", EIGHT, THREE) == []
 
 
-def test_no_virtual_nodes_own_nothing():
+def test_consistent_hash_without_virtual_nodes_allocates_nothing():
     assert AllocateMessageQueueConsistentHash(0).allocate(THREE[0], EIGHT, THREE) == []
 
 
 @pytest.mark.parametrize("strategy", SHARING_ALL, ids=lambda each: each.name)
 @given(of=queues, ids=client_ids)
-def test_every_queue_belongs_to_exactly_one_member(strategy, of, ids):
+def test_strategy_allocates_every_queue_to_exactly_one_member(strategy, of, ids):
     shares = [strategy.allocate(each, of, ids) for each in ids]
     assert Counter(chain(*shares)) == Counter(of)
 
@@ -142,7 +142,7 @@ def test_shares_differ_by_one_at_most(strategy, of, ids):
 
 
 @given(of=queues, ids=client_ids, data=st.data())
-def test_with_consistent_hash_only_the_queues_of_the_one_that_leaves_move(of, ids, data):
+def test_consistent_hash_moves_only_the_queues_of_the_leaving_member(of, ids, data):
     leaves = data.draw(st.sampled_from(ids))
     for each in set(ids) - {leaves}:
         before = set(CONSISTENT_HASH.allocate(each, of, ids))
@@ -151,7 +151,7 @@ def test_with_consistent_hash_only_the_queues_of_the_one_that_leaves_move(of, id
 
 
 @given(of=queues, ids=client_ids, own=st.frozensets(rooms))
-def test_by_machine_room_shares_out_the_queues_of_its_rooms(of, ids, own):
+def test_machine_room_strategy_allocates_all_queues_of_its_rooms(of, ids, own):
     strategy = AllocateMessageQueueByMachineRoom(own)
     shares = chain(*(strategy.allocate(each, of, ids) for each in ids))
     assert Counter(shares) == Counter(
