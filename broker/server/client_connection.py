@@ -1,12 +1,12 @@
-"""ClientConnection: turns the bytes of one client into requests, and responses into bytes.
+"""ClientConnection: turns the bytes of one client into requests, and its responses into bytes.
 
     bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
 
 Reading depends on writing. When a client's unread responses reach a limit, the connection reads
 nothing more from it and dispatches no further request, not even one that has already arrived; it
-only finishes a multi-step request that has begun. It also stops when the loop's turn is over: the
+only finishes a multi-step request that has begun. It also stops at the end of the loop's turn: the
 remaining requests wait in the queue of `FairScheduler`. Requests that follow a multi-step request
-wait there too, or wait with it for what it needs.
+wait until that one is finished.
 
 `ConnectionTable` is the server's side, which holds the limits over all clients.
 """
@@ -49,13 +49,13 @@ _HEADER_STARTS_MAX = 16
 
 
 class FastPath(Protocol):
-    """A short way for requests that look like earlier ones, many at once."""
+    """A short way for requests that look like earlier ones; it processes many at once."""
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Process whole frames from a position in the data on; return where the rest begins."""
+        """Process complete frames from ``start`` of ``data`` on; return where the rest starts."""
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a dispatched request; return whether `process` knows such requests now."""
+        """Learn from a dispatched request; return whether `process` now recognizes its like."""
 
 
 class ClientFastPaths:
@@ -70,7 +70,7 @@ class ClientFastPaths:
     """
 
     def __init__(self, fast_paths: Sequence[FastPath]) -> None:
-        """Begin with none of these; they are used once they have learned something."""
+        """Start with fast paths that have learned nothing; each is used after its first header."""
         self._fast_paths = fast_paths
         self._by_header_start: dict[bytes, FastPath] = {}
 
@@ -107,54 +107,51 @@ class ConnectionTable(Protocol[_Connection_contra]):
 
     @property
     def response_bytes_max(self) -> int:
-        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
+        """The maximum size of a response now, in bytes; it shrinks as clients leave more unread."""
 
     def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
-        """Return why an answer of this size is refused, with the code for that.
-
-        None if it is given.
-        """
+        """Return why a response of this size is refused, with its code; None if it is allowed."""
 
     @property
     def concurrency_limit(self) -> ConcurrencyLimit:
         """The permits for multi-step requests."""
 
     def register(self, connection: _Connection_contra) -> str | None:
-        """Count a new connection. Return None, or why it may not stay."""
+        """Register a new connection; return None, or the reason why it is rejected."""
 
     def protocol_accepted(self, connection: _Connection_contra) -> None:
-        """Note that the header of a client's first request has arrived."""
+        """Record that the header of a client's first request has arrived."""
 
     def record_requests(
         self, connection: _Connection_contra, size: int, *, is_waiting: bool = False
     ) -> None:
-        """Note that ``size`` bytes of requests are here.
+        """Record that ``size`` bytes of requests are buffered.
 
-        They wait for their turn if ``is_waiting``, else for the client: the last one is not whole,
-        or it does not read its answers.
+        If ``is_waiting``, they wait for their turn. Otherwise they wait for the client: the last
+        request is incomplete, or the client does not read its responses.
         """
 
     def record_unread(self, connection: _Connection_contra, size: int) -> None:
-        """Note that ``size`` bytes of answers are kept as the client does not read them."""
+        """Record that ``size`` bytes of responses are buffered because they are not read."""
 
     def discard_unread(self, connection: _Connection_contra) -> None:
-        """Note that the client has read all that was kept."""
+        """Record that the client has read all buffered responses."""
 
     def unregister(self, connection: _Connection_contra) -> None:
-        """Forget a connection that has ended."""
+        """Unregister a closed connection."""
 
 
 if TYPE_CHECKING:
     from ..common.channel import Channel, ResponseSteps
 
 
-# ---- Client sockets: the bytes that the system keeps of one.
+# ---- Client sockets: how many bytes the kernel buffers for one.
 
 _INT = struct.Struct("i")
 
 
 def kernel_buffered_bytes(descriptor: int) -> int:
-    """Return the bytes given to a socket that have not arrived; 0 if the system has no count."""
+    """Return the bytes written to a socket that have not arrived; 0 if the system cannot tell."""
     try:
         size: int = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))[0]
     except (OSError, ValueError):  # ValueError: the socket is closed
@@ -174,7 +171,7 @@ _PROTOCOL_PREFIXES = (
 
 
 def detect_protocol(first_bytes: bytes) -> str | None:
-    """Return the name of the protocol that begins with these bytes; None if it is none of these."""
+    """Return the name of the protocol that begins with these bytes, or None if it is unknown."""
     return next((name for start, name in _PROTOCOL_PREFIXES if first_bytes.startswith(start)), None)
 
 
@@ -192,7 +189,7 @@ def _no_op() -> None:
 class ClientConnection(asyncio.Protocol):
     """The asyncio protocol of one client: reads requests, dispatches them, and writes responses.
 
-    It does not read from a client that does not read its responses, nor while the client's requests
+    It reads nothing while the client does not read its responses, or while the client's requests
     wait for their turn.
     """
 
@@ -208,9 +205,9 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         """Prepare the protocol of one client.
 
-        ``end_turn`` is called when all requests of a turn are dispatched, before responses are
-        sent; in a long turn now and then. The ``fast_paths`` learn from requests on the normal
-        path, and process those that begin like them.
+        ``end_turn`` is called after all requests of a turn are dispatched and before their
+        responses are sent; in a long turn, several times. The ``fast_paths`` learn from requests on
+        the normal path, and process later requests that begin in the same way.
         """
         self._loop = loop
         self._limits = limits
@@ -230,9 +227,9 @@ class ClientConnection(asyncio.Protocol):
         self._first_bytes = b""
         self._buffered_bytes = 0
         self._is_awaiting_turn = False
-        """True if the bytes that are here were told to the table as waiting for their turn."""
+        """True if the table counts the buffered bytes as waiting for their turn."""
         self._steps: ResponseSteps | None = None
-        """The remaining steps of a request that takes many; the requests behind it wait."""
+        """The remaining steps of a multi-step request; later requests wait for its end."""
         self._steps_bytes = 0
         self._request: RemotingCommand
         self._permit: Permit | None = None
@@ -240,29 +237,29 @@ class ClientConnection(asyncio.Protocol):
         self._is_registered = False
         """True once the client's addresses are known and the table counts it."""
         self._is_waiting = False
-        """True while the remaining steps need something that is not there yet."""
+        """True while the remaining steps wait for something, such as a file or a permit."""
         self._outgoing_requests = OutgoingRequests(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.is_closed = False
         self.was_closed_by_broker = False
-        """True if the broker has closed the connection for what its client did or failed to do."""
+        """True if the broker closed the connection because of what its client did or did not do."""
         self.is_congested = False
         self.is_throttled = False
         self.last_active = 0.0
         self.remote_host = self.local_host = Host(bytes(4), 0)
 
-    # ---- what asyncio tells
+    # ---- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set up the socket and register the client, unless it is gone already."""
+        """Set up the socket and register the client, unless it has disconnected already."""
         self._transport = cast("asyncio.Transport", transport)
         names = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if not all(names):  # as load balancers do who look whether somebody listens
+        if not all(names):  # a load balancer's health check connects and disconnects at once
             self.abort()
             return
         self._transport.set_write_buffer_limits(
             0
-        )  # we want to know of all that the system does not take
+        )  # pause_writing is to report every byte that the kernel does not accept
         self.remote_host, self.local_host = map(host_of, names)
         tcp: socket.socket = transport.get_extra_info("socket")
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -280,18 +277,18 @@ class ClientConnection(asyncio.Protocol):
             self._first_bytes = data[:8]
         try:
             self._reader.feed(data)
-        except MemoryError as error:  # a part of its stream is lost
+        except MemoryError as error:  # part of the stream was dropped
             self.close(describe_error(error))
             return
         if not self._is_queued and not self._scheduler.run(self._process_requests, now):
             self._enqueue()
 
     def pause_writing(self) -> None:
-        """Note that the system accepts no more bytes now, because the client does not read."""
+        """Stop reading: the kernel's send buffer is full because the client does not read."""
         self._is_send_buffer_full = True
 
     def resume_writing(self) -> None:
-        """Continue with requests: the system has accepted all that was written."""
+        """Continue with requests: the kernel has accepted all written bytes."""
         self._is_send_buffer_full = self.is_congested = False
         self._unread_bytes = 0
         self.last_active = self._loop.time()
@@ -310,29 +307,30 @@ class ClientConnection(asyncio.Protocol):
         self._table.unregister(self)
         self._outgoing_requests.cancel_all()
 
-    # ---- what others may do
+    # ---- called by the server and by processors
 
     @property
     def response_bytes_max(self) -> int:
-        """The maximum size of an answer now, in bytes."""
+        """The maximum size of a response now, in bytes."""
         return self._table.response_bytes_max
 
     @property
     def is_waiting_for_broker(self) -> bool:
-        """True if it is the broker that does not read now, rather than the client."""
+        """True if reading is suspended because of the broker rather than the client."""
         return self._is_queued or self._is_waiting or (self.is_throttled and not self.is_congested)
 
     @property
     def undelivered_bytes(self) -> int:
         """The bytes written that have not arrived at the client, in all buffers together.
 
-        This includes the system's buffer: the system accepts more only when a third of the
-        megabytes in it have arrived, so a slow reader would appear to read nothing for a minute.
+        This includes the kernel's buffer. The kernel accepts more only after a third of its
+        megabytes have arrived, so without it a slow reader would appear to read nothing for a
+        minute.
         """
         return self._transport.get_write_buffer_size() + kernel_buffered_bytes(self.descriptor())
 
     def send(self, command: RemotingCommand) -> None:
-        """Send a command; an answer for which there is no memory now is refused instead."""
+        """Send a command; a response for which there is no memory is replaced by a refusal."""
         size = len(command.body)
         if size > RESPONSE_BYTES_MIN and command.is_response:
             fault = self._table.response_fault(size)
@@ -351,37 +349,35 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes += len(head)
         if body:
             self._out += body
-            self._flush()  # its pieces are large: the answers before it need not wait
+            self._flush()  # large pieces: do not delay the responses before it
         elif self._out_bytes > self._limits.write_buffer_bytes:
             self._flush()
-        elif not self._is_corked:  # answers that are ready at the same time go out together
+        elif not self._is_corked:  # responses that are ready at the same time share a write
             self._scheduler.defer_write(self._uncork)
             self._is_corked = True
 
     def request(self, command: RemotingCommand, timeout_ms: int, callback: ReplyCallback) -> None:
-        """Send a request to the client, unless it does not read and so would not answer in time."""
+        """Send a request to the client, unless it does not read and could not reply in time."""
         if self.is_closed or self.is_congested:
             self._loop.call_soon(callback, None)
             return
         asked = self._outgoing_requests.register(command, timeout_ms, callback)
         try:
             self.send(asked)
-        except (
-            BaseException
-        ):  # as its header is too long with what was put in: whoever asks is told now
+        except BaseException:  # the added fields made the header too long: fail the caller at once
             self._outgoing_requests.discard(asked)
             raise
 
     def close(self, reason: str) -> None:
-        """Close the connection; a client that reads at once still gets what was sent before."""
+        """Close the connection; a client that reads promptly still gets everything sent before."""
         if not self.is_closed:
             _log.warning("%s: closed: %s", self.remote_host, reason)
             self.is_closed = self.was_closed_by_broker = True
-            self._release_permit()  # its steps go no further, though it may linger
+            self._release_permit()  # stop its steps, even if the socket lingers
             self._scheduler.defer_write(self._hang_up)
 
     def finish(self) -> None:
-        """Close the connection in order, as the broker stops."""
+        """Close the connection cleanly because the broker is stopping."""
         if self._steps is not None:
             self._end_steps()
             if not self._request.is_one_way:
@@ -399,12 +395,12 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def throttle(self) -> None:
-        """Read nothing until `unthrottle`: the memory for requests is used up."""
+        """Stop reading until `unthrottle`, because the memory for requests is used up."""
         self.is_throttled = True
         self._update_reading()
 
     def unthrottle(self) -> None:
-        """Read on: there is memory again, perhaps only for this client's own request."""
+        """Resume reading: memory is available again, perhaps only for the current request."""
         self.is_throttled = False
         self._loop.call_soon(self._resume)
 
@@ -413,18 +409,18 @@ class ClientConnection(asyncio.Protocol):
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
 
-    # ---- within
+    # ---- internals
 
     @property
     def _is_stopped(self) -> bool:
-        """True if nothing is done for the client now.
+        """True if no further request of the client is processed now.
 
-        A request that has begun takes room that all share, and is brought to its end.
+        A multi-step request that has begun is finished nevertheless, because it uses shared memory.
         """
         return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
 
     def _resume(self) -> None:
-        """Take the requests that have arrived already, then read on."""
+        """Process the requests that are buffered already, then resume reading."""
         if not (self._is_stopped or self._is_queued) and not self._scheduler.run(
             self._process_requests
         ):
@@ -432,12 +428,12 @@ class ClientConnection(asyncio.Protocol):
         self._update_reading()
 
     def _enqueue(self) -> None:
-        """Wait for a later turn: this one is over, and there is more to do."""
+        """Wait for a later turn: this one has no time left, and requests remain."""
         self._is_queued = True
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Read from the client, unless what it sends would pile up here."""
+        """Suspend or resume reading, so that requests do not pile up in memory."""
         if self.is_closed:
             return
         if self.is_congested or self.is_waiting_for_broker:
@@ -446,9 +442,9 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _process_requests(self, until: float) -> bool:
-        """Answer waiting requests as long as there is time and the client reads the answers.
+        """Process buffered requests while there is time and the client reads the responses.
 
-        Return whether none is left to be taken now.
+        Return whether no request is left that can be processed now.
         """
         if self.is_closed:
             return True
@@ -460,14 +456,15 @@ class ClientConnection(asyncio.Protocol):
         try:
             try:
                 while not (is_over or self._is_stopped) and take_step():
-                    if reader.is_empty and self._steps is None:  # mostly one request comes alone
+                    if reader.is_empty and self._steps is None:  # usually a single request arrives
                         break
                     now = time()
                     is_over = now >= until
-                    if now >= bring_at:  # what a whole turn brings would take half of one more
+                    # at the end alone, the work of a whole turn would exceed it by half
+                    if now >= bring_at:
                         self._end_turn()
                         bring_at = now + SLICE_SECONDS
-            finally:  # whatever happens, what others have sent is to be written
+            finally:  # write the responses of other requests even if this one fails
                 self._end_turn()
                 self._uncork()
         except Exception as error:  # noqa: BLE001  # this one is closed, and nobody else is kept waiting
@@ -486,7 +483,7 @@ class ClientConnection(asyncio.Protocol):
         return is_done
 
     def _process_next(self) -> bool:
-        """Take a request, or do a step of the last one; return False if there is none."""
+        """Process a request, or do a step of the current one; return False if nothing is left."""
         if self._steps is None:
             return self._dispatch_fast_path() or self._dispatch_frame()
         answer = self._next_step(self._steps)
@@ -495,7 +492,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _dispatch_frame(self) -> bool:
-        """Return whether there was a request to be dispatched."""
+        """Dispatch the next request; return False if there is none."""
         frame = self._reader.next_frame()
         if frame is None:
             begun = self._reader.incomplete_frame() if self._is_new else None
@@ -511,7 +508,7 @@ class ClientConnection(asyncio.Protocol):
         if command.flag & _RESPONSE:
             self._outgoing_requests.complete(command)
             return True
-        if command.remark is not None:  # nobody asks for a request's, and it may be long
+        if command.remark is not None:  # a request's remark is never used, and may be long
             command = command._replace(remark=None)
         dispatched = self._dispatch(self, command)
         if dispatched is None:
@@ -533,12 +530,12 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _clear_buffered(self) -> None:
-        """Note that a request is whole now, and must not keep itself out."""
+        """Stop counting the partial request, which is complete now."""
         self._buffered_bytes, self._is_awaiting_turn = 0, False
         self._table.record_requests(self, 0)
 
     def _accept_protocol(self) -> None:
-        """Note that a first request header has arrived; the limits of requests apply now."""
+        """Record that a first request header has arrived; request limits apply from now on."""
         self._is_new = False
         self._first_bytes = b""
         self._table.protocol_accepted(self)
@@ -553,7 +550,7 @@ class ClientConnection(asyncio.Protocol):
             self._wait_for(place.granted)
 
     def _next_step(self, steps: ResponseSteps) -> RemotingCommand | None:
-        """Do one step of a long request, and return the answer if it was the last."""
+        """Do one step of a multi-step request; return the response if it was the last step."""
         try:
             awaited = next(steps)
         except StopIteration as end:
@@ -565,7 +562,7 @@ class ClientConnection(asyncio.Protocol):
         return None
 
     def _end_steps(self) -> None:
-        """Drop the request of many steps, whether it has come to its end or not."""
+        """Drop the multi-step request, finished or not."""
         if self._steps is not None:
             self._steps.close()
             self._steps, self._steps_bytes = None, 0
@@ -590,7 +587,7 @@ class ClientConnection(asyncio.Protocol):
         self._flush()
 
     def _hang_up(self) -> None:
-        """Close the socket after all that was sent before is written."""
+        """Close the socket after everything sent before is written."""
         if self.is_congested:
             self._transport.abort()
         else:
@@ -610,7 +607,7 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes = 0
 
     def _record_unread(self, more_bytes: int) -> None:
-        """Account for bytes written, which take memory until the system has taken the rest."""
+        """Account for unread bytes, which use memory until the kernel has accepted them."""
         self._unread_bytes += more_bytes
         self._table.record_unread(self, self._unread_bytes)
         if self._unread_bytes > self._limits.write_buffer_bytes and not self.is_congested:

@@ -184,7 +184,7 @@ class RuntimeInfo:
         }
 
     def _pulls(self) -> dict[str, str]:
-        """Return figures on pulls under keys of our own, as RocketMQ has none."""
+        """Return figures on pulls under our own keys, because RocketMQ has none."""
         return {
             "pullsHeld": str(self._broker.hold_service.hold_count),
             "pullsPutOff": str(self._broker.hold_service.deferred_total),
@@ -227,16 +227,16 @@ _MQADMIN_DEFAULTS: Final[Mapping[str, str]] = {
     "traceTopicEnable": "false",
     "useTLS": "false",
 }
-"""Settings that this broker lacks, as it behaves; exportConfigs of 4.9 fails without them."""
+"""Values for settings that this broker does not have; exportConfigs of 4.9 requires them."""
 
 
 def properties_text(config: BrokerConfig) -> bytes:
-    """Return all settings as ``key=value`` lines. None of them is a secret."""
+    """Return all settings as ``key=value`` lines; none of them is secret."""
     return _lines(settings_of(config))
 
 
 def properties_text_for_operators(config: BrokerConfig) -> bytes:
-    """Return all settings, and those of RocketMQ's that mqadmin's exportConfigs needs to find."""
+    """Return all settings, and those of RocketMQ that mqadmin's exportConfigs requires."""
     return _lines({**_MQADMIN_DEFAULTS, **settings_of(config)})
 
 

@@ -1,6 +1,7 @@
 """PerClientCache: caches what was learned from the requests of clients, up to a total number.
 
-When the total is too large, the client that came first starts over, which costs it little.
+When the total is too large, the cache of the client that connected first is emptied, which costs it
+little.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ class LearningBudget:
         self._debt = 0
 
     def spend(self) -> bool:
-        """Return whether one more lesson may be had, which then is owed."""
+        """Return whether the budget permits one more entry, and charge it."""
         if self._debt >= self._debt_max:
             return False
         self._debt += self._cost
         return True
 
     def earn(self, requests: int) -> None:
-        """Note that requests had shapes that were known."""
+        """Record requests that used cached entries, which increases the budget."""
         self._debt = max(self._debt - requests, 0)
 
 

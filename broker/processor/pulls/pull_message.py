@@ -131,7 +131,7 @@ class PullMessageProcessor(Processor):
             message_filter = self.message_filter(held.header)
         except (
             RequestRejected
-        ):  # its group has left, or wants something else: the replay will say so
+        ):  # its group has left or changed: the replay will respond accordingly
             return True
         at = QueueOffset(from_queue_offset)
         look_until = at + _EXTENDED_ENTRIES_FILTERED
@@ -141,7 +141,7 @@ class PullMessageProcessor(Processor):
             )
             if found.status is GetMessageStatus.FOUND:
                 return True
-            if found.next_begin_offset <= at:  # the end; else the replay will say what is wrong
+            if found.next_begin_offset <= at:  # the queue's end; the replay will report an error
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             at = found.next_begin_offset
             yield
@@ -158,7 +158,7 @@ class PullMessageProcessor(Processor):
     ) -> RemotingCommand | None:
         """Answer a pull that has been checked, and whose filter is known, or hold it.
 
-        Return a response that is to be sent; None if it was sent, or the pull is held.
+        Return the response to send, or None if it was sent or the pull is held.
         """
         members = self._consumers.group(header.consumer_group)
         if members is not None and members.resets and connection in members.clients:
@@ -186,7 +186,7 @@ class PullMessageProcessor(Processor):
             header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms
         )
         code = _CODES.get(found.status)
-        if code is None:  # there is nothing in this queue at all
+        if code is None:  # the queue has no messages
             is_start = header.queue_offset == 0
             code = ResponseCode.PULL_NOT_FOUND if is_start else ResponseCode.PULL_OFFSET_MOVED
         is_end = (
@@ -201,7 +201,8 @@ class PullMessageProcessor(Processor):
                 self._now_ms(),
                 self._timeout_ms(header.suspend_timeout_millis),
                 message_filter,
-                max(found.next_begin_offset, found.max_offset),  # it may wait for what is to come
+                # the pull may wait for new messages
+                max(found.next_begin_offset, found.max_offset),
             )
             if self._suspend(held):
                 return None
@@ -252,7 +253,7 @@ class PullMessageProcessor(Processor):
         """Return the filter of a pull, or None if it wants all messages.
 
         Raises:
-            RequestRejected: Its group has no such subscription, or one that cannot be understood.
+            RequestRejected: Its group has no such subscription, or an invalid one.
         """
         if header.sys_flag & _SUBSCRIPTION:
             return self._filters.for_text(header.topic, header.subscription, header.expression_type)
@@ -324,9 +325,9 @@ class PullMessageProcessor(Processor):
 
 
 def _replay_header(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
-    """Return what the replay of a pull asks a header for.
+    """Return a header with only the fields that the replay of a pull needs.
 
-    A client can make the rest as long as it likes.
+    The other fields have no limit of length.
     """
     if header.sys_flag & _SUBSCRIPTION:
         return header._replace(proxy_froward_client_id=None, broker_name=None)

@@ -90,12 +90,12 @@ def _object_map(value: Any) -> orjson.Fragment:
 
 
 def dump_pairs(value: ObjectMap) -> bytes:
-    """Return pairs as JSON text, without the braces around them."""
+    """Return pairs as JSON text, without the enclosing braces."""
     return b",".join([dumps(key) + b":" + dumps(item) for key, item in value.pairs])
 
 
 class _JsonParser:
-    """Recursive-descent parser over tokens; its depth is bounded, so its stack is."""
+    """A recursive-descent parser over tokens, with bounded depth and therefore bounded stack."""
 
     def __init__(self, data: bytes) -> None:
         try:
@@ -317,7 +317,7 @@ class _Resolver:
                 return value.pairs[0][0]
             items = self._by_java_text.get(id(value))
             if items is None:
-                # The first of equal keys is the one that was written before.
+                # Of equal keys, the first is the one that was written before.
                 items = {_java_text(key): item for key, item in reversed(value.pairs)}
                 self._by_java_text[id(value)] = items
             if name in items:

@@ -44,7 +44,7 @@ _VIEW_BYTES_MIN = 13
 _CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # before that, from_buffers cannot
 
 _PACKED_BYTES_MIN, _PACKED_BYTES_MAX = 24, 192
-"""The room of a piece beside others, in bytes; longer ones are not worth it."""
+"""The slot of a packed slice, in bytes; longer slices are not worth packing."""
 
 _DTYPES = {"i": ">i4", "q": ">i8"}
 
