@@ -83,7 +83,7 @@ class StoredMessage:
 
     @property
     def message_id(self) -> str:
-        """The id that clients show: the producer's, or else the offset's."""
+        """The id that clients show: the producer's, or the offset message id without one."""
         return self.properties.get(UNIQ_KEY) or self.offset_message_id
 
     def plain_body(self, bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
@@ -236,7 +236,7 @@ def encode_blank(size: int) -> bytes:
 
 
 def decode_blank(data: Buffer, position: int = 0) -> int | None:
-    """Return the size of the blank record at ``position``; None if there is none."""
+    """Return the size of the blank record at ``position``, or None if there is no such record."""
     if len(data) - position < _BLANK.size:
         return None
     size, magic = _BLANK.unpack_from(data, position)

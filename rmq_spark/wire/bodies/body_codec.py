@@ -425,10 +425,12 @@ def _format_path(path: JsonPath) -> str:
     return f"{_format_path(holder)}.{name}"
 
 
-# ---- unknown members: members that the body class does not have Reading ignores them. A request
-# may have some, because RocketMQ's next release sends them; that is harmless. A table loses them
-# when it is saved again, and its owner must be warned. {"topicConfigTable": {"T": {"topicName":
-# "T", "colour": 1}}} ──> topicConfigTable.*.colour
+# ---- unknown members: those that a body's class does not have
+#
+# Reading ignores them. A request may have some, because RocketMQ's next release sends them; that is
+# harmless. A table loses them when it is saved again, and its owner must be warned.
+#
+#   {"topicConfigTable": {"T": {"topicName": "T", "colour": 1}}}  ──>  topicConfigTable.*.colour
 
 _Finder: TypeAlias = Callable[[Any], Iterator[str]]
 

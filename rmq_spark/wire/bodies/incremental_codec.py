@@ -133,7 +133,7 @@ def _convert_each(
 
 
 def _remaining_values(value: Any, values_max: int) -> int:
-    """Return how many more values fit after this one; 0 or less if none."""
+    """Return how many more values fit after this one; 0 or less if none do."""
     kind: Any = type(value)
     fields = _containers_of(kind)
     if fields is not None:

@@ -72,7 +72,7 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
 def pack_slices(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
     """Return slices with little between them, and where each starts, for repeated access.
 
-    They must be in order. Long ones stay where they are.
+    The slices must be in order. Long slices stay in place.
     """
     longest = int(lengths.max(initial=0))
     width = max(-(-longest // 8) * 8, _PACKED_BYTES_MIN)
