@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _SUSPEND_MS: Final = 50
-"""How long brokers hold the stream's pulls; `processAllAvailable` waits that long."""
+"""The time that brokers hold the stream's pulls; `processAllAvailable` waits that long."""
 
 _NOT_STARTED_HINT: Final = ("Initializing", "Getting offsets")
 _POLL_SECONDS: Final = 0.02
@@ -59,7 +59,7 @@ def stream_test(
     options: Mapping[str, str | int | bool] | None = None,
     timeout: float = STREAM_SECONDS,
 ) -> StreamTest:
-    """Return a stream over a topic; a with statement starts it, its methods are the steps.
+    """Return a stream over a topic; a with statement starts it, and its methods are the steps.
 
     Args:
         spark: The session that runs the stream.

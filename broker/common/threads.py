@@ -1,9 +1,9 @@
 """Threads: starts all threads of a broker, without ever waiting for one to begin.
 
 `threading.Thread.start` waits without limit until the new thread reports that it runs. A thread
-that gets no memory for its first steps never does, and its starter hangs for good: on the thread of
-the event loop, that is the whole broker. ``ThreadPoolExecutor.submit`` starts threads in the same
-way. Therefore a broker starts all its threads through `DaemonThreadPool`:
+that gets no memory for its first steps never does, and its starter hangs forever: on the thread of
+the event loop, that stops the whole broker. ``ThreadPoolExecutor.submit`` has the same problem.
+Therefore a broker starts all its threads through `DaemonThreadPool`:
 
     submit ── starts a thread if there may be one more ── returns a future at once
     worker ── notes that it has begun ── runs jobs, until `shutdown`
@@ -30,8 +30,7 @@ from weakref import WeakSet
 
 Result = TypeVar("Result")
 THREAD_START_TIMEOUT_SECONDS: Final = 5.0
-"""Seconds after which a thread that has not begun is abandoned; even a loaded machine takes less.
-"""
+"""Seconds until a thread that has not begun is abandoned; even a loaded machine takes less."""
 
 
 _Job = tuple[Future[Any], Callable[[], Any]]
@@ -42,7 +41,7 @@ class _NonBlockingEvent(threading.Event):
     """The event that a thread sets when it begins, and that its starter does not wait for."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Return immediately."""
+        """Return without waiting for the thread."""
         del timeout
         return True
 

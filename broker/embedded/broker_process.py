@@ -56,7 +56,7 @@ class BrokerProcess:
             raise
 
     def stop(self) -> None:
-        """Stop the broker in order, and return when its process has ended.
+        """Stop the broker cleanly, and return when its process has ended.
 
         Raises:
             RocketPollError: The broker had ended on its own, or could not save its state.

@@ -40,16 +40,16 @@ _ROUNDING_SECONDS: Final = 0.005
 async def advance(controller: BrokerController, loop: EmbeddedLoop, seconds: float) -> None:
     """Move a broker's time forward in stops, and run everything that falls due on the way.
 
-        stops each pending deadline (`AdjustableTimeLoop`), so that everything runs in order, at its
-        own time; each full hour of the way, because files
-                  expire by the hour of the day; and the end
-        a stop    timers that are due fire. It is over when nothing works any more: what was put is
-                  visible, all expired files are deleted, and what changed is saved
+        stops     each pending deadline (`AdjustableTimeLoop`), so that everything runs in order and
+                  at its own time; each full hour of the way, because files expire by the hour of
+                  the day; and the end
+        a stop    due timers fire. The stop ends when no job is running: messages are visible,
+                  expired files are deleted, and changed tables are saved
 
     Nothing is read from clients during a move: what they send waits until its end. Clients use the
     machine's time, and cannot send during the time that is skipped, so it does not count as
-    silence: their connections, group memberships and queue locks stay. What the broker has promised
-    to hold for a while, as pulls, expires. The machine's time goes on beside it.
+    silence: their connections, group memberships and queue locks stay. Requests that the
+    broker holds for a while, such as pulls, expire. The machine's time runs normally.
     """
     loop.network.pause_reading(is_paused=True)
     try:

@@ -53,7 +53,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def _convert(text: str, like: Value, *, boolean: bool = True) -> Value:
-    """Convert a text beside a boolean as Java does: left of it only; right of it, Java fails."""
+    """Convert a text compared with a boolean as Java does, which fails for text on the right."""
     if isinstance(like, bool):
         if not boolean:
             raise ValueError

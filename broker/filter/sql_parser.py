@@ -379,7 +379,7 @@ def _float(token: Token) -> float:
 
 
 def _require_number(operand: Expression, token: Token) -> Expression:
-    """Return an operand that can be ordered, as far as is known now, or raise FilterError."""
+    """Return an operand that may be a number, as far as is known now, or raise FilterError."""
     is_number = not isinstance(operand, Literal) or type(operand.constant) in (int, float)
     if isinstance(operand, Condition) or not is_number:
         raise _operand_error(token, f"numbers and properties around {token.kind}", operand)

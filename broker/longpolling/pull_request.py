@@ -57,9 +57,9 @@ class PullRequest:
 
     @property
     def quota_cost(self) -> int:
-        """The number of units that the pull takes without its filter.
+        """The number of units that the pull uses without its filter.
 
-        Several for a long subscription.
+        A long subscription uses several units.
         """
         texts = self.header.subscription, self.header.expression_type
         return 1 + sum(map(sys.getsizeof, texts)) // QUOTA_UNIT_BYTES
@@ -125,7 +125,7 @@ class ManyPullRequest:
         self._by_owner.setdefault(_owner_of(request), {})[request] = None
 
     def set_scanned_to(self, request: PullRequest, queue_offset: int) -> None:
-        """Note that the messages before this offset do not match a pull."""
+        """Record that the messages before this offset do not match a pull."""
         self._scanned_to[request] = queue_offset
 
     def remove(self, request: PullRequest) -> None:

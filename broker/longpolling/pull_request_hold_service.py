@@ -3,7 +3,7 @@
     suspend_pull_request      a pull found nothing: add it to the table, by topic and queue. If
                               too many are held already, one is deferred for a short while in
                               which no arrival wakes it: the oldest of a client that has more than
-                              its share, else the new one
+                              its share, or otherwise the new one
     notify_message_arriving   a queue has new messages: wake the pulls that may want one of them
     expire                    wake the pulls whose deadline has passed, at their exact millisecond
     check_hold_request        every few seconds: wake the pulls that should have been woken, and
@@ -193,8 +193,7 @@ class PullRequestHoldService:
         self.deferred_total = 0
         self._deferred_at_sweep = 0
         self._deferred_before: int | None = None
-        """The number of deferred pulls before the current period of deferrals; None outside of one.
-        """
+        """The number of deferred pulls before the current period of deferrals, if any."""
         self.rescued_total = 0
 
     @property

@@ -110,7 +110,7 @@ class _SingleMetric(Collector):
 def text_in_steps(
     families: Iterable[MetricFamily], shared: Mapping[str, str]
 ) -> Generator[None, None, bytes]:
-    """Return the text of families, made in steps."""
+    """Return the text of families; a generator of steps."""
     pieces: list[bytes] = []
     for family in families:
         rows: list[MetricSample] = []

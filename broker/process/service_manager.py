@@ -55,7 +55,7 @@ class ServiceManager:
             self._timer = loop.call_later(self._watchdog_seconds, self.start_watchdog, loop)
 
     def stop(self) -> None:
-        """Stop reporting."""
+        """Stop sending reports to the supervisor."""
         if self._timer is not None:
             self._timer.cancel()
 

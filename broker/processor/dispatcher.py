@@ -27,8 +27,7 @@ SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingComm
 
 _log = logging.getLogger(__name__)
 UNKNOWN_REQUEST: Final = -1
-"""Counted in place of all codes without a handler, because a client may invent any number of them.
-"""
+"""Counted in place of all codes without a handler, of which a client may invent any number."""
 _EXPECTED_CODES: Final = frozenset(
     [
         ResponseCode.SUCCESS,
@@ -247,8 +246,7 @@ class RefusalLog:
         self._client_id_of = client_id_of
         self._period_started_at = clock()
         self._unlogged: dict[tuple[str, int, int], int] = {}
-        """The number of refusals since the last line, by address, request code and response code.
-        """
+        """The number of refusals since the last line, by address, request and response code."""
         self._unlogged_kinds = 0
 
     def log(

@@ -35,7 +35,7 @@ class DeletionLog:
         delay_offsets: Callable[[], Mapping[int, int]],
         now_ms: Callable[[], int],
     ) -> None:
-        """Take the settings and the groups' offsets.
+        """Store the settings and the groups' offsets.
 
         ``delay_offsets`` returns the offset to which each delay level has been delivered.
         """
@@ -79,7 +79,7 @@ class DeletionLog:
             _log.info("%s", text)
 
     def recent_forced_deletions(self) -> str:
-        """Return what a full disk forced out within the last hour; empty if nothing."""
+        """Return which messages a full disk forced out within the last hour; empty if none."""
         if self._forced_at_ms is None or self._now_ms() - self._forced_at_ms > _RECENT_MS:
             return ""
         return self._forced_text

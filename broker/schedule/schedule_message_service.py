@@ -70,7 +70,7 @@ class DelayLevel:
     """The due times of the messages of one delay level. Offsets and times never go back.
 
         stored since the start    its delay after it was known to be stored, by a monotonic clock
-        stored before it when due by the time of day, at most its delay after the start
+        stored before the start   when due by the time of day, at most its delay after the start
 
     The times at which messages were known to be stored are kept as marks: all up to this queue
     offset were stored by that time. Messages that arrive within a grain share a mark, with the time
@@ -249,7 +249,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             StoreError, OSError: The disk refuses. Nothing was changed.
         """
         offsets = self.offsets()
-        end_offset = self._end_offset  # read last, so that it covers at least these offsets
+        end_offset = self._end_offset  # read last: it covers at least these offsets
         if end_offset > self._store.state().flushed_offset:
             try:
                 self._store.flush_future(end_offset).result(_FLUSH_TIMEOUT_SECONDS)

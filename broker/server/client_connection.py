@@ -1,12 +1,12 @@
-"""ClientConnection: turns the bytes of one client into requests, and its responses into bytes.
+"""ClientConnection: turns the bytes of one client into requests, and responses into bytes.
 
     bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
 
 Reading depends on writing. When a client's unread responses reach a limit, the connection reads
 nothing more from it and dispatches no further request, not even one that has already arrived; it
-only finishes a multi-step request that has begun. It also stops at the end of the loop's turn: the
+only finishes a multi-step request that has begun. It also stops when the loop's turn is over: the
 remaining requests wait in the queue of `FairScheduler`. Requests that follow a multi-step request
-wait until that one is finished.
+wait there too, or wait with it for what it needs.
 
 `ConnectionTable` is the server's side, which holds the limits over all clients.
 """
@@ -49,13 +49,13 @@ _HEADER_STARTS_MAX = 16
 
 
 class FastPath(Protocol):
-    """A short way for requests that look like earlier ones; it processes many at once."""
+    """A short way for requests that look like earlier ones, many at once."""
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Process complete frames from ``start`` of ``data`` on; return where the rest starts."""
+        """Process whole frames from a position in the data on; return where the rest begins."""
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a dispatched request; return whether `process` now recognizes its like."""
+        """Learn from a dispatched request; return whether `process` knows such requests now."""
 
 
 class ClientFastPaths:
@@ -70,12 +70,12 @@ class ClientFastPaths:
     """
 
     def __init__(self, fast_paths: Sequence[FastPath]) -> None:
-        """Start with fast paths that have learned nothing; each is used after its first header."""
+        """Begin with none of these; they are used once they have learned something."""
         self._fast_paths = fast_paths
         self._by_header_start: dict[bytes, FastPath] = {}
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> None:
-        """Let the fast paths learn from a request that took the normal path."""
+        """Pass a request of the normal path to the fast paths, which learn its header."""
         for lane in self._fast_paths:
             if lane.learn(connection, header, request):
                 if len(self._by_header_start) >= _HEADER_STARTS_MAX:
@@ -107,51 +107,54 @@ class ConnectionTable(Protocol[_Connection_contra]):
 
     @property
     def response_bytes_max(self) -> int:
-        """The maximum size of a response now, in bytes; it shrinks as clients leave more unread."""
+        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
 
     def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
-        """Return why a response of this size is refused, with its code; None if it is allowed."""
+        """Return why an answer of this size is refused, with the code for that.
+
+        None if it is given.
+        """
 
     @property
     def concurrency_limit(self) -> ConcurrencyLimit:
         """The permits for multi-step requests."""
 
     def register(self, connection: _Connection_contra) -> str | None:
-        """Register a new connection; return None, or the reason why it is rejected."""
+        """Count a new connection. Return None, or why it may not stay."""
 
     def protocol_accepted(self, connection: _Connection_contra) -> None:
-        """Record that the header of a client's first request has arrived."""
+        """Note that the header of a client's first request has arrived."""
 
     def record_requests(
         self, connection: _Connection_contra, size: int, *, is_waiting: bool = False
     ) -> None:
-        """Record that ``size`` bytes of requests are buffered.
+        """Note that ``size`` bytes of requests are here.
 
-        If ``is_waiting``, they wait for their turn. Otherwise they wait for the client: the last
-        request is incomplete, or the client does not read its responses.
+        They wait for their turn if ``is_waiting``, else for the client: the last one is not whole,
+        or it does not read its answers.
         """
 
     def record_unread(self, connection: _Connection_contra, size: int) -> None:
-        """Record that ``size`` bytes of responses are buffered because they are not read."""
+        """Note that ``size`` bytes of answers are kept as the client does not read them."""
 
     def discard_unread(self, connection: _Connection_contra) -> None:
-        """Record that the client has read all buffered responses."""
+        """Note that the client has read all that was kept."""
 
     def unregister(self, connection: _Connection_contra) -> None:
-        """Unregister a closed connection."""
+        """Forget a connection that has ended."""
 
 
 if TYPE_CHECKING:
     from ..common.channel import Channel, ResponseSteps
 
 
-# ---- Client sockets: how many bytes the kernel buffers for one.
+# ---- Client sockets: the bytes that the system keeps of one.
 
 _INT = struct.Struct("i")
 
 
 def kernel_buffered_bytes(descriptor: int) -> int:
-    """Return the bytes written to a socket that have not arrived; 0 if the system cannot tell."""
+    """Return the bytes given to a socket that have not arrived; 0 if the system has no count."""
     try:
         size: int = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))[0]
     except (OSError, ValueError):  # ValueError: the socket is closed
@@ -171,7 +174,7 @@ _PROTOCOL_PREFIXES = (
 
 
 def detect_protocol(first_bytes: bytes) -> str | None:
-    """Return the name of the protocol that begins with these bytes, or None if it is unknown."""
+    """Return the name of the protocol that begins with these bytes; None if it is none of these."""
     return next((name for start, name in _PROTOCOL_PREFIXES if first_bytes.startswith(start)), None)
 
 
@@ -189,7 +192,7 @@ def _no_op() -> None:
 class ClientConnection(asyncio.Protocol):
     """The asyncio protocol of one client: reads requests, dispatches them, and writes responses.
 
-    It reads nothing while the client does not read its responses, or while the client's requests
+    It does not read from a client that does not read its responses, nor while the client's requests
     wait for their turn.
     """
 
@@ -205,9 +208,9 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         """Prepare the protocol of one client.
 
-        ``end_turn`` is called after all requests of a turn are dispatched and before their
-        responses are sent; in a long turn, several times. The ``fast_paths`` learn from requests on
-        the normal path, and process later requests that begin in the same way.
+        ``end_turn`` is called when all requests of a turn are dispatched, before responses are
+        sent; in a long turn now and then. The ``fast_paths`` learn from requests on the normal
+        path, and process those that begin like them.
         """
         self._loop = loop
         self._limits = limits
@@ -227,9 +230,9 @@ class ClientConnection(asyncio.Protocol):
         self._first_bytes = b""
         self._buffered_bytes = 0
         self._is_awaiting_turn = False
-        """True if the table counts the buffered bytes as waiting for their turn."""
+        """True if the bytes that are here were told to the table as waiting for their turn."""
         self._steps: ResponseSteps | None = None
-        """The remaining steps of a multi-step request; later requests wait for its end."""
+        """The remaining steps of a request that takes many; the requests behind it wait."""
         self._steps_bytes = 0
         self._request: RemotingCommand
         self._permit: Permit | None = None
@@ -237,29 +240,29 @@ class ClientConnection(asyncio.Protocol):
         self._is_registered = False
         """True once the client's addresses are known and the table counts it."""
         self._is_waiting = False
-        """True while the remaining steps wait for something, such as a file or a permit."""
+        """True while the remaining steps need something that is not there yet."""
         self._outgoing_requests = OutgoingRequests(loop)
         self.extensions: frozenset[Extension] = frozenset()
         self.is_closed = False
         self.was_closed_by_broker = False
-        """True if the broker closed the connection because of what its client did or did not do."""
+        """True if the broker has closed the connection for what its client did or failed to do."""
         self.is_congested = False
         self.is_throttled = False
         self.last_active = 0.0
         self.remote_host = self.local_host = Host(bytes(4), 0)
 
-    # ---- called by asyncio
+    # ---- what asyncio tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set up the socket and register the client, unless it has disconnected already."""
+        """Set up the socket and register the client, unless it is gone already."""
         self._transport = cast("asyncio.Transport", transport)
         names = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if not all(names):  # a load balancer's health check connects and disconnects at once
+        if not all(names):  # as load balancers do who look whether somebody listens
             self.abort()
             return
         self._transport.set_write_buffer_limits(
             0
-        )  # pause_writing is to report every byte that the kernel does not accept
+        )  # we want to know of all that the system does not take
         self.remote_host, self.local_host = map(host_of, names)
         tcp: socket.socket = transport.get_extra_info("socket")
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -277,18 +280,18 @@ class ClientConnection(asyncio.Protocol):
             self._first_bytes = data[:8]
         try:
             self._reader.feed(data)
-        except MemoryError as error:  # part of the stream was dropped
+        except MemoryError as error:  # a part of its stream is lost
             self.close(describe_error(error))
             return
         if not self._is_queued and not self._scheduler.run(self._process_requests, now):
             self._enqueue()
 
     def pause_writing(self) -> None:
-        """Stop reading: the kernel's send buffer is full because the client does not read."""
+        """Note that the system accepts no more bytes now, because the client does not read."""
         self._is_send_buffer_full = True
 
     def resume_writing(self) -> None:
-        """Continue with requests: the kernel has accepted all written bytes."""
+        """Continue with requests: the system has accepted all that was written."""
         self._is_send_buffer_full = self.is_congested = False
         self._unread_bytes = 0
         self.last_active = self._loop.time()
@@ -307,30 +310,29 @@ class ClientConnection(asyncio.Protocol):
         self._table.unregister(self)
         self._outgoing_requests.cancel_all()
 
-    # ---- called by the server and by processors
+    # ---- what others may do
 
     @property
     def response_bytes_max(self) -> int:
-        """The maximum size of a response now, in bytes."""
+        """The maximum size of an answer now, in bytes."""
         return self._table.response_bytes_max
 
     @property
     def is_waiting_for_broker(self) -> bool:
-        """True if reading is suspended because of the broker rather than the client."""
+        """True if it is the broker that does not read now, rather than the client."""
         return self._is_queued or self._is_waiting or (self.is_throttled and not self.is_congested)
 
     @property
     def undelivered_bytes(self) -> int:
         """The bytes written that have not arrived at the client, in all buffers together.
 
-        This includes the kernel's buffer. The kernel accepts more only after a third of its
-        megabytes have arrived, so without it a slow reader would appear to read nothing for a
-        minute.
+        This includes the system's buffer: the system accepts more only when a third of the
+        megabytes in it have arrived, so a slow reader would appear to read nothing for a minute.
         """
         return self._transport.get_write_buffer_size() + kernel_buffered_bytes(self.descriptor())
 
     def send(self, command: RemotingCommand) -> None:
-        """Send a command; a response for which there is no memory is replaced by a refusal."""
+        """Send a command; an answer for which there is no memory now is refused instead."""
         size = len(command.body)
         if size > RESPONSE_BYTES_MIN and command.is_response:
             fault = self._table.response_fault(size)
@@ -349,35 +351,37 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes += len(head)
         if body:
             self._out += body
-            self._flush()  # large pieces: do not delay the responses before it
+            self._flush()  # its pieces are large: the answers before it need not wait
         elif self._out_bytes > self._limits.write_buffer_bytes:
             self._flush()
-        elif not self._is_corked:  # responses that are ready at the same time share a write
+        elif not self._is_corked:  # answers that are ready at the same time go out together
             self._scheduler.defer_write(self._uncork)
             self._is_corked = True
 
     def request(self, command: RemotingCommand, timeout_ms: int, callback: ReplyCallback) -> None:
-        """Send a request to the client, unless it does not read and could not reply in time."""
+        """Send a request to the client, unless it does not read and so would not answer in time."""
         if self.is_closed or self.is_congested:
             self._loop.call_soon(callback, None)
             return
         asked = self._outgoing_requests.register(command, timeout_ms, callback)
         try:
             self.send(asked)
-        except BaseException:  # the added fields made the header too long: fail the caller at once
+        except (
+            BaseException
+        ):  # as its header is too long with what was put in: whoever asks is told now
             self._outgoing_requests.discard(asked)
             raise
 
     def close(self, reason: str) -> None:
-        """Close the connection; a client that reads promptly still gets everything sent before."""
+        """Close the connection; a client that reads at once still gets what was sent before."""
         if not self.is_closed:
             _log.warning("%s: closed: %s", self.remote_host, reason)
             self.is_closed = self.was_closed_by_broker = True
-            self._release_permit()  # stop its steps, even if the socket lingers
+            self._release_permit()  # its steps go no further, though it may linger
             self._scheduler.defer_write(self._hang_up)
 
     def finish(self) -> None:
-        """Close the connection cleanly because the broker is stopping."""
+        """Close the connection in order, as the broker stops."""
         if self._steps is not None:
             self._end_steps()
             if not self._request.is_one_way:
@@ -395,12 +399,12 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def throttle(self) -> None:
-        """Stop reading until `unthrottle`, because the memory for requests is used up."""
+        """Read nothing until `unthrottle`: the memory for requests is used up."""
         self.is_throttled = True
         self._update_reading()
 
     def unthrottle(self) -> None:
-        """Resume reading: memory is available again, perhaps only for the current request."""
+        """Read on: there is memory again, perhaps only for this client's own request."""
         self.is_throttled = False
         self._loop.call_soon(self._resume)
 
@@ -409,18 +413,18 @@ class ClientConnection(asyncio.Protocol):
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
 
-    # ---- internals
+    # ---- within
 
     @property
     def _is_stopped(self) -> bool:
-        """True if no further request of the client is processed now.
+        """True if nothing is done for the client now.
 
-        A multi-step request that has begun is finished nevertheless, because it uses shared memory.
+        A request that has begun takes room that all share, and is brought to its end.
         """
         return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
 
     def _resume(self) -> None:
-        """Process the requests that are buffered already, then resume reading."""
+        """Take the requests that have arrived already, then read on."""
         if not (self._is_stopped or self._is_queued) and not self._scheduler.run(
             self._process_requests
         ):
@@ -428,12 +432,12 @@ class ClientConnection(asyncio.Protocol):
         self._update_reading()
 
     def _enqueue(self) -> None:
-        """Wait for a later turn: this one has no time left, and requests remain."""
+        """Wait for a later turn: this one is over, and there is more to do."""
         self._is_queued = True
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Suspend or resume reading, so that requests do not pile up in memory."""
+        """Read from the client, unless what it sends would pile up here."""
         if self.is_closed:
             return
         if self.is_congested or self.is_waiting_for_broker:
@@ -442,9 +446,9 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _process_requests(self, until: float) -> bool:
-        """Process buffered requests while there is time and the client reads the responses.
+        """Answer waiting requests as long as there is time and the client reads the answers.
 
-        Return whether no request is left that can be processed now.
+        Return whether none is left to be taken now.
         """
         if self.is_closed:
             return True
@@ -456,15 +460,14 @@ class ClientConnection(asyncio.Protocol):
         try:
             try:
                 while not (is_over or self._is_stopped) and take_step():
-                    if reader.is_empty and self._steps is None:  # usually a single request arrives
+                    if reader.is_empty and self._steps is None:  # mostly one request comes alone
                         break
                     now = time()
                     is_over = now >= until
-                    # at the end alone, the work of a whole turn would exceed it by half
-                    if now >= bring_at:
+                    if now >= bring_at:  # what a whole turn brings would take half of one more
                         self._end_turn()
                         bring_at = now + SLICE_SECONDS
-            finally:  # write the responses of other requests even if this one fails
+            finally:  # whatever happens, what others have sent is to be written
                 self._end_turn()
                 self._uncork()
         except Exception as error:  # noqa: BLE001  # this one is closed, and nobody else is kept waiting
@@ -483,7 +486,7 @@ class ClientConnection(asyncio.Protocol):
         return is_done
 
     def _process_next(self) -> bool:
-        """Process a request, or do a step of the current one; return False if nothing is left."""
+        """Take a request, or do a step of the last one; return False if there is none."""
         if self._steps is None:
             return self._dispatch_fast_path() or self._dispatch_frame()
         answer = self._next_step(self._steps)
@@ -492,7 +495,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _dispatch_frame(self) -> bool:
-        """Dispatch the next request; return False if there is none."""
+        """Return whether there was a request to be dispatched."""
         frame = self._reader.next_frame()
         if frame is None:
             begun = self._reader.incomplete_frame() if self._is_new else None
@@ -508,7 +511,7 @@ class ClientConnection(asyncio.Protocol):
         if command.flag & _RESPONSE:
             self._outgoing_requests.complete(command)
             return True
-        if command.remark is not None:  # a request's remark is never used, and may be long
+        if command.remark is not None:  # nobody asks for a request's, and it may be long
             command = command._replace(remark=None)
         dispatched = self._dispatch(self, command)
         if dispatched is None:
@@ -530,12 +533,12 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _clear_buffered(self) -> None:
-        """Stop counting the partial request, which is complete now."""
+        """Note that a request is whole now, and must not keep itself out."""
         self._buffered_bytes, self._is_awaiting_turn = 0, False
         self._table.record_requests(self, 0)
 
     def _accept_protocol(self) -> None:
-        """Record that a first request header has arrived; request limits apply from now on."""
+        """Note that a first request header has arrived; the limits of requests apply now."""
         self._is_new = False
         self._first_bytes = b""
         self._table.protocol_accepted(self)
@@ -550,7 +553,7 @@ class ClientConnection(asyncio.Protocol):
             self._wait_for(place.granted)
 
     def _next_step(self, steps: ResponseSteps) -> RemotingCommand | None:
-        """Do one step of a multi-step request; return the response if it was the last step."""
+        """Do one step of a long request, and return the answer if it was the last."""
         try:
             awaited = next(steps)
         except StopIteration as end:
@@ -562,7 +565,7 @@ class ClientConnection(asyncio.Protocol):
         return None
 
     def _end_steps(self) -> None:
-        """Drop the multi-step request, finished or not."""
+        """Drop the request of many steps, whether it has come to its end or not."""
         if self._steps is not None:
             self._steps.close()
             self._steps, self._steps_bytes = None, 0
@@ -587,7 +590,7 @@ class ClientConnection(asyncio.Protocol):
         self._flush()
 
     def _hang_up(self) -> None:
-        """Close the socket after everything sent before is written."""
+        """Close the socket after all that was sent before is written."""
         if self.is_congested:
             self._transport.abort()
         else:
@@ -607,7 +610,7 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes = 0
 
     def _record_unread(self, more_bytes: int) -> None:
-        """Account for unread bytes, which use memory until the kernel has accepted them."""
+        """Account for bytes written, which take memory until the system has taken the rest."""
         self._unread_bytes += more_bytes
         self._table.record_unread(self, self._unread_bytes)
         if self._unread_bytes > self._limits.write_buffer_bytes and not self.is_congested:

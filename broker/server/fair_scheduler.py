@@ -1,8 +1,8 @@
 """FairScheduler: limits how long one turn of the loop may work before clients and timers run.
 
     run          work while this turn of the loop has time; the rest waits in a queue
-    run_steps do multi-step work in the same way; work that waits for a future is not queued
-    when_done continue when a future is done; if it already is, continue in a turn of its own,
+    run_steps    do multi-step work in the same way; work that waits for a future is not queued
+    when_done    continue when a future is done; if it already is, continue in a turn of its own,
                  because a step follows that needs most of one
     defer_write  write to a socket, or close it: some hundreds of calls in a turn
 

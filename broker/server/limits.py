@@ -48,8 +48,8 @@ class ConcurrencyLimit:
     A multi-step request needs many times its frame's size in memory, for its decoded body or half
     of its response. Small requests have half of the room and a queue of their own, so that a
     heartbeat does not wait for batches, one of which may take most of a second. Each queue always
-    grants one permit, whatever the size. A request that has a permit must go on with it, whatever
-    the client does.
+    grants one permit, whatever the size. A request that has a permit must finish, whatever the
+    client does.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:

@@ -74,9 +74,9 @@ class RemotingServer:
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
         self.refused: Counter[str] = Counter()
+        """The number of rejected clients, by the setting that limits them."""
         self.closed_by_broker = 0
         """Connections that the broker closed because of what their clients did or did not do."""
-        """The number of rejected clients, by the setting that limits them."""
         self._unidentified_since: dict[ClientConnection, float] = {}
         self._partial_since: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}

@@ -55,7 +55,7 @@ class ClockOffset:
         )
 
     def to_machine(self, seconds: float) -> float:
-        """Return the machine's time of day at one of the broker's; in a jump, that of the jump."""
+        """Return the machine's time for a broker's time; within a jump, the time of the jump."""
         lead = next(
             each for each in reversed(self._changes) if each.since + each.seconds <= seconds
         )

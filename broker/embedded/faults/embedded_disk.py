@@ -1,10 +1,9 @@
 """EmbeddedDisk: the real file system with injected faults, for an embedded broker.
 
     time     the age of files follows the broker's clock, which may have been moved
-    full the reported usage is full, and what needs room fails with ENOSPC power after a power loss
-    the broker cannot do anything any more; what it wrote and did not
-             flush is undone before the next one starts. Names of files stay: a file system may
-             have saved them at any time
+    full     the reported usage is 100 %, and operations that need room fail with ENOSPC
+    power    after a power loss all operations fail; unflushed writes are undone before the next
+             broker starts. Names of files stay, because a file system may save them at any time
 
 All other operations go to the real disk.
 """

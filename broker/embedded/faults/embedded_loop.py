@@ -99,7 +99,7 @@ class AdjustableTimeLoop(_Loop):
         now = self.time()
         return any(when <= now and not timer.cancelled() for when, _, timer, _ in self._timer_heap)
 
-    # ---- within
+    # ---- internals
 
     def _set_timer(
         self,

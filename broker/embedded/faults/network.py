@@ -1,8 +1,8 @@
 """EmbeddedNetwork: the network between an embedded broker and its clients, with faults.
 
-    slow what the broker sends to a client is delayed, in order cut a connection ends after so many
-    bytes of what the broker sends, in mid-frame paused nothing that clients send is read, as while
-    the broker's time is moved
+    slow       the broker's output to a client is delayed, in order
+    cut        a connection ends after a number of bytes of the broker's output, in mid-frame
+    paused     nothing is read from clients, for example while the broker's time is moved
 
 It replaces the connections that the broker's loop creates, so that the server is the one that every
 broker has. A `_NetworkTransport` is a connection as the server sees it, around the loop's own

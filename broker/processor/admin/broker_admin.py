@@ -1,6 +1,6 @@
 """BrokerAdminProcessor: answers operators' requests about the whole broker.
 
-No request changes a setting: in other brokers, attackers have used that.
+No request changes a setting, because attackers have exploited that in other brokers.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def read_only_error(request: RemotingCommand) -> RequestRejected:
 
 
 def reserved_topics(config: BrokerConfig) -> frozenset[str]:
-    """Return the topics named after cluster and broker: made at a start, and not to be changed."""
+    """Return the topics named after cluster and broker; created at a start, and read-only."""
     cluster = config.broker_cluster_name
     return frozenset({cluster, config.broker_name, f"{cluster}_REPLY_TOPIC"})
 
@@ -278,7 +278,7 @@ class BrokerAdminProcessor(Processor):
 
     @handles(RequestCode.GET_BROKER_CONFIG)
     def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer GET_BROKER_CONFIG; its version is the start, as settings do not change later."""
+        """Answer GET_BROKER_CONFIG; its version is the start, because settings do not change."""
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
         return success_response(request, header)._replace(
             body=properties_text_for_operators(self.config)

@@ -55,7 +55,7 @@ class NotifyConsumerIdsChanged:
     def __init__(
         self, groups: SubscriptionGroupManager, run_steps: Callable[[Iterator[None]], None]
     ) -> None:
-        """Take the groups; ``run_steps`` takes all the steps it is given, at once or bit by bit."""
+        """Store the groups; ``run_steps`` runs a generator of steps over one or several turns."""
         self._groups = groups
         self._run_steps = run_steps
         self._changed_groups: dict[ConsumerGroup, None] = {}
@@ -159,7 +159,7 @@ class ClientManageProcessor(Processor):
         if config is None:
             return False
         topic = retry_topic(data.group_name)
-        if topic not in self._broker.topics.deleting:  # else a later heartbeat makes it
+        if topic not in self._broker.topics.deleting:  # otherwise a later heartbeat creates it
             self._broker.topics.create_in_send_back(topic, config.retry_queue_nums)
         is_new = data.group_name not in self._broker.consumers.groups_with(channel.connection)
         self._broker.consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
@@ -179,7 +179,7 @@ class ClientManageProcessor(Processor):
 
     @handles(RequestCode.CHECK_CLIENT_CONFIG)
     def check_client_config(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer success if this broker can filter as a consumer wants, else refuse."""
+        """Answer success if this broker supports a consumer's filter; otherwise refuse."""
         body = yield from body_in_steps(request, CheckClientRequestBody)
         if body.subscription_data.expression_type != TAG_EXPRESSION:
             self._check_expression(body.subscription_data)

@@ -32,7 +32,7 @@ STATUS_TIMEOUT_MS: Final = 3_000
 """Milliseconds for each member; RocketMQ gives five seconds, as long as mqadmin waits for all."""
 STATUS_BYTES_MAX: Final = 65_536
 STATUS_BYTES_TOTAL_MAX: Final = 262_144
-"""Bytes of one member's answer, some 600 queues, and of all: more would keep all others waiting."""
+"""The maximum bytes of one member's reply, some 600 queues, and of all: more would delay others."""
 _GROUP_REQUEST_BYTES: Final = REQUEST_BYTES + STATUS_BYTES_TOTAL_MAX
 _MEMBER_BYTES: Final = 1_024
 """Bytes that a pending query of a group counts for, for each member asked."""

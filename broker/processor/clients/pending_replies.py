@@ -1,7 +1,7 @@
 """PendingReplies: requests that wait for the response of another client, counted in bytes.
 
-    replies wait until their producer has acknowledged them questions to a consumer, or to all
-    members of a group, wait for their responses
+    replies           wait until their producer has acknowledged them
+    questions         to a consumer, or to all members of a group, wait for their responses
 
 The other client may take ten seconds, and may conspire with the requester. So pending requests are
 limited, in total and for each requester; past the limit, requests are refused as busy.
@@ -92,7 +92,7 @@ class PendingReplies:
         self._bytes_by_client[requester] = own + size
 
     def release(self, requester: Channel, size: int) -> None:
-        """Count so many bytes less: they wait no longer."""
+        """Subtract ``size`` bytes from the requester's pending bytes."""
         self._bytes -= size
         self._bytes_by_client[requester] -= size
         if not self._bytes_by_client[requester]:

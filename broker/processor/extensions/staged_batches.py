@@ -192,7 +192,7 @@ class StagedBatchesProcessor(Processor):
         """Pass on steps; turn an error that no broker could avoid into a refusal of the batch."""
         try:
             return (yield from steps)
-        except StagingFull as full:  # of which the log has heard
+        except StagingFull as full:  # logged already
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, str(full)) from full
         except BatchRefused as error:
             raise RequestRejected(

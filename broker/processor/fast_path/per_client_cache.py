@@ -20,7 +20,7 @@ class LearningBudget:
     __slots__ = ("_cost", "_debt", "_debt_max")
 
     def __init__(self, cost: int, count_max: int) -> None:
-        """Take how many requests pay for a lesson, and how many lessons a client has credit for."""
+        """Create the budget: ``cost`` requests per learned entry, credit for ``count_max``."""
         self._cost = cost
         self._debt_max = cost * count_max
         self._debt = 0
@@ -56,7 +56,7 @@ class PerClientCache(Generic[_Cached]):
         return self._clients.get(connection)
 
     def discard(self, connection: Channel) -> None:
-        """Discard the entries of a client that is gone."""
+        """Discard the entries of a disconnected client."""
         plans = self._clients.pop(connection, None)
         if plans is not None:
             self._count -= len(plans)

@@ -43,7 +43,7 @@ class ConsumerOffsetProcessor(Processor):
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_consumer_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer a group's stored offset, or 0 in a young queue; else refuse."""
+        """Answer a group's stored offset, or 0 in a young queue; otherwise refuse the request."""
         header: headers.QueryConsumerOffsetRequestHeader = header_of(request)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         queue_offset = self._broker.offsets.query(group, topic, queue_id)
@@ -102,15 +102,13 @@ class ConsumerOffsetProcessor(Processor):
         low, high = self._broker.store.queue_offsets(
             header.topic, header.queue_id, allow_incomplete=True
         )
-        if (
-            low == high
-        ):  # where the first message of a queue without any will be is told if it is known
+        if low == high:  # the first offset of a queue without messages is reported if it is known
             low = self._broker.store.queue_offsets(header.topic, header.queue_id).first
         return success_response(request, headers.OffsetResponseHeader(low))
 
     @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def search_offset_by_timestamp(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer the first offset at a time or later; for UPPER the last then or earlier."""
+        """Answer the first offset at a time or later; for UPPER, the last then or earlier."""
         header: headers.SearchOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         boundary = (header.boundary_type or "").strip().upper()

@@ -110,7 +110,7 @@ class GroupOffsetsProcessor(Processor):
     def _target(
         self, header: headers.ResetOffsetRequestHeader, queue_id: int, stored: int | None
     ) -> int:
-        """Return the offset of a time, or the end; without force, never one ahead of the group."""
+        """Return the offset for a time, or the end; without force, not past the group's offset."""
         if header.timestamp < 0:
             target = self._broker.store.queue_offsets(header.topic, queue_id).next
         else:

@@ -149,8 +149,7 @@ def _is_safe(template: PullHeaderTemplate, probes: list[bytes], request: Remotin
 
 
 CACHED_PULLS_MAX: Final = 4_096
-"""The maximum number of cached pulls of a client, one for each queue; past it, the cache restarts.
-"""
+"""The maximum cached pulls of a client, one for each queue; past it, its cache restarts."""
 CACHED_PULLS_TOTAL_MAX: Final = 2 * CACHED_PULLS_MAX
 """The maximum for all clients: usually 12 MiB, or 40 MiB if all headers have maximum length."""
 _SAME_PREFIX_MAX = 8

@@ -106,7 +106,7 @@ class PullMessageProcessor(Processor):
         return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
-        """Answer a pull that has waited, by the same way and with the same opaque."""
+        """Answer a held pull in the same way and with the same opaque."""
         if held.connection.is_congested:
             # The client is not draining its socket; it retries once it does.
             low, high = self._store.queue_offsets(*held.queue)
@@ -191,7 +191,7 @@ class PullMessageProcessor(Processor):
             code = ResponseCode.PULL_NOT_FOUND if is_start else ResponseCode.PULL_OFFSET_MOVED
         is_end = (
             found.next_begin_offset >= found.max_offset
-        )  # else the client has to go on from there
+        )  # otherwise the client has to continue from there
         can_wait = may_hold and header.sys_flag & _SUSPEND and not connection.is_congested
         if code is ResponseCode.PULL_NOT_FOUND and is_end and can_wait:
             held = PullRequest(
@@ -201,8 +201,7 @@ class PullMessageProcessor(Processor):
                 self._now_ms(),
                 self._timeout_ms(header.suspend_timeout_millis),
                 message_filter,
-                # the pull may wait for new messages
-                max(found.next_begin_offset, found.max_offset),
+                max(found.next_begin_offset, found.max_offset),  # it may wait for what is to come
             )
             if self._suspend(held):
                 return None
@@ -364,4 +363,4 @@ _BODIES: Final[Mapping[int, Callable[[GetMessageResult], tuple[Buffer, ...]]]] =
     RequestCode.PULL_CHUNK: _with_sizes,
     RequestCode.PULL_PLACES: _with_positions,
 }
-"""Functions that make the bodies of answers to large pulls."""
+"""Functions that encode the bodies of responses to large pulls."""

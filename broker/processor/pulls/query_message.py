@@ -101,7 +101,7 @@ def _check(header: QueryMessageRequestHeader) -> None:
 
 ENTRIES_MAX: Final = 256
 SCAN_BYTES_MAX: Final = 8 << 20
-"""Bytes of messages that one answer looks at; entries beyond are left out."""
+"""The maximum bytes of messages that a response examines; further entries are left out."""
 
 
 class QueryConsumeQueueProcessor(Processor):

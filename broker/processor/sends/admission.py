@@ -57,8 +57,7 @@ class TopicAdmission:
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
         """The configurations that `admit` uses: a cacheable result is valid for the same object."""
         self.deleting = topics.deleting
-        """Topics whose results cannot be cached: sends to them wait until their deletion has ended.
-        """
+        """Topics whose results are not cacheable: sends wait until their deletion has ended."""
 
     def is_cacheable(self, topic: str) -> bool:
         """Return whether a result of `admit` is also valid for the topic's next message.

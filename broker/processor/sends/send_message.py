@@ -41,7 +41,7 @@ _NOT_STORED = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 IDS_MAX: Final = 3_000
-"""The maximum number of a batch's ids in an answer, whose header has no room for more."""
+"""The maximum number of a batch's ids in a response, whose header has no room for more."""
 
 CODES: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -103,7 +103,7 @@ class SendMessageProcessor(Processor):
         self._unacknowledged: list[_UnacknowledgedSend] = []
 
     def connection_closed(self, connection: Channel) -> None:
-        """Discard the cached sends of a client that is gone."""
+        """Discard the cached sends of a disconnected client."""
         self._cache.discard(connection)
 
     @handles(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -243,7 +243,7 @@ class SendMessageProcessor(Processor):
         *,
         waits: bool,
     ) -> None:
-        """Answer what is in the log, with SYNC_FLUSH once on the disk if the sender waits."""
+        """Answer an appended message; with SYNC_FLUSH, after its flush if the sender waits."""
         # The log has the message, so neither the request nor its input buffer is kept.
         tell = partial(self._acknowledge, connection, request.without_content(), plan, sizes)
         self._acknowledger.when_stored(result, tell, waits=waits)

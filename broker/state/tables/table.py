@@ -80,7 +80,7 @@ class SavedTable(Generic[Body]):
             if not self.is_dirty:
                 return
             self.is_dirty = (
-                False  # reset before copying, so that later changes are saved the next time
+                False  # before the copy is made: what changes from here on is saved the next time
             )
             try:
                 saved = self._copy()

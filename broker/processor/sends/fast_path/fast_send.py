@@ -131,8 +131,7 @@ class FastSend:
         self._acknowledge_send = acknowledge_send
         self._put_one = put_one
         self._count_max = RUN_MAX
-        """The maximum sends of the next run: few after a run that was cut short, then more again.
-        """
+        """The maximum sends of the next run: few after a run that was cut short, then more."""
         self._unacknowledged: list[_UnacknowledgedRun] = []
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
