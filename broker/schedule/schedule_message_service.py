@@ -192,8 +192,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             level: self._new_level(level, self._end_of(level)) for level in self._offsets
         }
         self._due_ms: dict[int, int | None] = {}
-        """The due time of each level's next message; None as the value if the level has no message.
-        """
+        """The due time of each level's next message; None if the level has no message."""
         self._next_level = 1
         self._end_offset = LOG_START
         """The end of the last delivered message in the log."""

@@ -12,8 +12,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.hosts import Host
 
 BYTES_MAX: Final = 4 << 20
-"""The maximum total size of requests, headers and bodies; decoded, they use twenty times as much.
-"""
+"""The maximum total size of requests, with headers; decoded, they use twenty times as much."""
 
 SMALL_BODY_BYTES: Final = 64 << 10
 """The maximum size of a small request: a heartbeat of hundreds of groups, or a batch that takes

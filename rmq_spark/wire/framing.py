@@ -26,8 +26,7 @@ FRAME_BYTES_MAX = 16_777_216
 """The maximum size of a frame with its length word, as in Java's decoder."""
 
 HEADER_BYTES_MAX = 262_144
-"""The maximum size of a header; properties take 32,767, and up to six times that escaped in JSON.
-"""
+"""The maximum size of a header; properties take 32,767, or six times that escaped in JSON."""
 
 DIRECT_BUFFER_BYTES_MIN = 65_536
 """The fewest missing bytes for which a buffer is allocated; for less, feeding is as fast."""

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ...common.channel import Channel
 
 LOCK_BYTES_MAX: Final = 128 << 20
-"""Memory of all locks: 200,000 with client and group names of usual length. RocketMQ has no limit.
-"""
+"""Memory of all locks: 200,000 with names of usual length. RocketMQ has no limit."""
 MEMBER_SHARE: Final = 16
 """A member of a group may use 1/16 of the memory: usually the locks of 12,000 queues."""
 NON_MEMBER_SHARE: Final = 128
