@@ -1,10 +1,10 @@
 """Run one broker until a signal stops it: ``python -m rocketpoll.broker -c conf/broker.conf``.
 
-The broker prints one line when it is ready, and logs to stderr. SIGTERM and SIGINT stop it in
-order; SIGHUP makes it reload its settings file.
+The broker prints one line when it is ready, and logs to stderr. SIGTERM and SIGINT stop it cleanly;
+SIGHUP makes it reload its settings file.
 """
 
-# the process is set up before the imports that take long
+# set up the process before the slow imports
 from __future__ import annotations
 
 import sys
@@ -54,10 +54,10 @@ _STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
 
 
 class _UncleanStop(RocketPollError):
-    """A broker could not save everything when it stopped; the argument is what was not saved."""
+    """A broker could not save everything when it stopped; the argument lists what was lost."""
 
     def __str__(self) -> str:
-        """Return what is said of it."""
+        """Return the text of the error."""
         return (
             f"the broker did not stop cleanly: {super().__str__()}. The next start "
             "recovers as after a crash"
@@ -68,12 +68,12 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     """Run a broker from command-line arguments, and return the exit code of the process.
 
     Args:
-        arguments: The arguments without the program's name; None takes those of the process.
+        arguments: The arguments without the program's name; None uses the process's arguments.
         program: The name of the program in usage and error messages.
 
     Returns:
-        0 if the broker was stopped in order, or its start was ended by a signal; 1 if it could not
-        run, or not save what it should when it stopped; 2 if its settings are wrong.
+        0 after a clean stop, or if a signal interrupted the start; 1 if the broker could not run,
+        or could not save its state when it stopped; 2 if its settings are wrong.
     """
     given = _parser(program).parse_args(arguments)
     set_up_logging(given.log_format)
@@ -86,12 +86,12 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
     if given.printConfigItem:
         sys.stdout.writelines(f"{name}={value}\n" for name, value in settings_of(config).items())
         return 0
-    if given.configFile is not None:  # while the broker starts, it is no wish to end it
+    if given.configFile is not None:  # a SIGHUP during the start does not end the broker
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # Nothing here needs threads of numpy's; where the system starts none,
-    # OpenBLAS would end the process.
+    # The broker does not need numpy's threads; where the system refuses threads, OpenBLAS would end
+    # the process.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Arrow's own pool would keep 4 MiB more, to be quicker by a hundredth of what a message costs.
+    # Arrow's own pool would keep 4 MiB more, and save only a hundredth of a message's cost.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
         config = _limit_to_descriptors(config)
@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
 
 
 def _close(loop: asyncio.AbstractEventLoop, given: argparse.Namespace) -> None:
-    """Close the loop, which would give SIGHUP back its default: to end the process, at its end."""
+    """Close the loop without restoring SIGHUP's default action, which would end the process."""
     if given.configFile is None:
         loop.close()
     else:
@@ -126,14 +126,14 @@ def _close(loop: asyncio.AbstractEventLoop, given: argparse.Namespace) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
     for stream in (sys.stdout, sys.stderr):
-        _write(stream, "")  # what is left in their buffers, if it can be written
+        _write(stream, "")  # flush what is left in their buffers, if possible
 
 
 def _write(stream: TextIO, text: str) -> OSError | None:
-    """Write to a standard stream; if that fails, discard what is written there from now on.
+    """Write to a standard stream; if that fails, discard all further output to it.
 
-    A full disk, or a pipe that nobody reads, must not keep a broker from its work; text that stays
-    in a buffer would change the exit code.
+    A full disk, or a pipe that nobody reads, must not stop a broker. Text left in a buffer would
+    change the exit code.
     """
     try:
         stream.write(text)
@@ -211,7 +211,7 @@ async def serve(
     Args:
         config: The settings of the broker.
         load: A function that reads the settings again at SIGHUP; it may raise a `ConfigError`.
-            Without it, SIGHUP ends the process at once, as a terminal that is closed wants it.
+            Without it, SIGHUP ends the process at once, for example when its terminal is closed.
         until_input_ends: Whether to stop when stdin, which must be a pipe, reaches its end.
     """
     manager = ServiceManager()
@@ -231,7 +231,8 @@ async def serve(
     port = await _start(controller, watch, stop)
     if port is None:
         return
-    # What is here now is here to stay: no collection, in the way of requests, looks through it.
+    # All objects that exist now are permanent: exclude them from garbage collections during
+    # requests.
     gc.collect()
     gc.freeze()
     if load is not None:
@@ -261,9 +262,9 @@ async def serve(
 async def _start(
     controller: BrokerController, watch: StartProgress, stop: asyncio.Event
 ) -> int | None:
-    """Start a broker; return its port, or None if a signal has ended its start.
+    """Start a broker; return its port, or None if a signal interrupted the start.
 
-    The loop processes signals only once the store is open, and a start may take long until then.
+    The loop processes signals only after the store is open, which may take long.
     """
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: watch.request_stop())
@@ -280,7 +281,7 @@ async def _start(
 
 
 def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:
-    """Return settings with as many files and clients as the system allows descriptors."""
+    """Return the settings with files and clients limited to the available descriptors."""
     given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
     return replace(
         config,
@@ -290,7 +291,7 @@ def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:
 
 
 def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> None:
-    """Reload the settings, and apply those that can change now."""
+    """Reload the settings, and apply the reloadable ones."""
     try:
         config = _limit_to_descriptors(load())
     except RocketPollError as error:

@@ -1,4 +1,4 @@
-"""BrokerController: builds the rooms, connects them, starts and stops them in order.
+"""BrokerController: builds a broker's parts, connects them, starts and stops them in order.
 
     start   store (with recovery), state tables, processors, timers; then the port, then metrics
     stop    close the port; accept no more messages; answer held pulls, acknowledge sends that
@@ -6,8 +6,8 @@
             then close connections; save state tables; close the store, which removes its abort
             file
 
-Everything except file housekeeping runs on the event loop's thread. Only code that runs a broker
-imports this module; each room receives what it needs from here.
+Everything except file housekeeping runs on the event loop's thread. Each part receives what it
+needs from the controller.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 _DELIVERY_RETRY_MS = 1_000
 _DRAIN_SECONDS = 5.0
 _VIP_PORT_DISTANCE = 2
-"""The distance from a broker's port down to its VIP channel, fixed in RocketMQ's clients."""
+"""The VIP channel's port is this far below the broker's, as hard-coded in RocketMQ's clients."""
 
 
 def time_of_day_ms() -> int:
@@ -87,7 +87,7 @@ class BrokerController:
         random_bytes: Callable[[int], bytes] = os.urandom,
         watch_opening: ProgressCallback | None = None,
     ) -> None:
-        """Prepare a broker, touching nothing; ``now_ms`` is the time of day, which may jump."""
+        """Prepare a broker without side effects; ``now_ms`` is the time of day, which may jump."""
         self._watch_opening = watch_opening
         self._config = config
         self._disk = disk or LocalDisk()
@@ -107,11 +107,11 @@ class BrokerController:
         self.metrics_port: int | None = None
 
     async def start(self) -> int:
-        """Recover the store, begin to serve, and return the port.
+        """Recover the store, start to serve, and return the port.
 
         Raises:
             StoreError: The directory is in use, or cannot be read. Nothing was changed.
-            StartInterrupted: ``watch_opening`` has ended the start.
+            StartInterrupted: ``watch_opening`` has interrupted the start.
             CannotListen: The port is in use.
         """
         config = self._config
@@ -172,7 +172,8 @@ class BrokerController:
             recreate_topic=self._reconciliation.recreate_topic,
             start=StartTime(self._now_ms(), self._monotonic_ms()),
         )
-        self._reconciliation.log_warnings(config.store)  # the schedule's table is loaded now, too
+        # the schedule's table is loaded by now, too
+        self._reconciliation.log_warnings(config.store)
         self.deletion_log = DeletionLog(
             lambda: self._config.store,
             self.tables.offsets,
@@ -231,15 +232,15 @@ class BrokerController:
             )
 
     async def stop(self) -> str | None:
-        """Stop in order: every request gets an answer, and nothing acknowledged is lost.
+        """Stop cleanly: every request gets a response, and no acknowledged message is lost.
 
         Returns:
-            What could not be saved, and why; None if all was.
+            What could not be saved, and why; None if everything was saved.
         """
         if self._is_stopping:
             return None
         self._is_stopping = True
-        # Metrics stay to the end: who asks for them learns that the broker is stopping.
+        # Metrics are served to the end, and report that the broker is stopping.
         self.server.stop_listening()
         self.store.stop_accepting("the broker is stopping")
         self._delivery.cancel()
@@ -251,8 +252,9 @@ class BrokerController:
         await self.housekeeping.drain(_DRAIN_SECONDS)
         await self.server.stop()
         await self.housekeeping.stop()
-        with suppress(StoreError):  # the store's own end tells of it
-            # Wait even for a slow disk: offsets that are not saved deliver messages once more.
+        with suppress(StoreError):  # the store logs it when it closes
+            # Wait even for a slow disk, because messages past an unsaved offset are delivered
+            # again.
             self.store.wait_flushed()
         unsaved: list[str] = []
         try:
@@ -272,7 +274,7 @@ class BrokerController:
         return "; ".join(unsaved) or None
 
     async def _drain_batches(self, seconds: float) -> None:
-        """Wait for commits under way; the next start rolls back one that a disk keeps longer."""
+        """Wait for running commits; the next start rolls back one that the disk delays longer."""
         until = self._loop.time() + seconds
         while (under_way := self.store.staged_batches.under_way) and self._loop.time() < until:
             ended = asyncio.wrap_future(under_way)
@@ -310,7 +312,7 @@ class BrokerController:
         return self.store.unavailable_reason() or self.store.state().unwritable_reason
 
     async def _open_metrics(self, host: str, port: int) -> None:
-        # These take some 50 ms to import, which a broker without metrics is spared.
+        # These imports take some 50 ms, which a broker without metrics avoids.
         from .metrics.metrics_service import MetricsService  # noqa: PLC0415
         from .metrics.sources import MetricsSources  # noqa: PLC0415
 
@@ -329,15 +331,15 @@ class BrokerController:
         self._metrics = metrics
 
     def _report_deletion(self, deleted: DeletedFiles) -> None:
-        """Report on the loop, which alone changes the groups' offsets; called in any thread."""
+        """Report a deletion on the loop, which owns the offsets; callable from any thread."""
         with suppress(RuntimeError):  # the loop is closed: the broker has stopped
             self._loop.call_soon_threadsafe(self.deletion_log.report, deleted)
 
     def _make_log_durable(self) -> None:
-        """Flush all that is visible now, against power loss; in a thread that may wait.
+        """Flush all visible messages; blocks, so it must not run on the loop's thread.
 
         Raises:
-            TransientFailure, StoreError: The disk does not flush in time, or not at all.
+            TransientFailure, StoreError: The disk does not flush in time, or the flush fails.
         """
         visible = self.store.confirm_offset()
         state = self.store.state()
@@ -348,7 +350,7 @@ class BrokerController:
                 raise TransientFailure(f"a flush takes longer than {_DRAIN_SECONDS} s") from None
 
     def _parts(self, config: BrokerConfig) -> BrokerParts:
-        """Return what processors work with, with the tables of members, which are empty."""
+        """Return the parts that processors use, with empty tables of members."""
         limits = MembershipLimits(
             members_max=config.max_group_members,
             subscription_bytes_max=config.subscription_bytes_max,
@@ -386,10 +388,10 @@ class BrokerController:
     # ---- requests
 
     def advertised_host(self, connection: Channel) -> Host:
-        """Return the address at which a client can reach this broker: the dialled or a fixed one.
+        """Return this broker's address for a client: the one it connected to, or a fixed one.
 
-        The port is always the same, so that a message sent through the VIP channel can be requested
-        elsewhere, too.
+        The port is always the main one, so that the id of a message sent through the VIP channel
+        works from everywhere.
         """
         return Host(self._advertised_address or connection.local_host.address, self.port)
 
@@ -398,7 +400,7 @@ class BrokerController:
         self.processors.connection_closed(connection)
 
     def _busy_reason(self) -> str | None:
-        """Return why no messages are taken now, or None."""
+        """Return why messages are not accepted now, or None."""
         if self.server.is_overloaded:
             return (
                 f"[REJECTREQUEST]system busy, requests of {self.server.waiting_bytes} bytes wait "
@@ -409,7 +411,7 @@ class BrokerController:
     # ---- arrivals
 
     def _wake_reput(self) -> None:
-        """Have reput run once at the end of a turn; callable from any thread."""
+        """Make reput run once at the end of a turn; callable from any thread."""
         if threading.get_ident() == self._thread:
             self._schedule_reput()
         else:
@@ -422,11 +424,11 @@ class BrokerController:
 
     def _start_reput(self) -> None:
         self._reput_is_due = False
-        # Senders have been told already: what they sent does not wait for the line.
+        # Senders have their responses already, so their messages bypass the queue.
         self.scheduler.run(self._reput, at_once=True)
 
     def _reput(self, until: float) -> bool:
-        """Run reput while there is time; return whether nothing is left to do now."""
+        """Run reput while there is time; return whether it has caught up."""
         began = time.perf_counter()
         is_done = self.store.reput(lambda: self._loop.time() >= until)
         self._reput_latency.add(time.perf_counter() - began)
@@ -438,7 +440,7 @@ class BrokerController:
             self.schedule.record_arrival(queue_id, now_ms)
             self._delivery.schedule(now_ms)
 
-    # ---- waiting pulls
+    # ---- held pulls
 
     def _suspend(self, held: PullRequest) -> bool:
         if self._is_stopping or not self.hold_service.suspend_pull_request(held):

@@ -1,14 +1,13 @@
-"""stream_test: a Spark stream that a test runs step by step, as with Scala's `StreamTest`.
+"""stream_test: runs a Spark stream step by step in a test, like Scala's `StreamTest`.
 
     with stream_test(spark, broker, "orders", totals) as stream:
         stream.add_data('{"id": 1, "total": 9.5}')
         stream.process_all()
         stream.check_answer((1, 9.5))
 
-The query is the user's function of a source that reads the topic, and a sink that keeps the rows of
-each batch by its number: a batch that runs again replaces its earlier rows, as in a sink that
-counts each row once. This module never imports Spark; it uses only the methods of the objects that
-it is given.
+The query applies the user's function to a source that reads the topic. Its sink keeps the rows of
+each batch by the batch's number: a batch that runs again replaces its earlier rows, as in an
+idempotent sink. The module never imports Spark; it only calls methods of the session.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _SUSPEND_MS: Final = 50
-"""The time for which brokers hold pulls of the stream; `processAllAvailable` waits so long."""
+"""The time that brokers hold the stream's pulls; `processAllAvailable` waits that long."""
 
 _NOT_STARTED_HINT: Final = ("Initializing", "Getting offsets")
 _POLL_SECONDS: Final = 0.02
@@ -47,7 +46,7 @@ _ROW_EXAMPLE: Final = 'check_answer((1, "ada"), (2, "bob"))'
 
 
 class StreamTestError(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
-    """A step that a stream test cannot take now, or a pipeline that it cannot run."""
+    """The stream test cannot do this step now, or cannot run the pipeline."""
 
 
 def stream_test(
@@ -60,7 +59,7 @@ def stream_test(
     options: Mapping[str, str | int | bool] | None = None,
     timeout: float = STREAM_SECONDS,
 ) -> StreamTest:
-    """Return a stream over a topic that a with statement starts, to be taken step by step.
+    """Return a stream over a topic; a with statement starts it, and its methods are the steps.
 
     Args:
         spark: The session that runs the stream.
@@ -72,9 +71,9 @@ def stream_test(
         timeout: The maximum time in seconds that a step may take.
 
     Raises:
-        TypeError: The pipeline is no function, or the broker no `EmbeddedBroker`.
-        ValueError: There is no such output mode, or the timeout is no number of seconds.
-        StreamTestError: The session is one of Spark Connect.
+        TypeError: The pipeline is not callable, or the broker is not an `EmbeddedBroker`.
+        ValueError: The output mode is unknown, or the timeout is not a number of seconds.
+        StreamTestError: The session is a Spark Connect session.
     """
     if not callable(pipeline):
         raise TypeError(
@@ -104,7 +103,7 @@ def _check_seconds(timeout: object) -> None:
 
 
 class StreamTest:
-    """One stream under test, from `stream_test`: its steps, and the rows that it has given."""
+    """One stream under test, from `stream_test`: its steps, and the rows that it has produced."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class StreamTest:
         options: dict[str, str | int | bool],
         timeout: float,
     ) -> None:
-        """Prepare a stream, without starting it; `stream_test` has checked the arguments."""
+        """Prepare a stream without starting it; `stream_test` has checked the arguments."""
         self._spark = spark
         self._broker = broker
         self._topic = topic
@@ -131,7 +130,7 @@ class StreamTest:
 
     def __enter__(self) -> StreamTest:
         self._checkpoint = Path(tempfile.mkdtemp(prefix="rocketpoll-stream-"))
-        self._batches, self._last_batch_rows = {}, []  # it may have been used before
+        self._batches, self._last_batch_rows = {}, []  # the directory may have been used before
         try:
             if not self._broker.has_topic(self._topic):
                 self._broker.create_topic(self._topic)
@@ -157,7 +156,7 @@ class StreamTest:
             self._remove_checkpoint()
 
     def _stop_query(self) -> BaseException | None:
-        """Stop the query, if there is one, and return what had made it fail before."""
+        """Stop the query, if any, and return the error that had made it fail."""
         query, self._query = self._query, None
         if query is None:
             return None
@@ -166,9 +165,9 @@ class StreamTest:
         return failure
 
     def _wait_until_started(self) -> None:
-        """Wait until the query knows where its topic begins, for which it asks the broker once.
+        """Wait until the query has asked the broker where its topic begins, which it does once.
 
-        A test that takes the broker away in its first line takes it from a stream that runs.
+        So a test that makes the broker unavailable in its first line does so to a running stream.
         """
         query, until = self._running(), time.monotonic() + self._timeout
         while query.isActive and time.monotonic() < until:
@@ -181,7 +180,7 @@ class StreamTest:
     def add_data(
         self, *bodies: bytes | str, tags: str | None = None, keys: str | Sequence[str] | None = None
     ) -> None:
-        """Send messages to the topic, one after the other; `process_all` has the stream read them.
+        """Send messages to the topic, one by one; `process_all` makes the stream read them.
 
         Args:
             *bodies: The body of each message, at least one; texts are encoded as UTF-8.
@@ -191,10 +190,10 @@ class StreamTest:
         self._broker.send(self._topic, *bodies, tags=tags, keys=keys)
 
     def process_all(self) -> None:
-        """Wait until the stream has processed all that its topic holds now.
+        """Wait until the stream has processed all messages now in its topic.
 
         Raises:
-            NotInTime: It takes longer than the timeout; the stream was stopped.
+            NotInTime: The timeout has passed; the stream was stopped.
             StreamTestError: The stream does not run.
             pyspark.errors.StreamingQueryException: The stream has failed.
         """
@@ -212,30 +211,30 @@ class StreamTest:
         processing.result()
 
     def check_answer(self, *expected: object) -> None:
-        """Check the rows that the stream has given so far, in any order.
+        """Check the rows that the stream has produced so far, in any order.
 
-        In complete mode these are the rows of the last batch, else those of all batches.
+        In complete mode these are the rows of the last batch, otherwise the rows of all batches.
 
         Args:
             *expected: The rows, each as a tuple, a Row, or a dict by column.
 
         Raises:
-            AssertionError: There are others, or fewer; the message shows which.
-            TypeError: A row is none of these.
+            AssertionError: Rows are missing or unexpected; the message shows which.
+            TypeError: An expected row has another type.
         """
         _check_rows(self.rows, expected)
 
     def check_last_batch(self, *expected: object) -> None:
-        """Check the rows of the last batch, as `check_answer` does those of all.
+        """Check the rows of the last batch, in any order.
 
         Raises:
-            AssertionError: There are others, or fewer; the message shows which.
-            TypeError: A row is none of these.
+            AssertionError: Rows are missing or unexpected; the message shows which.
+            TypeError: An expected row has another type.
         """
         _check_rows(self._last_batch_rows, expected)
 
     def stop(self) -> None:
-        """Stop the stream in order; `start` goes on from its checkpoint.
+        """Stop the stream cleanly; `start` resumes from its checkpoint.
 
         Raises:
             StreamTestError: The stream does not run.
@@ -246,8 +245,8 @@ class StreamTest:
     def crash(self) -> None:
         """Stop the stream as if its driver had died after the last batch, before it was committed.
 
-        The rows are in the sink, and the checkpoint does not know: `start` runs that batch again,
-        over the same messages.
+        The sink has the rows, but the checkpoint does not record the batch: `start` runs it again
+        with the same messages.
 
         Raises:
             StreamTestError: The stream does not run.
@@ -260,16 +259,17 @@ class StreamTest:
             (commits / f".{committed}.crc").unlink(missing_ok=True)
 
     def start(self) -> None:
-        """Start the stream, or start it again from its checkpoint.
+        """Start the stream, or resume it from its checkpoint.
 
         Raises:
-            StreamTestError: The stream runs already, or the pipeline does not make a stream.
+            StreamTestError: The stream runs already, or the pipeline does not return a streaming
+                DataFrame.
         """
         if self._query is not None and self._query.isActive:
             raise StreamTestError("the stream is already running: stop() or crash() it first")
         if self._last_batch_in("offsets") is None:
-            # One that ended while Spark wrote its first offset leaves half a file, beside which
-            # Spark 4.1 and later begin no query.
+            # A query that ended while Spark wrote its first offset leaves half a file, with which
+            # Spark 4.1 and later start no query.
             shutil.rmtree(self._checkpoint_path() / "offsets", ignore_errors=True)
         options: dict[str, Any] = {
             "startingOffsets": "earliest",
@@ -290,7 +290,7 @@ class StreamTest:
         self._query = writer.start()
 
     def advance(self, by: timedelta | float) -> None:
-        """Move the broker's clock forward, as `BrokerClock.advance` does.
+        """Move the broker's clock forward with `BrokerClock.advance`.
 
         Args:
             by: How far, as a timedelta or in seconds.
@@ -299,10 +299,10 @@ class StreamTest:
 
     @contextmanager
     def expect_failure(self, match: str = "") -> Iterator[None]:
-        """Enter a context in which the stream has to fail; it may be started in it, or before it.
+        """Return a context in which the stream has to fail; start it there, or earlier.
 
         Args:
-            match: A regular expression that is to be found in the text of the failure.
+            match: A regular expression to search for in the text of the failure.
 
         Raises:
             AssertionError: The stream has not failed, or for another reason.
@@ -328,7 +328,7 @@ class StreamTest:
                 f"the stream failed, but not with {match!r}: {failure}"
             ) from failure
 
-    # ---- what there is to see
+    # ---- results
 
     @property
     def rows(self) -> list[Row]:
@@ -339,14 +339,14 @@ class StreamTest:
 
     @property
     def query(self) -> StreamingQuery:
-        """Spark's query, as long as it runs.
+        """Spark's query, while it runs.
 
         Raises:
             StreamTestError: The stream does not run.
         """
         return self._running()
 
-    # ---- within
+    # ---- internals
 
     def _collect_batch(self, frame: DataFrame, batch_id: int) -> None:
         self._last_batch_rows = self._batches[batch_id] = frame.collect()
@@ -368,7 +368,7 @@ class StreamTest:
         return self._checkpoint
 
     def _last_batch_in(self, name: str) -> int | None:
-        """Return the number of the last batch in a log of the checkpoint, or None."""
+        """Return the number of the last batch in one of the checkpoint's logs, or None."""
         numbers: list[int] = []
         with suppress(FileNotFoundError):
             names = [each.name for each in (self._checkpoint_path() / name).iterdir()]
@@ -412,9 +412,10 @@ def _check_rows(found: Sequence[Row], expected: Sequence[object]) -> None:
 
 
 def _is_same(found: Any, expected: Any) -> bool:
-    """Return whether a value is the one expected: a Row by its names, if it has some; NaN is NaN.
+    """Return whether a value equals the expected one, as Spark compares them.
 
-    As for Spark, where NaN equals NaN; a tuple says nothing of names, and a dict no order.
+    NaN equals NaN. A Row is compared by its names, if it has some; a tuple has no names, and a dict
+    has no order.
     """
     names, needed = (getattr(each, "__fields__", None) for each in (found, expected))
     if isinstance(expected, dict) and names is not None:
@@ -437,7 +438,7 @@ def _format_rows(rows: Sequence[object]) -> str:
 
 
 def _format_table(missing: Sequence[Any], more: Sequence[Row]) -> str:
-    """Return both sides in a table, cell by cell, where chispa is installed."""
+    """Format both sides as a table, with differences highlighted if chispa is installed."""
     try:
         from chispa.rows_comparer import assert_basic_rows_equality  # noqa: PLC0415  # a guest
     except ImportError:
@@ -446,7 +447,7 @@ def _format_table(missing: Sequence[Any], more: Sequence[Row]) -> str:
         return ""
     make = type(more[0])
     names = more[0].__fields__
-    if any(len(row) != len(names) for row in missing):  # then there is no cell beside each
+    if any(len(row) != len(names) for row in missing):  # without a cell to compare with
         return f"\nits columns are {', '.join(names)}"
     needed = [make(**dict(zip(names, row, strict=False))) for row in missing]
     try:

@@ -1,7 +1,7 @@
 """Helpers for tests: polling for a condition, and the rows that a Spark stream reads from a topic.
 
-The fixtures are in the plugin, `rocketpoll.pytest_plugin`. This module never imports Spark; it uses
-only the methods of the objects that it is given.
+The fixtures are in the plugin, `rocketpoll.pytest_plugin`. This module never imports Spark; it only
+calls methods of the objects passed in.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def wait_until(
     better.
 
     Args:
-        condition: The function to call, again after each short pause.
+        condition: The function to call repeatedly, with short pauses.
         timeout: The maximum time to wait, in seconds.
         what: The name of the condition in the error message.
 
     Raises:
         NotInTime: The value is still false after ``timeout`` seconds.
-        TypeError: ``condition`` is no function, or ``timeout`` no number.
+        TypeError: ``condition`` is not callable, or ``timeout`` is not a number.
     """
     if not callable(condition):
         raise type_error("condition", "a function", condition, "wait_until(lambda: done)")
@@ -102,7 +102,7 @@ def collect_stream(
     output_mode: str = "append",
     timeout: int = STREAM_SECONDS,
 ) -> list[Row]:
-    """Run a stream over all that is there now, and return its rows.
+    """Run a stream over all available data, and return its rows.
 
     Args:
         stream: The stream to run.
@@ -113,7 +113,7 @@ def collect_stream(
     Raises:
         NotInTime: The query has not ended after ``timeout`` seconds, and was stopped.
         AssertionError: There are more or fewer rows than expected.
-        TypeError: ``stream`` is no streaming DataFrame, or ``timeout`` no number.
+        TypeError: ``stream`` is not a streaming DataFrame, or ``timeout`` is not a number.
     """
     if not getattr(stream, "isStreaming", False):
         example = 'spark.readStream.format("rocketpoll").options(...).load()'
@@ -124,7 +124,7 @@ def collect_stream(
     writer = stream.writeStream.format("memory").queryName(name).outputMode(output_mode)
     query = writer.trigger(availableNow=True).start()
     try:
-        if not query.awaitTermination(timeout):  # it raises what has made the stream fail
+        if not query.awaitTermination(timeout):  # raises the error that has made the stream fail
             raise NotInTime(
                 f"the stream did not process all available data within {timeout} s: "
                 f"{query.status}, its last progress was {query.lastProgress}"

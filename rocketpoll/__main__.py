@@ -17,10 +17,10 @@ _INTERRUPTED_EXIT_CODE = 130
 def main() -> int:
     """Run the command that this process's arguments name, and return its exit code."""
     handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:  # else it is ignored, as behind nohup
+    if handler is signal.default_int_handler:  # otherwise it is ignored, as after nohup
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED_EXIT_CODE))
     if sys.argv[1:2] == ["broker"] and any(each.startswith(("-c", "--c")) for each in sys.argv[2:]):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # to a broker, it says: read settings again
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a broker reloads its settings on this signal
     from rmq_spark.cli.main import main as run  # noqa: PLC0415  # behind the handler
 
     signal.signal(signal.SIGINT, handler)

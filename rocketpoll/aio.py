@@ -4,9 +4,6 @@
 
 Messages, settings and errors are those of `rocketpoll`. This module re-exports
 `rmq_spark.client.aio`, and must not define anything.
-
-Messages, settings and errors are those of `rocketpoll`. This module names what
-`rmq_spark.client.aio` has, and must not define anything.
 """
 
 from __future__ import annotations

@@ -4,9 +4,6 @@
 
 It needs the extra ``rocketpoll[opentelemetry]``. This module re-exports
 `rmq_spark.client.opentelemetry`, and must not define anything.
-
-It needs the extra ``rocketpoll[opentelemetry]``. This module names what
-`rmq_spark.client.opentelemetry` has, and must not define anything.
 """
 
 from __future__ import annotations

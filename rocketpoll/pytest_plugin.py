@@ -43,14 +43,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _exempt_from_freezegun() -> None:
-    """Make freezegun leave the real time to rocketpoll.
+    """Exempt rocketpoll from freezegun's frozen time.
 
     With a frozen clock no timeout would ever expire: a ``poll`` that finds nothing would never
     return. The names end with a dot because freezegun compares prefixes.
     """
-    with warnings.catch_warnings():  # of what freezegun imports; pytest may make them errors
+    # raised by imports of freezegun; pytest may turn them into errors
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        freezegun = import_module("freezegun")  # only where it is installed
+        freezegun = import_module("freezegun")  # only if it is installed
     freezegun.configure(extend_ignore_list=["rmq_spark.", "rocketpoll."])
 
 

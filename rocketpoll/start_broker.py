@@ -1,4 +1,4 @@
-"""Start script of the broker, run by its path: runs the broker that is installed beside it.
+"""Start script of the broker, run by its path: runs the broker in the same directory.
 
 ``python -m rocketpoll.broker`` would search the working directory first, which may contain another
 module named ``rocketpoll``, and Python 3.10 has no ``-P`` to prevent that. Therefore

@@ -1,4 +1,4 @@
-"""Start script of the tools for a store's directory (dump, verify, stat), run by its path.
+"""Start script of the store tools (dump, verify, stat), run by its path.
 
 `rmq_spark.cli.cluster.store_command` runs it, because the command line never imports the broker.
 The broker of this file's directory comes first in ``sys.path``, whatever the working directory

@@ -22,9 +22,9 @@ After a step that yields a future, the next step runs only once that future is d
 """
 
 ResponseSteps: TypeAlias = Generator["Future[None] | None", None, RemotingCommand | None]
-"""The steps of a request that takes long.
+"""The steps of a multi-step request.
 
-The generator returns the answer, or None if the answer comes later or is not wanted.
+The generator returns the response, or None if it comes later or is not wanted.
 """
 
 
@@ -55,7 +55,7 @@ class Channel(Protocol):
         """The maximum size of a response now, in bytes; one that cannot be cut is refused."""
 
     def send(self, command: RemotingCommand) -> None:
-        """Send a command; do nothing if the client is gone."""
+        """Send a command; do nothing if the client has disconnected."""
 
     def send_frame(self, head: bytes, body: Sequence[Buffer] = ()) -> None:
         """Send an encoded frame, with a body that may consist of several buffers."""
@@ -68,7 +68,7 @@ class Channel(Protocol):
     ) -> None:
         """Send a request to the client; ``callback`` gets its response, or None after the timeout.
 
-        ``callback`` also gets None if the client disconnects, or does not read what it was sent.
+        ``callback`` is also called with None if the client disconnects, or does not read.
         """
 
     def close(self, reason: str) -> None:

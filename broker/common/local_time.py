@@ -1,7 +1,7 @@
 """local_time: converts a timestamp to this machine's time zone, for hours, dates and file names.
 
-A clock can be set to years that a date cannot represent: such a time becomes the last that one can,
-so that nothing fails.
+A clock can be set to years that a date cannot represent. Such a time becomes the last representable
+one, so that nothing fails.
 """
 
 from __future__ import annotations

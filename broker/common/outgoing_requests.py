@@ -13,7 +13,7 @@ from typing import TypeAlias
 from rmq_spark.wire.command import RemotingCommand
 
 ReplyCallback: TypeAlias = Callable[["RemotingCommand | None"], None]
-"""A callback that gets the answer, or None if there is none."""
+"""A callback that is called with the response, or with None if there is none."""
 
 
 class OutgoingRequests:

@@ -47,7 +47,7 @@ def number(low: int, high: int) -> ValueType[int]:
 
 
 def choice(choices: type[_Choice], note: str = "") -> ValueType[_Choice]:
-    """Return the type of the members of an Enum, by name; ``note`` says why there are no others."""
+    """Return a type for the members of an Enum, by name; ``note`` says why others are missing."""
 
     def parse(text: str) -> _Choice:
         if text not in choices.__members__:

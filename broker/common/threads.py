@@ -1,9 +1,9 @@
 """Threads: starts all threads of a broker, without ever waiting for one to begin.
 
 `threading.Thread.start` waits without limit until the new thread reports that it runs. A thread
-that gets no memory for its first steps never does, and its starter hangs for good: on the thread of
-the event loop, that is the whole broker. ``ThreadPoolExecutor.submit`` starts threads in the same
-way. So everything that a broker does in another thread goes through `DaemonThreadPool`:
+that gets no memory for its first steps never does, and its starter hangs forever: on the thread of
+the event loop, that stops the whole broker. ``ThreadPoolExecutor.submit`` has the same problem.
+Therefore a broker starts all its threads through `DaemonThreadPool`:
 
     submit ── starts a thread if there may be one more ── returns a future at once
     worker ── notes that it has begun ── runs jobs, until `shutdown`
@@ -30,7 +30,7 @@ from weakref import WeakSet
 
 Result = TypeVar("Result")
 THREAD_START_TIMEOUT_SECONDS: Final = 5.0
-"""Seconds after which a thread that has not begun is given up; even a loaded machine takes less."""
+"""Seconds until a thread that has not begun is abandoned; even a loaded machine takes less."""
 
 
 _Job = tuple[Future[Any], Callable[[], Any]]
@@ -38,10 +38,10 @@ _POLL_SECONDS: Final = 0.2
 
 
 class _NonBlockingEvent(threading.Event):
-    """The event that a thread sets as it begins, and that its starter does not wait for."""
+    """The event that a thread sets when it begins, and that its starter does not wait for."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Return at once."""
+        """Return without waiting for the thread."""
         del timeout
         return True
 
@@ -55,7 +55,7 @@ class _PoolThread:
         self.has_ended = False
 
     def claim_start(self) -> bool:
-        """Return True once: to the thread as it begins, or to the caller that abandons it."""
+        """Return True exactly once: to the thread when it begins, or to whoever abandons it."""
         try:
             self._start_token.pop()  # atomic
         except IndexError:
@@ -64,18 +64,18 @@ class _PoolThread:
 
     @property
     def has_started(self) -> bool:
-        """True if the thread runs jobs, or has done so."""
+        """True if the thread has begun to run jobs."""
         return not self._start_token
 
     def abandon_if_late(self) -> bool:
-        """Abandon the thread if it has not begun in time; return whether it is of no use."""
+        """Abandon the thread if it has not begun in time; return whether it is abandoned."""
         if not self.has_started and time.monotonic() >= self._start_deadline:
             self.has_ended = self.claim_start()
         return self.has_ended
 
 
 class DaemonThreadPool:
-    """Threads that run jobs in the order of submission; none is started before there is a job.
+    """Threads that run jobs in order of submission; each is started when a job needs it.
 
     They are daemons. A program that ends waits for running jobs, because a library that is being
     loaded may crash otherwise; ``waits_at_exit=False`` disables that.
@@ -95,12 +95,11 @@ class DaemonThreadPool:
     def submit(self, job: Callable[[], Result]) -> Future[Result]:
         """Queue a job, and return its future, without waiting for a thread.
 
-        As long as a future can be cancelled, its job has not begun; once cancelled, it never
-        begins.
+        A future can be cancelled until its job begins; a cancelled job never begins.
 
         Raises:
-            RuntimeError: No thread can be started, and there is none; or `shutdown` was called.
-            MemoryError: There is no memory for that.
+            RuntimeError: No thread is running and none can be started; or `shutdown` was called.
+            MemoryError: Memory is exhausted.
         """
         future: Future[Result] = Future()
         with self._lock:
@@ -118,8 +117,8 @@ class DaemonThreadPool:
     def fail_stuck_jobs(self) -> None:
         """Fail the jobs of a thread that has not begun in time, if no other can run them.
 
-        To be called now and then. It never blocks: if another thread is submitting a job, the next
-        call does it.
+        Call it periodically. It never blocks: if another thread is submitting a job, it leaves the
+        work to the next call.
         """
         lost: list[Future[Any]] = []
         if not self._lock.acquire(blocking=False):
@@ -148,7 +147,7 @@ class DaemonThreadPool:
         self._jobs.put(None)
 
     def shutdown_and_wait(self) -> None:
-        """Shut down, and return when the running jobs are done."""
+        """Shut down, and wait until the running jobs are done."""
         self.shutdown()
         with self._lock:
             under_way = [each for each in self._unfinished if not each.done()]
@@ -159,13 +158,13 @@ class DaemonThreadPool:
         self._threads = [each for each in self._threads if not each.abandon_if_late()]
 
     def _start_thread_if_needed(self) -> None:
-        """Start a thread if there are more jobs than threads, and there may be one more."""
+        """Start a thread if there are more jobs than threads, and the limit permits it."""
         self._discard_abandoned()
         if len(self._threads) >= min(len(self._unfinished), self._count_max):
             return
         name = self._name if self._count_max == 1 else f"{self._name}_{len(self._threads)}"
         worker = _PoolThread()
-        self._threads.append(worker)  # before: once it runs, it has to be known
+        self._threads.append(worker)  # added first, because it may run before `start` returns
         try:
             thread = threading.Thread(target=self._run_jobs, args=(worker,), name=name, daemon=True)
             thread._started = _NonBlockingEvent()  # type: ignore[attr-defined]  # for what `start` waits
@@ -181,7 +180,7 @@ class DaemonThreadPool:
                 return
             while (each := self._jobs.get()) is not None:
                 self._run_job(*each)
-                del each  # nobody needs what it holds any more
+                del each  # release what the job holds
             self._jobs.put(None)  # for the next thread
         finally:
             worker.has_ended = True
@@ -202,12 +201,12 @@ class DaemonThreadPool:
 
 
 def run_in_parallel(jobs: Sequence[Callable[[], object]], threads_max: int, name: str) -> None:
-    """Do all jobs in this thread and in others, as far as these can be started.
+    """Run all jobs in this thread and in as many others as can be started.
 
     Raises:
-        Exception: A job has raised this. Others may not have been done.
+        Exception: The exception of a failed job. Other jobs may not have run.
     """
-    waiting = iter(jobs)  # one for all: each thread takes the next
+    waiting = iter(jobs)  # shared: each thread takes the next job
     workers = DaemonThreadPool(name, threads_max - 1)
     begun: list[Future[None]] = []
     with suppress(RuntimeError, MemoryError):
@@ -241,4 +240,4 @@ def _shutdown_all() -> None:
 
 
 atexit.register(_shutdown_all)
-os.register_at_fork(after_in_child=_pools.clear)  # the threads stay with the parent
+os.register_at_fork(after_in_child=_pools.clear)  # the parent keeps the threads

@@ -1,4 +1,4 @@
-"""BrokerProcess: a broker as a process of its own, which ends when this one does.
+"""BrokerProcess: runs a broker in a process of its own, which ends with this process.
 
     its stdin    a pipe that nobody writes to: when this process ends, however that happens, so does
                  the pipe
@@ -34,11 +34,11 @@ class BrokerProcess:
         self._was_killed = False
 
     def start(self) -> int:
-        """Start the process, and return the broker's port once it serves.
+        """Start the process; return the broker's port when it accepts connections.
 
         Raises:
-            RocketPollError: The broker cannot run; the message has what it printed. Nothing is left
-                behind.
+            RocketPollError: The broker cannot run; the message contains its output. All resources
+                are released.
         """
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # it stays open for long
         self._process = subprocess.Popen(  # noqa: S603  # our own broker
@@ -56,7 +56,7 @@ class BrokerProcess:
             raise
 
     def stop(self) -> None:
-        """Stop the broker in order, and return when its process has ended.
+        """Stop the broker cleanly, and return when its process has ended.
 
         Raises:
             RocketPollError: The broker had ended on its own, or could not save its state.

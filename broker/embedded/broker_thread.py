@@ -1,6 +1,6 @@
 """BrokerThread: a broker on an event loop and a thread of its own, in this process.
 
-The thread is a daemon, so that a program that forgets its broker still ends.
+The thread is a daemon, so that a program that never stops its broker still ends.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ from .faults.network import EmbeddedNetwork
 # ---- Advance of the clock.
 
 STOPS_MAX: Final = 5_000
-"""The moments of one move at which it stops: beyond them, as on a disk that stays full for days,
-it goes from hour to hour."""
+"""The maximum number of stops of one move. Past it, as on a disk that stays full for days, the move
+stops only at each full hour.
+"""
 
 _HOUR_SECONDS: Final = 3_600.0
 _STEP_SECONDS_MIN: Final = 0.001
 _ROUNDING_SECONDS: Final = 0.005
-"""The wait at the end of a move for what is due so soon: delays are rounded up to milliseconds."""
+"""The wait at the end of a move for timers that are nearly due: delays round up to milliseconds."""
 
 
 async def advance(controller: BrokerController, loop: EmbeddedLoop, seconds: float) -> None:
-    """Move a broker's time forward from stop to stop, and do all that is due in between.
+    """Move a broker's time forward in stops, and run everything that falls due on the way.
 
-        stops     each deadline that somebody waits for (`AdjustableTimeLoop`), so that what is due
-                  earlier is done earlier, at its own time; each full hour of the way, because files
-                  expire by the hour of the day; and the end
-        a stop    timers that are due fire. It is over when nothing works any more: what was put is
-                  visible, all expired files are deleted, and what changed is saved
+        stops     each pending deadline (`AdjustableTimeLoop`), so that everything runs in order and
+                  at its own time; each full hour of the way, because files expire by the hour of
+                  the day; and the end
+        a stop    due timers fire. The stop ends when no job is running: messages are visible,
+                  expired files are deleted, and changed tables are saved
 
     Nothing is read from clients during a move: what they send waits until its end. Clients use the
     machine's time, and cannot send during the time that is skipped, so it does not count as
-    silence: their connections, group memberships and queue locks stay. What the broker has promised
-    to hold for a while, as pulls, expires. The machine's time goes on beside it.
+    silence: their connections, group memberships and queue locks stay. Requests that the
+    broker holds for a while, such as pulls, expire. The machine's time runs normally.
     """
     loop.network.pause_reading(is_paused=True)
     try:
@@ -68,7 +69,7 @@ async def _advance_in_steps(
         moment = loop.next_deadline() if moments < STOPS_MAX else None
         if moment is not None and moment - loop.time() < step:
             moments += 1
-            # Not beyond what is left, and not so short that it is lost in the grain of timers.
+            # Not past the end, and not below the resolution of timers.
             step = min(max(moment - loop.time(), _STEP_SECONDS_MIN), left)
         left -= step
         loop.advance(step)
@@ -82,22 +83,22 @@ async def _advance_in_steps(
 
 
 async def wait_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
-    """Wait until all that is due now is done, as far as the disk permits."""
+    """Wait until everything that is due now is done, as far as the disk permits."""
     begin = None
     while begin != controller.store.state().min_offset:
         if begin is not None:
-            controller.housekeeping.clean()  # a few files go at a time: there may be more
+            controller.housekeeping.clean()  # files are deleted a few at a time: more may remain
         begin = controller.store.state().min_offset
         await _wait_quiet(controller, loop)
 
 
 async def _wait_quiet(controller: BrokerController, loop: EmbeddedLoop) -> None:
-    """Wait until nothing works, and no timer fires."""
+    """Wait until no job is running and no timer fires."""
     while not _is_quiet(controller, loop):
         await controller.housekeeping.wait_idle()
         written_offset = controller.store.state().written_offset
         if controller.store.confirm_offset() < written_offset:
-            with suppress(StoreError):  # the store tells of it
+            with suppress(StoreError):  # the store logs the cause
                 await asyncio.wrap_future(controller.store.flush_future(written_offset))
         await asyncio.sleep(0)
 
@@ -116,11 +117,11 @@ def _is_quiet(controller: BrokerController, loop: EmbeddedLoop) -> bool:
 
 _STOP_SECONDS = 30.0
 _POLL_SECONDS = 1.0
-"""Seconds after which `start` looks whether the thread has begun at all."""
+"""Seconds after which `start` checks whether the thread has begun at all."""
 
 
 class BrokerThread:
-    """A broker on a daemon thread of this process, which is started once and stopped once."""
+    """A broker on a daemon thread of this process; it can be started once and stopped once."""
 
     def __init__(
         self,
@@ -131,8 +132,8 @@ class BrokerThread:
     ) -> None:
         """Prepare a broker with these settings, without running it yet.
 
-        Its time is ``clock_offset`` of the machine's, from the start and by each `move`. Time,
-        ``disk`` and ``network`` may have been another thread's before.
+        The broker's time is the machine's plus ``clock_offset``, which each `advance` increases.
+        Clock, ``disk`` and ``network`` may come from an earlier thread, before a restart.
         """
         self._clock_offset = clock_offset
         self._network = network
@@ -149,7 +150,7 @@ class BrokerThread:
         """Start the thread, and return the broker's port once it serves.
 
         Raises:
-            RocketPollError, OSError: The broker cannot run. Nothing is left behind.
+            RocketPollError, OSError: The broker cannot run. All resources are released.
         """
         try:
             self._running = self._thread_pool.submit(self._run)
@@ -164,7 +165,7 @@ class BrokerThread:
                 self._running.result()
             return self._started.result()
         except BaseException as error:
-            # After an interrupt it may be about to serve: then it stops as soon as it does.
+            # After an interrupt the broker may be about to serve: it then stops as soon as it does.
             self._started.add_done_callback(lambda _: self._request_stop())
             if not self._running.cancel():
                 wait([self._running], _STOP_SECONDS)
@@ -173,11 +174,7 @@ class BrokerThread:
             raise
 
     def stop(self) -> None:
-        """Stop the broker in order, and return when its thread has ended.
-
-        Raises:
-            RocketPollError, OSError: The broker could not save its state.
-        """
+        """Stop the broker cleanly, and return when its thread has ended."""
         self.resume()
         self._request_stop()
         if not wait([self._running], _STOP_SECONDS).done:
@@ -196,11 +193,11 @@ class BrokerThread:
         self._resumed.set()
 
     def advance(self, seconds: float, timeout: float) -> None:
-        """Move the broker's time forward, and return when it has done what was due.
+        """Move the broker's time forward; return when everything due is done.
 
         Raises:
-            concurrent.futures.TimeoutError: It is still at work after ``timeout`` seconds of the
-                machine's time.
+            concurrent.futures.TimeoutError: The broker is still at work after ``timeout`` seconds
+                of the machine's time.
         """
         self.run(lambda controller: advance(controller, self._loop, seconds), timeout)
 
@@ -210,7 +207,7 @@ class BrokerThread:
         """Run a function with the broker on its loop, and return when it is done.
 
         Raises:
-            concurrent.futures.TimeoutError: It is not done after ``timeout`` seconds.
+            concurrent.futures.TimeoutError: The function is unfinished after ``timeout`` seconds.
         """
         doing = self.submit(operation)
         try:
@@ -224,15 +221,15 @@ class BrokerThread:
     ) -> Future[None]:
         """Queue a function for the broker's loop; it runs as soon as the loop continues.
 
-        Functions run in the order in which they were submitted, never two at a time. A stop cancels
-        what is not done by then.
+        Functions run one at a time, in the order in which they were submitted. A stop cancels those
+        that are unfinished.
         """
         return asyncio.run_coroutine_threadsafe(self._run_serially(operation), self._loop)
 
     def descriptors(self) -> Iterable[int]:
-        """Return the descriptors that a fork of this process must not keep open.
+        """Return the descriptors that a fork of this process must close.
 
-        With them open in a fork, clients would not notice that the broker has ended.
+        If a fork kept them open, clients would not notice that the broker has ended.
         """
         return self._controller.descriptors()
 

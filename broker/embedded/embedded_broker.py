@@ -1,12 +1,12 @@
-"""EmbeddedBroker: a broker's settings, directory, start and stop, and its safety in forks.
+"""EmbeddedBroker: runs a broker for a test, notebook or program; start, stop, and forks.
 
     with EmbeddedBroker() as broker:
         broker.create_topic("orders")
         broker.send("orders", "one", "two")
         assert [message.body for message in broker.messages("orders")] == [b"one", b"two"]
 
-The broker runs in a thread, or in a process of its own that ends when this one does, however that
-happens. Its directory is temporary and removed at the end, or a given one that stays. The process
+The broker runs in a thread, or in a process of its own, which ends with this process even if that
+is killed. Its directory is temporary and removed at the end, or a given one that stays. The process
 that starts a broker owns it: a fork of that process can use its address and its helpers, but cannot
 stop it or remove its directory.
 """
@@ -50,12 +50,12 @@ _OPERATION_TIMEOUT_SECONDS: Final = 60.0
 _SETTINGS_OF_ARGUMENTS: Final = {"listenPort": "port", "storePathRootDir": "directory"}
 _TEMPORARY_STORE_DEFAULTS: Final = {
     "flushDiskType": "ASYNC_FLUSH",
-    # The store is small and goes soon: a disk that others have filled to 95 % has room for it.
+    # The store is small and short-lived: a disk that is 95 % full has room for it.
     "diskMaxUsedSpaceRatio": "99",
     "diskSpaceCleanForciblyRatio": "99",
     "diskSpaceWarningLevelRatio": "99",
 }
-"""Settings of a broker with a temporary directory, unless they are given."""
+"""Defaults for a broker with a temporary directory."""
 _ADDRESS: Final = re.compile(r"[\w.-]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}")
 _REACHABLE_ADDRESSES: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing is bound here
 
@@ -75,8 +75,8 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             broker.send("orders", "one", "two")
             assert [message.body for message in broker.messages("orders")] == [b"one", b"two"]
 
-    The broker runs in a thread, or in a process of its own that ends when this one does, however
-    that happens. It can be started once and stopped once, and restarted in between. The process
+    The broker runs in a thread, or in a process of its own, which ends with this process even if
+    that is killed. It can be started once and stopped once, and restarted in between. The process
     that starts a broker owns it: a fork of that process can use its address and its helpers, but
     cannot stop, restart, pause or kill it.
     """
@@ -103,10 +103,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
 
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
-            EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting, or no
-                directory can have the path, or it is an address.
-            TypeError: The directory is no path, the port no number, or own_process is not True or
-                False.
+            EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting, or the path
+                cannot be a directory's, or looks like an address.
+            TypeError: The directory is not a path, the port not a number, or own_process not a
+                bool.
         """
         super().__init__()
         if not isinstance(directory, (str, Path, NoneType)):
@@ -129,7 +129,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
         self._own_process = own_process
-        # At a restart on the same port, the port two below may be another broker's by then.
+        # After a restart on the same port, another broker may use the port two below.
         self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
             self._texts = {**_TEMPORARY_STORE_DEFAULTS, **self._texts}
@@ -142,14 +142,15 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         self.clock = BrokerClock(self._clock_offset, self._advance_clock)
         """The broker's clock, which can be moved forward; a restart does not change it."""
 
-    # ---- its life
+    # ---- start and stop
 
     def start(self) -> EmbeddedBroker:
-        """Start the broker, and return it once it serves.
+        """Start the broker; return it when it accepts connections.
 
         Raises:
-            EmbeddedBrokerError: The broker cannot run, for example as the port or the directory is
-                in use, or it was started before. After a failure it may be started again.
+            EmbeddedBrokerError: The broker cannot run, for example because the port or the
+                directory is in use, or it was started before. After a failure it may be started
+                again.
         """
         with self._lifecycle_lock:
             if self._lifecycle is _Lifecycle.STARTED:
@@ -170,10 +171,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         return self
 
     def stop(self) -> None:
-        """Stop the broker in order, and remove its directory if that is temporary.
+        """Stop the broker cleanly, and remove its directory if it is temporary.
 
-        A broker that does not run is left alone. In a forked process, which does not own the
-        broker, this does nothing.
+        This does nothing if the broker does not run, or in a forked process, which does not own the
+        broker.
 
         Raises:
             EmbeddedBrokerError: The broker had ended on its own, or could not save its state.
@@ -184,9 +185,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             if self._lifecycle is not _Lifecycle.STARTED:
                 return
             if self._runner is not None:
-                self._runner.resume()  # a paused broker would not hear the helpers' client leave
+                # a paused broker would not notice that the helpers' client disconnects
+                self._runner.resume()
             self._disconnect()
-            failure = self._end_runner()  # after an interrupt here it can be stopped again
+            failure = self._end_runner()  # after an interrupt here, stop() can be called again
             self._lifecycle = _Lifecycle.ENDED
             self._remove_directory()
             _started_brokers.discard(self)
@@ -215,18 +217,18 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             self._launch()
 
     def pause(self) -> None:
-        """Keep the broker from answering anybody until `resume`; its connections stay open.
+        """Suspend the broker until `resume`; its connections stay open.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        with self._lifecycle_lock:  # a broker that is paused amid its stop would never end
+        with self._lifecycle_lock:  # a broker that is paused during its stop would never end
             self._check_owner("pause")
             self._running().pause()
             self._activity = "paused"
 
     def resume(self) -> None:
-        """Let a paused broker go on.
+        """Resume a paused broker.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
@@ -254,10 +256,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             self._activity = "killed"
 
     def lose_power(self) -> None:
-        """End the broker at once, forget what it had not flushed to its disk, and start it again.
+        """Crash the broker, discard what it had not flushed to its disk, and start it again.
 
-        Connections are cut, and the port stays the same. What was acknowledged after a flush, as
-        with flushDiskType=SYNC_FLUSH, is there again; of all else, what the last flush had.
+        Connections are cut, and the port stays the same. Messages acknowledged after a flush, as
+        with flushDiskType=SYNC_FLUSH, are kept; other data is as of the last flush.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
@@ -270,7 +272,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 self._run_operation(
                     lambda: thread.run(_suspend_listening, _OPERATION_TIMEOUT_SECONDS)
                 )
-                self._end_runner()  # in vain: it can save nothing any more
+                self._end_runner()  # expected: the broker cannot save its state any more
                 self._disk.discard_unflushed()
             finally:
                 self._disk.has_power = True
@@ -295,21 +297,21 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
     def __reduce__(self) -> NoReturn:
         raise TypeError("an EmbeddedBroker cannot be pickled: pass its address instead")
 
-    # ---- how it is shown
+    # ---- display
 
     def __repr__(self) -> str:
-        """Return where the broker is and what it does; nobody is asked."""
+        """Return the broker's address and state, without a request to it."""
         if self._runner is None:
             return f"<EmbeddedBroker that {self._lifecycle.value}>"
         where = "a process of its own" if self._own_process else "a thread"
         return f"<EmbeddedBroker {self.address}, {self._activity} in {where}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: where the broker is, and its topics if it can be asked."""
+        """Return HTML for a notebook: the broker's address, and its topics if it responds."""
         answers = self._runner is not None and self._activity == "running"
         return self._shown(repr(self)[1:-1], answers=answers)
 
-    # ---- where it is
+    # ---- addresses
 
     @property
     def address(self) -> str:
@@ -344,7 +346,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             raise AssertionError("a broker that runs has a directory")
         return self._directory
 
-    # ---- within
+    # ---- internals
 
     def _running(self) -> BrokerThread | BrokerProcess:
         if self._runner is None:
@@ -380,7 +382,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             self._run_operation(lambda: runner.run(self._apply_faults, _OPERATION_TIMEOUT_SECONDS))
 
     def _config(self, texts: dict[str, str]) -> BrokerConfig:
-        """Return settings for a broker in this process, whose descriptors it shares."""
+        """Return settings for a broker in this process, which shares the process's descriptors."""
         config = config_of(texts)
         wanted = config.store.open_files_max
         open_files_max = embedded_open_files_max(wanted)
@@ -394,7 +396,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         return replace(config, store=replace(config.store, open_files_max=open_files_max))
 
     def _thread(self, name: str) -> BrokerThread:
-        """Return the thread of the broker, or raise the reason why there is none."""
+        """Return the thread of the broker, or raise the reason why it has none."""
         self._check_owner(f"use {name} of")
         runner = self._running()
         if not isinstance(runner, BrokerThread):
@@ -443,7 +445,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             raise EmbeddedBrokerError(f"the broker cannot come back: {error}") from error
 
     def _end_runner(self) -> Exception | None:
-        """Stop the thread or process, and return the error of an unclean end, or None."""
+        """Stop the thread or process; return the error of an unclean stop, or None."""
         failure: Exception | None = None
         if self._runner is not None:
             try:
@@ -459,19 +461,20 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             self._directory = None
 
     def _after_fork(self) -> None:
-        """Give up, in a forked child, all that would keep the parent's port or process alive."""
+        """In a forked child, release all that would keep the parent's port or process alive."""
         super()._after_fork()
         self._lifecycle_lock = threading.RLock()
         if self._runner is not None:
             nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             for descriptor in self._runner.descriptors():
-                # Replace, not close: no new file may get a descriptor that the loop still knows.
+                # Replace instead of close: a new file must not get a descriptor that the loop still
+                # uses.
                 os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
 
 
 def _name_methods_of(*bases: type) -> None:
-    """Have Python's own errors of wrong calls name the class that users hold, and not its bases."""
+    """Make Python's TypeErrors name the class that users hold, not its bases."""
     for base in bases:
         for each in vars(base).values():
             if isinstance(each, FunctionType):
@@ -486,10 +489,10 @@ async def _suspend_listening(controller: BrokerController) -> None:
 
 
 def _texts_of(settings: dict[str, object]) -> dict[str, str]:
-    """Return the values of settings as a file would have them.
+    """Return settings as text, in the form of the settings file.
 
     Raises:
-        EmbeddedBrokerError: A setting is given that is an argument of `EmbeddedBroker`.
+        EmbeddedBrokerError: A setting is also an argument of `EmbeddedBroker`.
     """
     for name, argument in _SETTINGS_OF_ARGUMENTS.items():
         if name in settings:

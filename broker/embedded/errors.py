@@ -10,6 +10,6 @@ class EmbeddedBrokerError(RocketPollError, page="troubleshooting.md#brokers-in-t
 
 
 def type_error(name: str, needed: str, found: object, example: str) -> TypeError:
-    """Return the error for an argument that has none of the expected types."""
+    """Return the error for an argument of an unexpected type."""
     kind = f"{type(found).__name__} {excerpt(found)}"
     return TypeError(f"{name}: needed {needed}, found {kind}; for example: {example}")

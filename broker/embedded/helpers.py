@@ -1,7 +1,7 @@
 """BrokerHelpers: operations on a running broker: topics, sends, all messages of a topic, waiting.
 
-Waiting for messages uses pulls that the broker holds, so it ends as soon as a message arrives. A
-broker does not announce new topics or committed offsets: those are polled every few milliseconds.
+Waiting for messages uses pulls that the broker holds, so it ends as soon as a message arrives.
+Brokers do not announce new topics or committed offsets, so these are polled every few milliseconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUEUES: Final = 4
-"""The default number of queues of a topic that `BrokerHelpers.create_topic` makes."""
+"""The default number of queues in `BrokerHelpers.create_topic`."""
 
 WAIT_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.01
@@ -45,7 +45,7 @@ _LONG_POLL_FLAG: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
 class NotInTime(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
-    """Messages or commits did not arrive within the timeout; the error says what was there."""
+    """Messages or commits did not arrive within the timeout; the error says what did."""
 
 
 class BrokerHelpers(ABC):
@@ -55,7 +55,7 @@ class BrokerHelpers(ABC):
     """
 
     def __init__(self) -> None:
-        """Prepare the helpers; the first call of one connects a client."""
+        """Prepare the helpers; the first call of a method connects a client."""
         self._client: _HelperClient | None = None
         self._client_lock = threading.Lock()
 
@@ -72,43 +72,43 @@ class BrokerHelpers(ABC):
             queues: The number of its queues, for reading and writing alike.
 
         Raises:
-            MessageRejected: The name is not valid, or there is to be no queue.
-            TypeError: The name is no text, or the number is none.
+            MessageRejected: The name is not valid, or the number of queues is 0.
+            TypeError: The name is not a string, or ``queues`` is not a number.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         admin = self._connect().admin
         admin.create_topic(name, queues)
-        admin.instance.routes.refresh(name)  # so that the next sends use the present queues
+        admin.instance.routes.refresh(name)  # the next sends see the new number of queues
 
     def delete_topic(self, name: str) -> None:
-        """Delete the topic of a ``name``, with its messages; one that is not there is no error.
+        """Delete a topic with its messages; a missing topic is not an error.
 
         Raises:
             BrokerRefused: The name is not valid, or the topic is the broker's own.
-            TypeError: The name is no text.
+            TypeError: The name is not a string.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         self._connect().admin.delete_topic(name)
 
     def has_topic(self, name: str) -> bool:
-        """Return whether there is a topic of a ``name``.
+        """Return whether a topic exists.
 
         Raises:
-            TypeError: The name is no text.
+            TypeError: The name is not a string.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         return self._ends(name) is not None
 
     def producer(self, group: str | None = None) -> Producer:
-        """Return a new, started producer, which is shut down with the broker at the latest.
+        """Return a new, started producer, which is shut down with the broker if not before.
 
         Args:
-            group: The producer group; None picks a name that no other producer of this broker has.
+            group: The producer group; None generates a unique name.
 
         Raises:
-            MessageRejected: The group is not a valid name, or another producer of this broker's
-                has it.
-            TypeError: The group is no text.
+            MessageRejected: The group's name is not valid, or another producer of this broker uses
+                it.
+            TypeError: The group is not a string.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         return self._connect().producer(group)
@@ -120,7 +120,7 @@ class BrokerHelpers(ABC):
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
     ) -> list[SendResult]:
-        """Send messages one after the other, each once the last is stored, and return the results.
+        """Send messages one by one, waiting until each is stored, and return the results.
 
         The messages go to the queues of the topic in turn. For everything else that a `Message` can
         have, use a `producer`::
@@ -137,10 +137,12 @@ class BrokerHelpers(ABC):
             One result for each body, in the same order.
 
         Raises:
-            TypeError: The topic is no text, or a body is neither text nor bytes. Nothing was sent.
-            ValueError: There is no body.
-            MessageRejected: No broker would accept one of the messages. Those before it are stored.
-            ClientError: The broker refused one, as with a full disk. Those before it are stored.
+            TypeError: The topic is not a string, or a body is neither text nor bytes. Nothing was
+                sent.
+            ValueError: No body was given.
+            MessageRejected: One of the messages is invalid. Those before it are stored.
+            ClientError: The broker refused a message, for example because of a full disk. Those
+                before it are stored.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         _check_topic(topic)
@@ -159,13 +161,13 @@ class BrokerHelpers(ABC):
         return [sender.send(message) for message in messages]
 
     def messages(self, topic: str) -> MessageTable:
-        """Return all messages that a topic holds, in the order in which they were stored.
+        """Return all messages of a topic, in the order in which they were stored.
 
         No offset is committed: the messages stay for all consumers. A message that cannot be read
         has a ``fault``, and its body as it is stored.
 
         Raises:
-            RouteNotFound: There is no such topic.
+            RouteNotFound: The topic does not exist.
         """
         address = self.address
         found: list[MessageExt] = []
@@ -192,17 +194,17 @@ class BrokerHelpers(ABC):
             start: ``"earliest"``, ``"latest"``, a time (a datetime with a zone, or milliseconds
                 since 1970), or ``{queue: offset}``, to begin at.
             end: A bound of the same kinds, before which to end.
-            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. Without
-                them: topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
+            columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
+                topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
-            on_bad_record: What becomes of a message that cannot be read: ``"fail"`` ends the read,
-                ``"null"`` gives a row without its body, ``"skip"`` leaves it out.
+            on_bad_record: How to handle a message that cannot be read: ``"fail"`` ends the read,
+                ``"null"`` returns a row without its body, ``"skip"`` leaves it out.
 
         Raises:
-            RouteNotFound: There is no such topic.
-            MessageRejected: An argument means nothing.
-            OffsetOutOfRange: A queue does not hold an offset that is given for it.
+            RouteNotFound: The topic does not exist.
+            MessageRejected: An argument is invalid.
+            OffsetOutOfRange: A queue does not hold the offset that was given for it.
             MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
@@ -212,17 +214,17 @@ class BrokerHelpers(ABC):
         )
 
     def wait_until_arrived(self, topic: str, count: int, timeout: float = WAIT_SECONDS) -> None:
-        """Wait until at least ``count`` messages have ever arrived in a topic.
+        """Wait until at least ``count`` messages have arrived in a topic since its creation.
 
         The topic need not exist when the wait begins.
 
         Args:
             topic: The topic to watch.
-            count: The number of messages, those that were deleted since included.
+            count: The number of messages, including deleted ones.
             timeout: The maximum time to wait, in seconds.
 
         Raises:
-            NotInTime: Fewer messages have arrived after ``timeout`` seconds.
+            NotInTime: Fewer messages have arrived within ``timeout`` seconds.
         """
         check_number("count", count, 3)
         deadline = time.monotonic() + checked_seconds(timeout)
@@ -243,7 +245,7 @@ class BrokerHelpers(ABC):
                     reader.wait_for_more(ends, remaining)
 
     def wait_until_consumed(self, group: str, topic: str, timeout: float = WAIT_SECONDS) -> None:
-        """Wait until a group has committed that it has consumed all that a topic holds.
+        """Wait until a group has committed the end offset of every queue of a topic.
 
         Consumers commit at intervals, every five seconds by default.
 
@@ -253,8 +255,8 @@ class BrokerHelpers(ABC):
             timeout: The maximum time to wait, in seconds.
 
         Raises:
-            NotInTime: There are messages left after ``timeout`` seconds.
-            RouteNotFound: There is no such topic.
+            NotInTime: Messages are left after ``timeout`` seconds.
+            RouteNotFound: The topic does not exist.
         """
         deadline = time.monotonic() + checked_seconds(timeout)
         admin = self._connect().admin
@@ -273,10 +275,10 @@ class BrokerHelpers(ABC):
                 )
             time.sleep(min(POLL_SECONDS, remaining))
 
-    # ---- within
+    # ---- internals
 
     def _connect(self) -> _HelperClient:
-        """Return the client of this process, connecting it first if needed, as after a fork."""
+        """Return this process's client; connect it first if needed, for example after a fork."""
         address = self.address
         with self._client_lock:
             if self._client is None or self._client.process != os.getpid():
@@ -290,11 +292,11 @@ class BrokerHelpers(ABC):
             client.close()
 
     def _after_fork(self) -> None:
-        """Replace the lock in a forked child: the thread that may have held it is gone."""
+        """Replace the lock in a forked child: the thread that held it may not exist there."""
         self._client_lock = threading.Lock()
 
     def _shown(self, title: str, *, answers: bool) -> str:
-        """Return a title in HTML, with a table of the topics if the broker answers."""
+        """Return a title in HTML, with a table of the topics if the broker responds."""
         rows: list[tuple[object, ...]] = []
         count = 0
         if answers:
@@ -305,7 +307,7 @@ class BrokerHelpers(ABC):
         return format_html(title, ("topic", "queues", "messages"), rows, count)
 
     def _topic_rows(self) -> tuple[list[tuple[object, ...]], int]:
-        """Return the first topics of users with what they hold, and the number of all."""
+        """Return the first user topics with their message counts, and the number of all topics."""
         admin = self._connect().admin
         cluster = admin.cluster_info()
         own = {*cluster.cluster_addr_table, *cluster.broker_addr_table}
@@ -318,7 +320,7 @@ class BrokerHelpers(ABC):
         return rows, len(topics)
 
     def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
-        """Return the end offset of each queue of a topic, or None if there is no such topic."""
+        """Return the end offset of each queue of a topic, or None if the topic does not exist."""
         try:
             spans = self._connect().admin.topic_offsets(topic)
         except RouteNotFound:
@@ -361,17 +363,17 @@ def _check_body(body: object) -> None:
 
 
 def checked_seconds(timeout: float) -> float:
-    """Return a timeout, if it is a number of seconds.
+    """Check that a timeout is a number of seconds, and return it.
 
     Raises:
-        TypeError: It is none.
+        TypeError: The timeout is not a number.
     """
     check_kind("timeout", timeout, (int, float), "a number of seconds", str(WAIT_SECONDS))
     return timeout
 
 
 def _is_internal_topic(topic: str) -> bool:
-    """Return whether a broker has made a topic for itself or for a group."""
+    """Return whether a topic was created by the broker for itself or for a group."""
     return is_system_topic(topic) or topic.startswith("%") or topic.endswith("_REPLY_TOPIC")
 
 
@@ -389,14 +391,14 @@ class _HelperClient:
 
     @property
     def sender(self) -> Producer:
-        """The one producer for all messages that are sent by `BrokerHelpers.send`."""
+        """The one producer of all messages that `BrokerHelpers.send` sends."""
         with self._lock:
             if self._sender is None:
                 self._sender = self._start_producer("embedded")
             return self._sender
 
     def producer(self, group: str | None) -> Producer:
-        """Start and return one more producer."""
+        """Start and return another producer."""
         with self._lock:
             return self._start_producer(group or f"embedded-{len(self._producers)}")
 
@@ -434,7 +436,7 @@ class _LongPoller:
         self._connections.shutdown()
 
     def wait_for_more(self, ends: Mapping[MessageQueue, int], seconds: float) -> None:
-        """Wait until one of the queues has grown past its given end, for some seconds at most."""
+        """Wait until a queue has grown past its given end, for at most ``seconds``."""
         for queue, end in ends.items():
             if queue not in self._pending_pulls:
                 suspend_ms = max(int(seconds * 1000), 1)

@@ -6,9 +6,10 @@ from rmq_spark.errors import RocketPollError, excerpt
 
 
 class FilterError(RocketPollError, page="troubleshooting.md#refused-by-a-broker"):
-    """An expression is wrong; the message says where, what was expected there, and what was found.
+    """An expression is invalid; the message says where, what was expected, and what was found.
 
-    ``at`` is the number of the character, counted from 1; None where the text as a whole is wrong.
+    ``at`` is the number of the character, counted from 1, or None if the error concerns the whole
+    text.
     """
 
     def __init__(self, subject: str, *, at: int | None = None, needed: str, found: object) -> None:

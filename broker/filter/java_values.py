@@ -23,7 +23,7 @@ _INTEGER_MAX = (1 << 31) - 1
 _Number = TypeVar("_Number", int, float)
 
 _DIGITS_WITHIN_INTEGER = 10  # fewer of them always fit
-_DIGITS_MAX = 40  # of what java_numbers reads
+_DIGITS_MAX = 40  # characters that java_numbers reads
 _BASIC_PLANE_LAST = (
     "\uffff"  # Java looks at a digit beyond it as two characters, neither of them a digit
 )
@@ -31,7 +31,7 @@ _DECIMAL_CHARACTERS = "0123456789.eE+-"
 
 
 def compare(left: Value, right: Value) -> int:
-    """Return a number below 0, 0 or above 0, as left is less than, equal to or greater than right.
+    """Return a number below, equal to or above 0, like Java's ``compareTo``.
 
     Neither may be None. Java has no order between a boolean and a number: the boolean, or the
     number, is less.
@@ -53,7 +53,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def _convert(text: str, like: Value, *, boolean: bool = True) -> Value:
-    """Convert a text beside a boolean as Java does: left of it only; right of it, Java fails."""
+    """Convert a text compared with a boolean as Java does, which fails for text on the right."""
     if isinstance(like, bool):
         if not boolean:
             raise ValueError
@@ -109,7 +109,7 @@ def parse_double(text: str) -> float:
     Java accepts hexadecimal numbers, and type letters after the digits.
     """
     text = text.strip(BLANKS)
-    if text and not text.strip(_DECIMAL_CHARACTERS):  # nothing but these: nearly always
+    if text and not text.strip(_DECIMAL_CHARACTERS):  # only digits, as nearly always
         return float(text)
     negative = text.startswith("-")
     unsigned = text[1:] if text.startswith(("-", "+")) else text

@@ -75,7 +75,7 @@ class TextColumn:
         self.row_values: npt.NDArray[np.int32] = encoded.indices.fill_null(
             len(self.values)
         ).to_numpy()
-        """The index of each row's value; one beyond the last for rows without a value."""
+        """The index of each row's value; one past the last for rows without a value."""
         self._numbers: dict[object, NumericKeys] = {}
 
     def states(self, condition: Expression, name: str) -> States:
@@ -134,7 +134,7 @@ def compare_columns(left: TextColumn, sign: str, right: TextColumn) -> States:
         keys, missing = others.keys[right.row_values], others.states[right.row_values]
         row_numbers = NumericKeys(numbers.keys[left.row_values], numbers.states[left.row_values])
         states = _compare_keys(row_numbers, sign, keys)
-        # NULL on one side takes precedence over a text that is no number on the other.
+        # NULL on one side takes precedence over a non-numeric text on the other.
         return np.where(
             (missing == NULL) | ((missing == FAILED) & (states != NULL)), missing, states
         )
@@ -164,7 +164,7 @@ def _compare_keys(numbers: NumericKeys, sign: str, keys: npt.NDArray[np.int64]) 
 
 
 def _constant(operand: Expression) -> str | int | float | None:
-    """Return the text or number of an operand that is a constant, else None."""
+    """Return the text or number of a constant operand, or None."""
     if isinstance(operand, Negation) and isinstance(operand.operand, Literal):
         value = operand.value({})
     else:

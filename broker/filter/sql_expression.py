@@ -1,11 +1,11 @@
-"""SqlExpression: a compiled SQL92 tree that decides whether the properties of a message match.
+"""SqlExpression: a compiled SQL92 tree that matches the properties of messages.
 
-Its logic has three values: a missing property is NULL, and so are most results of it. What cannot
-be evaluated, such as a number compared with text that is not one, is a ValueError from wherever it
-happens up to the top; such a message does not match. `value` evaluates in RocketMQ's order, because
-what has been decided before the ValueError counts.
+Its logic has three values: a missing property is NULL, and so are most results of it. An operation
+that cannot be evaluated, such as comparing a number with non-numeric text, raises a ValueError, and
+the message does not match. `value` evaluates in RocketMQ's order, because a result decided before
+the ValueError counts.
 
-`sql_parser` builds the nodes, and ensures that their operands are of fitting kinds.
+`sql_parser` builds the nodes, and ensures that their operands have suitable types.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class Expression:
 
     @cached_property
     def operands(self) -> tuple[Expression, ...]:
-        """The nodes directly below this one: its fields, or what is in them."""
+        """The child nodes, in fields of this node or in its tuples."""
         values = [getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())]
         nested = (each if isinstance(each, tuple) else (each,) for each in values)
         return tuple(each for some in nested for each in some if isinstance(each, Expression))
 
     @cached_property
     def depth(self) -> int:
-        """The height of the tree from this node down, in nodes."""
+        """The height of the tree below and including this node."""
         return 1 + max((each.depth for each in self.operands), default=0)
 
     @cached_property
     def nodes(self) -> int:
-        """The number of nodes, this one included."""
+        """The number of nodes, including this one."""
         return 1 + sum(each.nodes for each in self.operands)
 
     @cached_property
@@ -90,7 +90,7 @@ class Property(Expression):
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The set of this property's name alone."""
+        """The set that contains only this property's name."""
         return frozenset([self.name])
 
     def value(self, properties: Properties) -> Value:
@@ -108,14 +108,14 @@ class Negation(_Unary):
     """The negative of a number: the minus sign."""
 
     def value(self, properties: Properties) -> Value:
-        """Return the negative of a number in the text; None for a property, which is text."""
+        """Return the negative of a number; None for a property, which is text."""
         value = self.operand.value(properties)
         return -value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)
 class PropertyCondition(_Unary, Condition):
-    """A property in place of a condition: text is never true."""
+    """A property used as a condition: text is never true."""
 
     def value(self, properties: Properties) -> bool | None:
         """Return False if the message has the property, else None."""
@@ -143,13 +143,13 @@ class IsNull(_Unary, Condition):
 
 @dataclass(frozen=True)
 class _Junction(Condition):
-    """Two or more conditions, one of which may decide alone."""
+    """Two or more conditions, one of which may decide the result alone."""
 
     conditions: tuple[Expression, ...]
     _decides: ClassVar[bool]
 
     def value(self, properties: Properties) -> bool | None:
-        """Return what decides at the first condition that is that; else None if any is."""
+        """Return the first deciding value; otherwise None if any condition is None."""
         result: bool | None = not self._decides
         for each in self.conditions:
             value = each.value(properties)
@@ -180,7 +180,7 @@ class Equal(Condition):
     right: Expression
 
     def value(self, properties: Properties) -> bool | None:
-        """Compare as RocketMQ does: NULL equals NULL, and NULL on the right alone is not equal."""
+        """Compare as RocketMQ does: NULL equals NULL; a value does not equal NULL."""
         left, right = self.left.value(properties), self.right.value(properties)
         if left is None:
             return True if right is None else None
@@ -191,7 +191,7 @@ class Equal(Condition):
 
 @dataclass(frozen=True)
 class Comparison(Condition):
-    """A comparison by one of the signs < <= > >=."""
+    """A comparison with <, <=, > or >=."""
 
     left: Expression
     sign: str
@@ -204,7 +204,7 @@ class Comparison(Condition):
 
 @dataclass(frozen=True)
 class Between(Condition):
-    """The test for a range, both ends included; negated, for all outside of it."""
+    """The test for a range, both ends included; if negated, for values outside of it."""
 
     operand: Expression
     low: Expression
@@ -212,7 +212,7 @@ class Between(Condition):
     negated: bool = False
 
     def value(self, properties: Properties) -> bool | None:
-        """Evaluate as AND, or negated OR, of two comparisons, with the operand evaluated once."""
+        """Evaluate as AND, or negated OR, of two comparisons; the operand is evaluated once."""
         value = self.operand.value(properties)
         first = _compare_ordered(value, "<" if self.negated else ">=", self.low, properties)
         if first is self.negated:
@@ -225,28 +225,28 @@ class Between(Condition):
 
 @dataclass(frozen=True)
 class In(Condition):
-    """The test for one of some texts; negated, for none of them."""
+    """The test for membership in a list of texts, or its negation."""
 
     operand: Property
     texts: frozenset[str]
     negated: bool = False
 
     def value(self, properties: Properties) -> bool | None:
-        """Return None if the message has no such property, else whether its text fits."""
+        """Return None if the message lacks the property, otherwise whether its text matches."""
         value = properties.get(self.operand.name)
         return None if value is None else (value in self.texts) is not self.negated
 
 
 @dataclass(frozen=True)
 class TextMatch(_Unary, Condition):
-    """CONTAINS, STARTSWITH or ENDSWITH; negated, true of text for which that does not hold."""
+    """CONTAINS, STARTSWITH or ENDSWITH, or its negation, which is also true only of text."""
 
     kind: str
     text: str
     negated: bool = False
 
     def value(self, properties: Properties) -> bool:
-        """Return False, not NULL, if there is no text to look in, or none to look for."""
+        """Return False, not NULL, if either text is missing."""
         if not self.text:
             return False
         value = self.operand.value(properties)

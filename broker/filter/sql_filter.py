@@ -1,4 +1,4 @@
-"""SqlFilter: the filter of an SQL92 subscription, which decides by messages, not by queue entries.
+"""SqlFilter: the filter of an SQL92 subscription, which reads messages, not queue entries.
 
 It implements the store's `MessageFilter` and the filter that held pulls need, without importing
 either.
@@ -12,13 +12,13 @@ from rmq_spark.wire.properties import decode_properties
 
 from .sql_expression import SqlExpression
 
-if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages to be worth it
+if TYPE_CHECKING:  # importing these takes a tenth of a second, which only many messages justify
     import numpy as np
     import numpy.typing as npt
 
     from rmq_spark.wire.chunk import RecordChunk
 
-_BULK_MESSAGES_MIN = 48  # fewer than these are faster asked one by one; pulls of Java's clients are
+_BULK_MESSAGES_MIN = 48  # fewer are faster one by one; pulls of Java's clients have fewer
 _NODES_EVALUATED_MAX = 32_000
 """Nodes evaluated in one look, all messages together: some 5 ms, or 15 ms for the dearest kinds."""
 _NODE_BYTES = 512
@@ -35,9 +35,9 @@ class SqlFilter:
     """Always true: the tags code alone never decides that a message matches."""
 
     def __init__(self, expression: SqlExpression, characters: int = 0) -> None:
-        """Take an expression, and its text's length in characters.
+        """Store an expression, and the length of its text in characters.
 
-        The values in it are kept as well as its nodes.
+        The length accounts for the memory of the values in it.
         """
         self.expression = expression
         self.size_bytes = _NODE_BYTES * expression.condition.nodes + _CHARACTER_BYTES * characters

@@ -1,6 +1,6 @@
 """SqlLimits: the maximum size of an expression.
 
-It is apart from the parser, which is only loaded for the first expression.
+It is separate from the parser, which is only loaded for the first expression.
 """
 
 from __future__ import annotations

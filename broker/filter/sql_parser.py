@@ -109,7 +109,7 @@ class TokenStream:
         self._lookahead: Token | None = None
 
     def peek(self) -> Token:
-        """Return the next word without taking it."""
+        """Return the next word without consuming it."""
         if self._lookahead is None:
             self._lookahead = self._read()
         return self._lookahead
@@ -156,7 +156,7 @@ _CACHED_MAX = 128  # pulls with an expression of their own repeat the same one
 
 @lru_cache(maxsize=_CACHED_MAX)
 def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
-    """Return the expression that a text begins with; like RocketMQ, ignore what follows it.
+    """Compile the expression at the start of a text; like RocketMQ, ignore what follows it.
 
     Raises:
         FilterError: The text is not an expression, or exceeds the limits.
@@ -191,10 +191,10 @@ class _SqlParser:
     # ---- levels
 
     def _expression(self, level: int) -> Expression:
-        """Parse an expression of this level or one that binds closer."""
+        """Parse an expression of this precedence level or a tighter one."""
         start = self._tokens.peek()
         left = self._unary()
-        # No operator here binds closer than the last one: it would have been taken already.
+        # No operator here binds tighter than the last one: it would have been consumed already.
         highest = _COMPARISON
         while level <= (found := _LEVELS.get(self._tokens.peek().kind, 0)) <= highest:
             if found == _COMPARISON:
@@ -277,7 +277,7 @@ class _SqlParser:
         self._expect(")", ", or ) in the list")
         return self._checked(In(operand, frozenset(texts), negated), token)
 
-    # ---- what operators stand between
+    # ---- operands
 
     def _unary(self) -> Expression:
         prefixes: list[Token] = []
@@ -379,7 +379,7 @@ def _float(token: Token) -> float:
 
 
 def _require_number(operand: Expression, token: Token) -> Expression:
-    """Return an operand that can be ordered, as far as is known now, or raise FilterError."""
+    """Return an operand that may be a number, as far as is known now, or raise FilterError."""
     is_number = not isinstance(operand, Literal) or type(operand.constant) in (int, float)
     if isinstance(operand, Condition) or not is_number:
         raise _operand_error(token, f"numbers and properties around {token.kind}", operand)

@@ -22,7 +22,7 @@ RETRY_TOPIC_PREFIX = "%RETRY%"
 TAGS_BYTES_MAX = 65_536
 """The maximum length of the text of a TAG subscription, as each character costs a step."""
 TAGS_MAX = 4_096
-"""The maximum number of tags of a TAG subscription, which take some 8 ms. RocketMQ has no limit."""
+"""The maximum number of tags of a TAG subscription; that many take 8 ms. RocketMQ has no limit."""
 
 
 def build_subscription_data(
@@ -67,10 +67,10 @@ def build_subscription_data(
 def message_filter(
     subscription: SubscriptionData, limits: SqlLimits = DEFAULT_LIMITS, *, by_text: bool = False
 ) -> SqlFilter | TagsFilter | None:
-    """Return the filter of a subscription, or None where all messages pass.
+    """Return the filter of a subscription, or None if all messages match.
 
-    With ``by_text`` tags themselves are compared, too, not only their codes: for clients that do
-    not do so.
+    With ``by_text``, the filter compares tags as well as their codes, for clients that do not
+    compare tags themselves.
 
     Raises:
         FilterError: The subscription's expression, or its type, is wrong.
@@ -106,7 +106,7 @@ def _is_tag_type(expression_type: str | None) -> bool:
 
 
 def _tags(topic: str, sub_string: str) -> frozenset[str]:
-    """Return the tags between ||, none if all are blank. Raise FilterError if all are empty."""
+    """Return the tags between ||, or None if all are blank; raise FilterError if all are empty."""
     subject = f"{TAG_EXPRESSION} subscription of {topic}"
     if len(sub_string) > TAGS_BYTES_MAX:
         needed = f"at most {TAGS_BYTES_MAX} characters"

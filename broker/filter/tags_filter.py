@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_spark.wire.properties import TAGS
 
-if TYPE_CHECKING:  # these take a tenth of a second to import, and many messages to be worth it
+if TYPE_CHECKING:  # importing these takes a tenth of a second, which only many messages justify
     import numpy as np
     import numpy.typing as npt
 
@@ -28,7 +28,7 @@ _TAG_BYTES = 96
 
 
 class TagsFilter:
-    """The filter of messages with one of these codes and, if ``tags`` are given, one of those."""
+    """The filter of messages by a set of tags codes and, if ``tags`` are given, by their text."""
 
     evaluated_max = 1 << 31
 
@@ -64,7 +64,7 @@ class TagsFilter:
         return np.isin(codes.astype(np.int32), self._code_array)
 
     def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_] | None:
-        """Return a mask of the messages with one of the tags, or None if the codes have decided."""
+        """Return a mask of the messages with one of the tags, or None if the codes suffice."""
         if self.tags is None:
             return None
         import pyarrow as pa  # noqa: PLC0415  # see above

@@ -1,8 +1,8 @@
-"""PullRequest: one held pull, with all that its replay needs and nothing else.
+"""PullRequest: one held pull, with the minimum that its replay needs.
 
-The request's ext fields are dropped: the typed header has the same content in a fraction of the
-memory. The parts of unlimited length, the subscription and its filter, take more than one unit of
-the quota.
+The request's ext fields are dropped, because the typed header has the same content in a fraction of
+the memory. The parts of unlimited length, the subscription and its filter, use more than one unit
+of the quota.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HoldFilter(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PullRequest:
-    """A pull that found nothing. Times are those of a clock that never jumps."""
+    """A pull that found nothing. All times are from a clock that never jumps."""
 
     connection: Channel
     request: RemotingCommand
@@ -57,9 +57,9 @@ class PullRequest:
 
     @property
     def quota_cost(self) -> int:
-        """The number of units that the pull takes without its filter.
+        """The number of units that the pull uses without its filter.
 
-        Several for a long subscription.
+        A long subscription uses several units.
         """
         texts = self.header.subscription, self.header.expression_type
         return 1 + sum(map(sys.getsizeof, texts)) // QUOTA_UNIT_BYTES
@@ -73,12 +73,12 @@ class PullRequest:
 
     @property
     def pull_from_this_offset(self) -> int:
-        """The queue offset that the pull asked for."""
+        """The queue offset that the pull requested."""
         return self.header.queue_offset
 
     @property
     def deadline_ms(self) -> int:
-        """The time at which the pull is answered, whatever has happened, in milliseconds."""
+        """The time, in milliseconds, at which the pull is answered at the latest."""
         return self.suspend_timestamp_ms + self.timeout_ms
 
     def may_match(self, tags_codes: Iterable[int] | None) -> bool:
@@ -91,7 +91,7 @@ class PullRequest:
 # ---- ManyPullRequest: the pulls that wait for one queue, each with how far it was looked at.
 
 _Owner: TypeAlias = tuple[Channel, str]
-"""A client, and the group as whose member it has asked."""
+"""A client, and the group for which it pulls."""
 
 
 class ManyPullRequest:
@@ -125,7 +125,7 @@ class ManyPullRequest:
         self._by_owner.setdefault(_owner_of(request), {})[request] = None
 
     def set_scanned_to(self, request: PullRequest, queue_offset: int) -> None:
-        """Note that the messages before this offset do not match a pull."""
+        """Record that the messages before this offset do not match a pull."""
         self._scanned_to[request] = queue_offset
 
     def remove(self, request: PullRequest) -> None:

@@ -3,7 +3,7 @@
     suspend_pull_request      a pull found nothing: add it to the table, by topic and queue. If
                               too many are held already, one is deferred for a short while in
                               which no arrival wakes it: the oldest of a client that has more than
-                              its share, else the new one
+                              its share, or otherwise the new one
     notify_message_arriving   a queue has new messages: wake the pulls that may want one of them
     expire                    wake the pulls whose deadline has passed, at their exact millisecond
     check_hold_request        every few seconds: wake the pulls that should have been woken, and
@@ -13,8 +13,8 @@
 The service removes a pull from the table before it passes it to ``wake``, once, so that nothing in
 ``wake`` can find it again. An error in ``wake`` does not affect the other pulls.
 
-One arrival may wake thousands. So the work is queued and done in steps; ``work`` lets others run in
-between. Arrivals are processed in their order, or a match would be missed.
+One arrival may wake thousands of pulls, so the work is queued and done in steps, between which the
+event loop serves other clients. Arrivals are processed in order, or a match would be missed.
 
 Nothing can arrive between a pull's read of its queue and its suspension: both happen in one turn of
 the one thread that also reports arrivals. Hence the sweep never has anything to rescue;
@@ -36,28 +36,28 @@ from ..common.channel import Channel
 from .hold_limits import HoldLimits
 from .pull_request import HoldFilter, ManyPullRequest, PullRequest
 
-# ---- Quota: the units that held pulls take.
+# ---- Quota: the units that held pulls use.
 
 
 class HoldQuota:
-    """The units of one kind of pulls, in the order in which they were acquired.
+    """The quota of one kind of pulls: the units that each pull uses, in order of acquisition.
 
-    A pull with a long subscription takes several units; a large filter takes some, once for each
-    client that waits with it. Every operation takes constant time, however many pulls there are.
+    A pull with a long subscription uses several units. A large filter uses units once for each
+    client that waits with it. Every operation takes constant time, however many pulls are held.
     """
 
     def __init__(self) -> None:
         self._count = 0
         self.used = 0
-        """How many places all pulls take together."""
+        """The units that all pulls use together."""
         self._requests: dict[Channel, dict[PullRequest, None]] = {}
         self._used_by: dict[Channel, int] = {}
         self._filter_users: dict[tuple[Channel, HoldFilter], int] = {}
-        """How many pulls of a client wait with the same filter, of those that take places."""
+        """How many pulls of a client wait with the same filter, if the filter uses units."""
         self._connections_by_use: dict[int, dict[Channel, None]] = {}
-        """The clients by the number of their places."""
+        """The clients by the number of units that they use."""
         self.used_max = 0
-        """The number of places of the client that has most."""
+        """The number of units of the client that uses most."""
 
     def __len__(self) -> int:
         return self._count
@@ -73,23 +73,23 @@ class HoldQuota:
         return self._used_by.get(connection, 0)
 
     def oldest_of(self, connection: Channel) -> PullRequest | None:
-        """Return the pull that a client has had for longest, or None if it has none."""
+        """Return the pull that a client has had held for longest, or None if it has none."""
         return next(iter(self._requests.get(connection, ())), None)
 
     def oldest_of_largest(self) -> PullRequest:
-        """Return the oldest pull of the client that uses most units; there must be one."""
+        """Return the oldest pull of the client that uses most units; at least one must be held."""
         greediest = next(iter(self._connections_by_use[self.used_max]))
         return next(iter(self._requests[greediest]))
 
     def cost_of(self, request: PullRequest) -> int:
-        """Return how many units a pull that is not held here would take."""
+        """Return how many units a pull that is not held yet would use."""
         filter_places = request.filter_quota_cost
         if filter_places and (request.connection, request.message_filter) in self._filter_users:
             filter_places = 0
         return request.quota_cost + filter_places
 
     def acquire(self, request: PullRequest) -> None:
-        """Give a pull its units."""
+        """Acquire the units of a pull."""
         for _ in range(self.cost_of(request)):
             self._adjust(request.connection, 1)
         self._count += 1
@@ -114,9 +114,9 @@ class HoldQuota:
             del self._requests[request.connection]
 
     def _adjust(self, connection: Channel, by: int) -> None:
-        """Let a client have one place more or less.
+        """Change the number of units of a client by one.
 
-        In single steps, the next greediest is known at once.
+        In single steps, the next largest client is known at once.
         """
         before = self._used_by.get(connection, 0)
         after = before + by
@@ -138,18 +138,18 @@ class HoldQuota:
 _log = logging.getLogger(__name__)
 
 EXPIRED_MAX: Final = 250
-"""The maximum number of pulls of one call, which take a millisecond."""
+"""The maximum number of pulls that one call expires, which take a millisecond."""
 
 LATE_MS: Final = 1_000
-"""So late a deadline may be met by a loop that has much to do: nobody has overlooked it."""
+"""A busy loop may wake a pull this late; a later one counts as overlooked."""
 
 _Codes: TypeAlias = "frozenset[int] | None"
 _Matched: TypeAlias = "dict[tuple[str, int, HoldFilter, int], bool]"
-"""The known answers to: is there a message for this filter of this group from an offset on?"""
+"""Cached answers: does a message past an offset match this filter of this group?"""
 
 
 class _Arrival(NamedTuple):
-    """The new end of a queue and the codes of what is new; or a request to check it anyway."""
+    """The new end of a queue and the tags codes of its new messages; or a request for a check."""
 
     max_offset: int
     codes: _Codes
@@ -169,8 +169,8 @@ class PullRequestHoldService:
     ) -> None:
         """Begin with an empty table.
 
-        ``is_matched_by_commit_log`` looks for a match among the messages from a queue offset on, in
-        steps. ``run_steps`` takes all the steps that it is given, at once or bit by bit.
+        ``is_matched_by_commit_log`` searches the messages from a queue offset on for a match, in
+        steps. ``run_steps`` runs a generator of steps to its end, at once or over several turns.
         """
         self._limits = limits
         self._max_offset_in_queue = max_offset_in_queue
@@ -181,36 +181,36 @@ class PullRequestHoldService:
         self._holds = HoldQuota()
         self._deferred = HoldQuota()
         self._deadlines: dict[int, dict[PullRequest, None]] = {}
-        """The pulls that leave, by millisecond."""
+        """The pulls by the millisecond of their deadline."""
         self._deadline_heap: list[int] = []
-        """The keys of `_deadlines` as a heap; at some, no pull may be left."""
+        """The keys of `_deadlines` as a heap; some may have no pulls left."""
         self._is_working = False
         self._wake_queue: deque[PullRequest] = deque()
         self._closed_connections: deque[Channel] = deque()
         self._arrivals: dict[QueueKey, _Arrival] = {}
         self._current_queue: QueueKey | None = None
-        """The queue whose arrivals are being looked at."""
+        """The queue whose arrivals are being processed."""
         self.deferred_total = 0
         self._deferred_at_sweep = 0
         self._deferred_before: int | None = None
-        """The count of put-offs before those that are logged as going on."""
+        """The number of deferred pulls before the current period of deferrals, if any."""
         self.rescued_total = 0
 
     @property
     def hold_count(self) -> int:
-        """The number of pulls that wait."""
+        """The number of held pulls."""
         return len(self._holds)
 
     @property
     def queue_count(self) -> int:
-        """The number of queues for which pulls wait."""
+        """The number of queues for which pulls are held."""
         return len(self._pull_request_table)
 
     @property
     def next_deadline_ms(self) -> int | None:
         """The time to call `expire`, in milliseconds, or None.
 
-        The time is too early if very many pulls have left that would have been due earlier.
+        The time may be too early after very many pulls with earlier deadlines were removed.
         """
         for _ in range(EXPIRED_MAX):
             if not self._deadline_heap or self._deadlines[self._deadline_heap[0]]:
@@ -219,15 +219,15 @@ class PullRequestHoldService:
         return self._deadline_heap[0] if self._deadline_heap else None
 
     def suspend_pull_request(self, request: PullRequest) -> bool:
-        """Hold a pull. Return False if it has to be refused, as too many are even put off.
+        """Hold a pull; return False to refuse it, because too many pulls are even deferred.
 
-        An answer at once would bring the same pull back at once.
+        An immediate response would bring the same pull back immediately.
         """
         limits, many = self._limits, self._pull_request_table.get(request.queue)
         of_owner = many.of_owner(request) if many is not None else []
         if len(of_owner) >= limits.holds_per_connection_and_queue:
-            # A client that goes on elsewhere leaves its pulls behind:
-            # the oldest is the least likely wanted.
+            # A client that pulls the queue through a new request leaves its old pulls behind; the
+            # oldest is the least likely to be wanted.
             self._evict(of_owner[0], request.suspend_timestamp_ms)
         while not self._has_room(self._holds, request):
             would_have = self._holds.used_by(request.connection) + self._holds.cost_of(request)
@@ -244,7 +244,7 @@ class PullRequestHoldService:
     ) -> None:
         """Report that a queue now ends at ``max_offset``, with the tags codes of what is new.
 
-        With short polling no pull wakes: each waits for its deadline.
+        With short polling this wakes no pull: each waits for its deadline.
         """
         queue = topic, queue_id
         if queue not in self._pull_request_table or not self._limits.long_polling_enable:
@@ -258,7 +258,8 @@ class PullRequestHoldService:
 
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
         """Check every deadline and every queue, in steps, as if no arrival had been reported."""
-        self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")  # others are on their way
+        # other arrivals are queued already
+        self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")
         self._log_deferred()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
             if queue not in self._arrivals and queue != self._current_queue:
@@ -285,30 +286,31 @@ class PullRequestHoldService:
         return expired
 
     def discard(self, connection: Channel) -> None:
-        """Drop all pulls of a client that is gone."""
+        """Drop all pulls of a disconnected client."""
         self._closed_connections.append(connection)
         self._start_steps()
 
     def release(self, topic: str) -> Iterator[None]:
-        """Answer all pulls of a topic with what its queues have now, in steps."""
+        """Answer all pulls of a topic with the current state of its queues, in steps."""
         for places in (self._holds, self._deferred):
             for request in tuple(places):
-                if request.queue[0] == topic and request in places:  # it may have left meanwhile
+                # it may have been removed meanwhile
+                if request.queue[0] == topic and request in places:
                     self._remove(request)
                     self._replay(request)
                 yield
 
     def release_all(self) -> None:
-        """Answer all pulls with what their queues have now, before this returns."""
+        """Answer all pulls with the current state of their queues before returning."""
         for request in (*self._holds, *self._deferred):
             self._schedule_wake(request)
         while self._wake_queue:
             self._wake_next()
 
-    # ---- who waits
+    # ---- the table of held pulls
 
     def _evict(self, request: PullRequest, now_ms: int) -> None:
-        """Put off a waiting pull, or have it answered now if too many are put off."""
+        """Defer a held pull, or answer it now if too many pulls are deferred."""
         self._remove(request)
         if not self._defer(request, now_ms):
             self._wake_queue.append(request)
@@ -317,7 +319,7 @@ class PullRequestHoldService:
     def _has_room(self, quota: HoldQuota, request: PullRequest) -> bool:
         """Return whether the quota has room for a pull.
 
-        A pull that needs more than the limit has room if no other pull is there.
+        A pull that needs more units than the limit has room if no other pull is held.
         """
         return not quota.used or quota.used + quota.cost_of(request) <= self._limits.holds_max
 
@@ -332,7 +334,7 @@ class PullRequestHoldService:
         return True
 
     def _add_deadline(self, request: PullRequest) -> None:
-        """Note the deadline of a pull."""
+        """Add a pull to the table of deadlines."""
         together = self._deadlines.get(request.deadline_ms)
         if together is None:
             together = self._deadlines[request.deadline_ms] = {}
@@ -340,7 +342,7 @@ class PullRequestHoldService:
         together[request] = None
 
     def _schedule_wake(self, request: PullRequest) -> None:
-        """Take a pull out of the table; it is woken later."""
+        """Remove a pull from the table and queue it to be woken."""
         self._remove(request)
         self._wake_queue.append(request)
 
@@ -355,7 +357,7 @@ class PullRequestHoldService:
         if not many:
             del self._pull_request_table[request.queue]
 
-    # ---- what is to be done, bit by bit
+    # ---- queued work, done in steps
 
     def _start_steps(self) -> None:
         if not self._is_working and (
@@ -403,7 +405,7 @@ class PullRequestHoldService:
                 yield
 
     def _check_arrival(self, queue: QueueKey, arrival: _Arrival) -> Iterator[None]:
-        """Let pulls leave that may want what has arrived."""
+        """Wake the pulls that may want the messages that have arrived."""
         many = self._pull_request_table.get(queue, ManyPullRequest())
         matched: _Matched = {}
         leaving = 0
@@ -423,7 +425,7 @@ class PullRequestHoldService:
             )
 
     def _log_deferred(self) -> None:
-        """Log when pulls begin to be put off, and how many were once none is any more."""
+        """Log when pulls are first deferred, and their number when none is deferred any more."""
         since_sweep = self.deferred_total - self._deferred_at_sweep
         self._deferred_at_sweep = self.deferred_total
         if since_sweep and self._deferred_before is None:
@@ -451,12 +453,12 @@ class PullRequestHoldService:
         if request.may_match(arrival.codes):
             if request.message_filter is None or not request.message_filter.needs_messages:
                 return True
-            # Members of a group that wait for the same messages are told by one look at them.
+            # Members of a group that wait for the same messages share one search.
             header = request.header
             same = header.consumer_group, header.sys_flag, request.message_filter, looked_at
             if same not in matched:
                 matched[same] = yield from self._find_match(request, looked_at)
-            if request not in many:  # it has been put off, or its client has gone, meanwhile
+            if request not in many:  # it was deferred, or its client disconnected, meanwhile
                 return False
             if matched[same]:
                 return True
@@ -474,12 +476,12 @@ class PullRequestHoldService:
 
 
 class NotifyMessageArrivingListener:
-    """A listener that passes arrivals on to the hold service and to others."""
+    """Passes arrivals on to the hold service and to another listener."""
 
     def __init__(
         self, hold_service: PullRequestHoldService, on_arrival: Callable[[str, int], None]
     ) -> None:
-        """Take the listeners; ``on_arrival`` gets topic and queue."""
+        """Store the listeners; ``on_arrival`` is called with topic and queue id."""
         self._hold_service = hold_service
         self._on_arrival = on_arrival
 
@@ -488,7 +490,7 @@ class NotifyMessageArrivingListener:
     ) -> None:
         """Report that a queue now ends at ``max_offset``, with the tags codes of all new messages.
 
-        None for the codes means any.
+        None as the codes stands for any.
         """
         self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
         self._on_arrival(topic, queue_id)

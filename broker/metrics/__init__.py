@@ -1,5 +1,5 @@
 """Metrics and health over HTTP, for Prometheus and for supervisors.
 
-They read counters that the other rooms keep anyway, on the broker's thread and in steps, on each
-request. Without ``metricsPort`` nothing of this is imported.
+Each request reads the counters of the other packages, on the broker's thread and in steps. Without
+``metricsPort`` this package is not imported.
 """

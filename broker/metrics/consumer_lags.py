@@ -1,8 +1,8 @@
 """ConsumerLags: the lag of each group in each of its topics, online or not.
 
-A group is at its committed offsets. A topic that an online group no longer subscribes to is left
-out, because nobody will consume the rest of it. A queue without a committed offset counts from its
-first message.
+The lag is measured from the committed offsets. A topic that an online group no longer subscribes to
+is left out, because nobody will consume the rest of it. A queue without a committed offset counts
+from its first message.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ConsumerLags:
         stands still has the log read once for it, and not with every look."""
 
     def collect(self) -> Iterator[ConsumerLag | None]:
-        """Yield the lags, and None at each step between; they are not from one point in time."""
+        """Yield the lags, and None at each step between; they are not a snapshot."""
         before, self._store_times = self._store_times, {}
         groups_of = yield from self._groups_by_topic()
         for topic in sorted(groups_of):
@@ -91,7 +91,7 @@ class ConsumerLags:
             yield ConsumerLag(group, topic, messages, latency_ms)
 
     def _bounds(self, topic: str, queue_nums: int) -> Generator[None, None, dict[int, QueueBounds]]:
-        """Read the queues of a topic; return those that have had messages, if that is known."""
+        """Read the queues of a topic; return those that have had messages, if known."""
         queues = {}
         for queue_id in range(queue_nums):
             yield
@@ -108,10 +108,10 @@ class ConsumerLags:
         queues: Mapping[int, QueueBounds],
         previous: _StoreTimesByPosition,
     ) -> Generator[None, None, tuple[int, int]]:
-        """Return by how much a group's offsets change the sum of all messages; its oldest one.
+        """Return the group's correction to the sum of all messages, and its oldest message's time.
 
-        The oldest is of the queues in which it has an offset, as the time of its storing in ms, or
-        0 if there is none.
+        The time is the store time in milliseconds, over queues in which the group has an offset, or
+        0 without such a message.
         """
         messages = oldest = 0
         for queue_id, queue_offset in offsets.items():
@@ -139,12 +139,12 @@ class ConsumerLags:
         return sorted(firsts)
 
     def _stored_at(self, position: _QueuePosition, previous: _StoreTimesByPosition) -> int:
-        """Return when a message was stored, in milliseconds; 0 if the disk does not say."""
+        """Return when a message was stored, in milliseconds, or 0 if the disk cannot be read."""
         stored = self._store_times.get(position) or previous.get(position)
         if stored is None:
             try:
                 stored = store_timestamp(self._broker.store, *position)
-            except (StoreError, OSError):  # its readers are told, and so is the log
+            except (StoreError, OSError):  # consumers and the log report the error
                 return 0
         if stored and len(self._store_times) < _TIMES_MAX:
             self._store_times[position] = stored
@@ -156,5 +156,5 @@ def _count(bounds: QueueBounds) -> int:
 
 
 def _earlier(stored: int, other: int) -> int:
-    """Return the earlier of two times, of which 0 is none."""
+    """Return the earlier of two times, of which 0 means none."""
     return min(stored or other, other or stored)

@@ -1,8 +1,8 @@
 """Exposition: turns families of samples into the text that Prometheus reads, in steps.
 
-A broker of ten thousand topics has more samples than one turn of the loop has time for: they are
-collected and written a few hundred at a time. Requests that arrive meanwhile get the same text, and
-so do those within a second: frequent requests cannot keep the broker busy.
+A broker with ten thousand topics has more samples than fit into one turn of the loop, so they are
+collected and written a few hundred at a time. Requests that arrive meanwhile, or within a second
+after, get the same text, so that frequent requests cannot keep the broker busy.
 
 prometheus_client formats the text.
 """
@@ -42,7 +42,7 @@ class MetricSample(NamedTuple):
 
 
 MetricSamples: TypeAlias = "Iterable[MetricSample | None]"
-"""Samples, or None at a step that has found none."""
+"""Samples, or None for a step without any."""
 
 
 @dataclass(eq=False)
@@ -110,7 +110,7 @@ class _SingleMetric(Collector):
 def text_in_steps(
     families: Iterable[MetricFamily], shared: Mapping[str, str]
 ) -> Generator[None, None, bytes]:
-    """Return the text of families, made in steps."""
+    """Return the text of families; a generator of steps."""
     pieces: list[bytes] = []
     for family in families:
         rows: list[MetricSample] = []
@@ -145,9 +145,9 @@ class Exposition:
         run_steps: Callable[[Iterator[None]], None],
         clock: Callable[[], float],
     ) -> None:
-        """Take the source, the labels that all samples have, and the loop's way to work in steps.
+        """Store the families, the labels of all samples, and how to run steps on the loop.
 
-        ``clock`` returns seconds, and never jumps.
+        ``clock`` returns seconds and never jumps.
         """
         self._families = families
         self._shared = shared
@@ -158,7 +158,7 @@ class Exposition:
         self._cached_until = clock()
 
     def request(self, callback: Callable[[bytes | None], None]) -> None:
-        """Give the text to a function once it is there, or None if it could not be made."""
+        """Call ``callback`` with the text when it is ready, or with None if it failed."""
         if self._clock() < self._cached_until:
             callback(self._text)
             return

@@ -33,7 +33,7 @@ from .sources import MetricsSources
 CLIENTS_MAX: Final = 32
 HEAD_BYTES_MAX: Final = 8_192
 EXCHANGE_SECONDS: Final = 30.0
-"""The time from connecting until the answer is read; Prometheus gives up after ten seconds."""
+"""The time from connecting until the response is read; Prometheus gives up after ten seconds."""
 PLAIN: Final = "text/plain; charset=utf-8"
 
 
@@ -47,7 +47,7 @@ class HttpResponse(NamedTuple):
 
 Respond: TypeAlias = Callable[[HttpResponse], None]
 HttpHandler: TypeAlias = Callable[[Respond], None]
-"""A function that gives the answer to a function, at once or later, on the loop's thread."""
+"""A function that passes the response to a callback, at once or later, on the loop's thread."""
 
 
 class MetricsHttpServer:
@@ -62,7 +62,7 @@ class MetricsHttpServer:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, handlers: Mapping[str, HttpHandler], *, name: str
     ) -> None:
-        """Take the answers by path; ``name`` is said to clients of other paths."""
+        """Store the handlers by path; ``name`` is sent to clients that request other paths."""
         self._loop = loop
         self._handlers = handlers
         self._name = name
@@ -86,7 +86,7 @@ class MetricsHttpServer:
         return self._listener.descriptors() + [client.descriptor() for client in self._clients]
 
     def close(self) -> None:
-        """Accept no more clients, and disconnect those that still wait or read."""
+        """Accept no more clients, and disconnect those that are still waiting or reading."""
         self._listener.close()
         for client in tuple(self._clients):
             client.abort()
@@ -105,7 +105,7 @@ class MetricsHttpServer:
         self._clients.pop(client, None)
 
     def handle(self, method: str, path: str, respond: Respond) -> None:
-        """Give the answer to a request."""
+        """Pass the response to a request to ``respond``."""
         answering = self._handlers.get(path)
         if method not in ("GET", "HEAD"):
             respond(
@@ -142,7 +142,7 @@ class _HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_handled:
-            return  # there is one answer only
+            return  # only one response is sent
         self._head += data[: HEAD_BYTES_MAX + 1 - len(self._head)]
         if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
             self._handle_request()

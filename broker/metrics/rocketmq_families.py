@@ -1,9 +1,9 @@
 """RocketMQFamilies: the metrics of RocketMQ 5, under its names, with its labels and units.
 
 Dashboards made for RocketMQ work with them: names are those of 5.5.0, which end in their units.
-What RocketMQ counts and this broker does not know is left out rather than guessed: messages in
-flight, which only clients know, and the types of single messages, in place of which the declared
-type of the topic is given.
+Figures that this broker does not have are left out rather than guessed: messages in flight, which
+only clients know, and the types of single messages, in place of which the declared type of the
+topic is given.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RocketMQFamilies:
             )
 
     def _collect_totals(self, totals: list[_Traffic]) -> Iterator[MetricSample | None]:
-        """Take the totals down for all four families; yield the rows of the first."""
+        """Collect the totals of all four families; yield the rows of the first."""
         for key, total in self._sources.processors.stats.totals():
             each = self._traffic_of(key, total)
             if each is None:
@@ -182,7 +182,7 @@ class RocketMQFamilies:
         if known_offset != min_offset or not stored:
             try:
                 record = self._sources.broker.store.record_at(min_offset)
-            except (StoreError, OSError):  # its readers are told, and so is the log
+            except (StoreError, OSError):  # consumers and the log report the error
                 record = None
             stored = read_fields(record, 0, len(record))[4] if record is not None else 0
             self._earliest = (min_offset, stored)

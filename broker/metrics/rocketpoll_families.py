@@ -269,7 +269,7 @@ class OwnFamilies:
             yield MetricSample((str(level),), max(end - delivered, 0))
 
     def _process_families(self) -> Iterator[MetricFamily]:
-        """Yield what the system says of this process."""
+        """Yield the system's figures on this process."""
         for metric in self._process.collect():
             if metric.name in _OF_PROCESS:
                 is_counter = metric.type == "counter"

@@ -1,6 +1,6 @@
 """Operator log: logs a broker's start, what recovery found, its limits, and its addresses.
 
-Warnings of shortages, and of their end, are logged where they are noticed.
+Shortages and their ends are logged where they are detected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class JsonFormatter(logging.Formatter):
     """A record as one line: time, level, logger, message, and the exception if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return the log line without its newline."""
         moment = datetime.fromtimestamp(record.created, timezone.utc)
         said = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -55,7 +55,7 @@ _MIB = 1 << 20
 
 
 def log_start(config: BrokerConfig, controller: BrokerController) -> None:
-    """Log which broker runs, what recovery found in what time, the limits, the addresses."""
+    """Log the broker's version, the recovery and its duration, the limits, and the addresses."""
     _log.info(
         "rocketpoll %s, broker %s of cluster %s, in process %d, on Python %s and %s",
         __version__,
@@ -143,7 +143,7 @@ def log_stopping(controller: BrokerController) -> None:
 
 
 def log_stopped(seconds: float) -> None:
-    """Log that the broker has stopped in order, and how long that took."""
+    """Log that the broker has stopped cleanly, and how long that took."""
     _log.info("stopped cleanly in %.3f s", seconds)
 
 

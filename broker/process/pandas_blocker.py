@@ -25,7 +25,7 @@ class _PandasBlocker(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise ModuleNotFoundError for pandas; else return None."""
+        """Raise ModuleNotFoundError for pandas; otherwise return None."""
         del path, target
         if fullname == _NAME:
             raise ModuleNotFoundError("a broker needs no pandas", name=_NAME)
@@ -34,7 +34,7 @@ class _PandasBlocker(MetaPathFinder):
 
 @contextmanager
 def block_pandas() -> Iterator[None]:
-    """Enter a context in which pandas cannot be imported, unless it is loaded already."""
+    """Return a context in which pandas cannot be imported, unless it is loaded already."""
     finder = _PandasBlocker()
     sys.meta_path.insert(0, finder)
     try:

@@ -1,9 +1,9 @@
 """Process setup: the first steps of a broker's process, before the imports that take a second.
 
-A daemon may be started with standard descriptors closed: the first files that the process opens
-would get their numbers, and libraries abort the process when they find that. SIGHUP asks a broker
-with a settings file to reload it; until the broker can do that, the signal must not end it. This
-module imports next to nothing.
+A daemon may be started with standard descriptors closed. The first files that the process opens
+would then get their numbers, and some libraries abort the process in that case. SIGHUP asks a
+broker with a settings file to reload it; until the broker can do that, the signal must not end it.
+This module imports next to nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ServiceManager: reports the broker's start and end to systemd, or to what uses its protocol.
+"""ServiceManager: reports the broker's start and stop to systemd or a compatible supervisor.
 
-It sends one datagram for each state to the socket that ``NOTIFY_SOCKET`` names; without it,
-nothing. With ``WATCHDOG_USEC``, the loop reports twice as often as it has to: a broker whose one
-thread hangs is then restarted.
+It sends one datagram for each state to the socket that ``NOTIFY_SOCKET`` names; if the variable is
+unset, it does nothing. With ``WATCHDOG_USEC``, the loop reports twice as often as required, so that
+systemd restarts a broker whose one thread hangs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ServiceManager:
             self._timer = loop.call_later(self._watchdog_seconds, self.start_watchdog, loop)
 
     def stop(self) -> None:
-        """Report nothing more."""
+        """Stop sending reports to the supervisor."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -63,7 +63,7 @@ class ServiceManager:
 class StartProgress:
     """The progress of a start: logged, reported to the supervisor, and ended by `request_stop`.
 
-    A start that makes progress gets more time, however long it takes: the supervisor ends one that
+    A start that makes progress gets more time, without a limit. The supervisor kills one that
     reports nothing for `_EXTENSION_SECONDS`.
     """
 
@@ -77,14 +77,14 @@ class StartProgress:
         self._phase_start_bytes = 0
         self._next_report = clock() + _FIRST_REPORT_SECONDS
         self.is_stop_requested = False
-        """True if the start is to end as soon as it can be resumed."""
+        """True if the start is to be interrupted where the next one can resume it."""
 
     def request_stop(self) -> None:
-        """End the start as soon as it can be resumed."""
+        """Interrupt the start at the next point where a later one can resume it."""
         self.is_stop_requested = True
 
     def __call__(self, activity: str, done_bytes: int, total_bytes: int) -> bool:
-        """Take note of how far the start has come; return whether it is to end."""
+        """Report the progress of the start; return whether it is to be interrupted."""
         now = self._clock()
         if activity != self._phase:
             self._phase, self._phase_started, self._phase_start_bytes = activity, now, done_bytes
@@ -111,6 +111,6 @@ class StartProgress:
 
 
 def name_process() -> None:
-    """Have tools such as ps and top show this process as the broker, not as a Python."""
-    with suppress(OSError):  # a system without /proc shows it as it likes
+    """Set the process's name, which ps and top show, to the broker's instead of Python's."""
+    with suppress(OSError):  # a system without /proc keeps the old name
         Path("/proc/self/comm").write_text(_TITLE, encoding="ascii")

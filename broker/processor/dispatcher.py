@@ -1,7 +1,6 @@
 """RequestDispatcher: maps a request's code to its handler, and any exception to a response.
 
-It is the only place where an exception becomes a response, or suspends a send until its topic is
-saved.
+Only here does an exception become a response, or suspend a send until its topic is saved.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingComm
 
 _log = logging.getLogger(__name__)
 UNKNOWN_REQUEST: Final = -1
-"""Counted in place of all codes that have no handler: a client may invent any number of them."""
+"""Counted in place of all codes without a handler, of which a client may invent any number."""
 _EXPECTED_CODES: Final = frozenset(
     [
         ResponseCode.SUCCESS,
@@ -38,7 +37,7 @@ _EXPECTED_CODES: Final = frozenset(
         ResponseCode.QUERY_NOT_FOUND,
     ]
 )
-"""The codes of answers to requests that were heard, and perhaps found nothing."""
+"""Response codes that are not refusals: the request was processed, and perhaps found nothing."""
 _ONE_WAY = CommandFlag.ONE_WAY.value
 _MESSAGE_BODY_CODES: Final = frozenset(
     [
@@ -51,25 +50,25 @@ _MESSAGE_BODY_CODES: Final = frozenset(
         RequestCode.STAGE_CHUNK,
     ]
 )
-"""The requests whose bodies are messages, with limits of their own; all other bodies are JSON."""
+"""Requests whose bodies are messages, which have their own limits; all other bodies are JSON."""
 
 REFUSAL_LOG_SECONDS: Final = 60.0
-"""Seconds between two lines about refusals of one kind."""
+"""Seconds between two log lines about refusals of one kind."""
 REFUSAL_LINES_MAX: Final = 64
-"""The maximum number of kinds of refusals that are logged in that time."""
+"""The maximum number of kinds of refusals logged in that time."""
 _CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNORECASE)
 _CLIENT_ID_WITHIN_BYTES: Final = 65_536
 _REMARK_CHARACTERS_MAX: Final = 500
 
 _RECOVERY_SECONDS: Final = 10.0
-"""Seconds without a request that is hindered, after which those of its kind are hindered no more.
+"""Seconds without a degraded request of a code after which that code counts as recovered.
 
-Where a file or a descriptor is lacking, some requests succeed, and others do not.
+During a shortage of disk space or descriptors, some requests succeed and others fail.
 """
 
 
 class RequestDispatcher:
-    """The table of all handlers of a broker, callable with a request."""
+    """The table of all handlers of a broker; call it with a request."""
 
     def __init__(
         self,
@@ -79,22 +78,23 @@ class RequestDispatcher:
         clock: Callable[[], float] = time.monotonic,
         client_id_of: Callable[[Channel], str | None] = lambda _: None,
     ) -> None:
-        """Take each processor's handlers; no code may have two.
+        """Build the table from each processor's handlers; a code may have only one.
 
-        A JSON body beyond the limit is refused, as reading it would keep all others waiting.
-        ``suspend_send`` gets a request whose topic is not saved, and may answer with a refusal.
-        ``client_id_of`` returns the client id that a connection is known by, for the log.
+        JSON bodies larger than ``json_body_bytes_max`` are refused, because parsing them would
+        delay all other clients. ``suspend_send`` is called with a request whose topic is not saved,
+        and may return a refusal. ``client_id_of`` returns the client id of a connection, for the
+        log.
         """
         self._json_body_bytes_max = json_body_bytes_max
         self._suspend_send = suspend_send
         self._clock = clock
         self._degradations = Degradations[int]()
-        """What hinders requests, by code: the disk fails, or something is lacking."""
+        """What degrades requests, by code: the disk fails, or something is in short supply."""
         self._degraded_at: dict[int, float] = {}
         self._background_codes: set[int] = set()
         self._refusal_log = RefusalLog(clock, client_id_of)
         self.refused: Counter[tuple[int, int]] = Counter()
-        """The number of refused requests, by their code and that of their answer."""
+        """The number of refused requests, by request code and response code."""
         self._handlers: dict[int, Handler] = {}
         for family in families:
             for code, handler in family.items():
@@ -104,7 +104,7 @@ class RequestDispatcher:
 
     @property
     def codes(self) -> frozenset[int]:
-        """The codes of the requests that are understood."""
+        """The codes that have a handler."""
         return frozenset(self._handlers)
 
     def __call__(
@@ -112,8 +112,8 @@ class RequestDispatcher:
     ) -> RemotingCommand | ResponseSteps | None:
         """Dispatch a request to its handler.
 
-        Return the answer; or the steps to it, if it takes many; or None if it comes later, or is
-        not wanted.
+        Return the response, its steps for a multi-step request, or None if the response comes later
+        or is not wanted.
         """
         handler = self._handlers.get(request.code, _not_supported)
         if (
@@ -126,7 +126,7 @@ class RequestDispatcher:
     def run_handler(
         self, handler: Handler, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | ResponseSteps | None:
-        """Let a handler answer a request; return what calling this with the request returns."""
+        """Run a handler and turn its exceptions into responses; return as `__call__` does."""
         try:
             answer = handler(connection, request)
         except TopicNotSaved as not_saved:
@@ -157,7 +157,7 @@ class RequestDispatcher:
         answer: RemotingCommand,
         error: Exception | None = None,
     ) -> None:
-        """Count and log an answer that is a refusal."""
+        """Count and log a response that is a refusal."""
         if answer.code not in _EXPECTED_CODES:
             known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
             self.refused[known, answer.code] += 1
@@ -168,7 +168,7 @@ class RequestDispatcher:
     def _wrap_steps(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
     ) -> ResponseSteps:
-        """Pass on a handler's steps, with an answer in place of any exception."""
+        """Pass on a handler's steps; replace an exception by a response."""
         try:
             answer = yield from steps
         except TopicNotSaved as not_saved:
@@ -182,7 +182,7 @@ class RequestDispatcher:
         return None if request.flag & _ONE_WAY else answer
 
     def _record_success(self, code: int) -> None:
-        """Note that a request was not hindered; others of its kind may be, for the moment."""
+        """Record that a request succeeded; others with its code may still be degraded."""
         hindered_at = self._degraded_at.get(code)
         if hindered_at is not None and self._clock() - hindered_at >= _RECOVERY_SECONDS:
             del self._degraded_at[code]
@@ -197,9 +197,9 @@ class RequestDispatcher:
     def wrap_errors(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
     ) -> ResponseSteps:
-        """Return response steps that turn any exception into a refusal.
+        """Wrap response steps so that an exception becomes a refusal.
 
-        Its handler has returned None, which does not mean success.
+        Use it if the handler has returned None, which does not mean success.
         """
         self._background_codes.add(request.code)
         return self._wrap_steps(connection, request, steps)
@@ -207,7 +207,7 @@ class RequestDispatcher:
     def error_response(
         self, connection: Channel, request: RemotingCommand, error: Exception
     ) -> RemotingCommand:
-        """Return the answer for an exception, so that the client is not left waiting."""
+        """Return the response for an exception, so that the client does not wait in vain."""
         answer = self._response_for(connection, request, error)
         self._record_refusal(connection, request, answer, error)
         return answer
@@ -221,7 +221,8 @@ class RequestDispatcher:
             return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, StoreError):
             return request.respond(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-        if isinstance(error, OSError) or is_transient(error):  # what the disk says names a file
+        # the system's message contains a file name
+        if isinstance(error, OSError) or is_transient(error):
             self._degraded_at[request.code] = self._clock()
             self._degradations.begin(request.code, f"requests {request.code} are refused", error)
             return request.respond(ResponseCode.SYSTEM_BUSY, describe_error(error))
@@ -230,12 +231,12 @@ class RequestDispatcher:
 
 
 class RefusalLog:
-    """One log line for each kind of refusal that a client gets, and not one for each request.
+    """Logs refusals once for each kind instead of once for each request.
 
-    A client that is refused often reports nothing to its user: its consumers receive nothing. A
-    kind is refusals of one request code with one response to one address. It is logged when it
-    starts, and at most once every `REFUSAL_LOG_SECONDS` while it goes on, with the number of
-    refusals since the previous line.
+    A refused client often reports nothing to its user: its consumers just receive nothing. A kind
+    is one request code, one response code and one address. It is logged when it starts, and at most
+    once every `REFUSAL_LOG_SECONDS` while it continues, with the number of refusals since the
+    previous line.
     """
 
     def __init__(
@@ -245,7 +246,7 @@ class RefusalLog:
         self._client_id_of = client_id_of
         self._period_started_at = clock()
         self._unlogged: dict[tuple[str, int, int], int] = {}
-        """The number of refusals since the last line, by address, request and answer."""
+        """The number of refusals since the last line, by address, request and response code."""
         self._unlogged_kinds = 0
 
     def log(
@@ -301,13 +302,13 @@ def _name_of(codes: type[RequestCode | ResponseCode], number: int) -> str:
 
 
 def _find_client_id(body: Buffer) -> str:
-    """Return the client id in a body that may not be readable, or a word for none."""
+    """Return the client id in a body that may be unreadable, or a placeholder."""
     found = _CLIENT_ID.search(bytes(body[:_CLIENT_ID_WITHIN_BYTES]))
     return _printable(found[1].decode(errors="replace")) if found else "unknown"
 
 
 def _printable(text: str) -> str:
-    """Return a text of a client for one line of the log."""
+    """Return a client's text in a form that fits on one log line."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 

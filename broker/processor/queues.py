@@ -1,4 +1,4 @@
-"""Queue checks: which queues a request may name: those of an existing topic, and with messages."""
+"""Queue checks: whether a request may name a queue of an existing topic, and with messages."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None
 # ---- Store times.
 
 NO_TIME: Final = 0
-"""The store time of a message that does not exist, or not any more, that is damaged, or that the
-disk does not give: a report on many queues is not refused for that; whoever pulls the message is
-told."""
+"""The store time of a message that is missing, damaged or unreadable. A report on many queues
+continues with it; a consumer that pulls the message gets the error.
+"""
 
 
 def store_timestamp(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int:

@@ -21,7 +21,7 @@ _FAILURE: Final = "the change could not be saved"
 
 
 class ReplyAfterSave:
-    """Responses that wait for a save; all methods return None and reply by the connection."""
+    """Responses that wait for a save; all methods return None and reply later."""
 
     def __init__(self, run_in_thread: JobExecutor) -> None:
         self._run_in_thread = run_in_thread
@@ -34,7 +34,7 @@ class ReplyAfterSave:
         success: RemotingCommand,
         failure: str = _FAILURE,
     ) -> None:
-        """Save, then answer; if that fails, answer ``failure`` and why."""
+        """Save, then send the success response; if the save fails, ``failure`` with the cause."""
         request = request.without_content()
         self.run(
             connection,

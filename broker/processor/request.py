@@ -1,6 +1,6 @@
 """Request handling: the signature of handlers, their refusals, and typed headers.
 
-A handler gets a request and returns its response, or None if the response comes later, by the
+A handler gets a request and returns its response, or None if the response is sent later through the
 connection, or not at all. It refuses by raising `RequestRejected`. A handler that stores messages
 may raise `TopicNotSaved` before it has stored any: the request is dispatched again when the topic
 is saved. No handler ever blocks, because the broker has one thread. A handler with much to do is a
@@ -53,12 +53,12 @@ class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-bro
 
 
 def system_error(remark: str) -> RequestRejected:
-    """Return the refusal of a request that is wrong in a way that has no code of its own."""
+    """Return the refusal of a request that is invalid in a way without a code of its own."""
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
 
 
 class TopicNotSaved(Exception):
-    """A message was sent to a topic that a crash could still take back."""
+    """A message was sent to a topic that is not on the disk yet."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"the topic {topic} is not saved yet")
@@ -107,7 +107,7 @@ def body_in_steps(request: RemotingCommand, body_type: type[Body]) -> Generator[
 def success_response(
     request: RemotingCommand, header: Any = None, body: object = None
 ) -> RemotingCommand:
-    """Return an answer of success, with a typed header, with a JSON body, with both or neither."""
+    """Return a success response, optionally with a typed header and a JSON body."""
     ext_fields = {}
     if header is not None:
         codec = HEADERS[request.code].response
@@ -122,13 +122,13 @@ def success_response(
 
 
 def success_response_in_steps(request: RemotingCommand, body: object) -> ResponseSteps:
-    """Return an answer of success, in steps, with a large JSON body that does not change."""
+    """Return a success response in steps, with a large JSON body that does not change."""
     data = yield from encode_body_in_steps(body)
     return request.respond(ResponseCode.SUCCESS, body=data)
 
 
 def reply(connection: Channel, request: RemotingCommand, response: RemotingCommand) -> None:
-    """Send an answer that could not be given at once, unless none is wanted."""
+    """Send a response later than the handler's return, unless none is wanted."""
     if not request.is_one_way:
         connection.send(response)
 
@@ -155,12 +155,12 @@ _ONE_WAY = CommandFlag.ONE_WAY.value
 
 
 def one_way_command(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
-    """Build a command that wants no answer."""
+    """Build a command without a response."""
     return request_command(code, header, body)._replace(flag=_ONE_WAY)
 
 
 def request_command(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
-    """Build a command that wants an answer, for `Connection.request`."""
+    """Build a command that expects a response, for `Connection.request`."""
     codec = HEADERS[code].request
     if codec is None:
         raise HeaderError("request", at="code", needed="a code with a header", found=code)

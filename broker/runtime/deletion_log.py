@@ -1,8 +1,8 @@
 """DeletionLog: reports what retention deleted, in the log, in metrics and in health checks.
 
 Deleting expired messages that all groups have consumed is routine. Deleting messages that a group
-has not consumed, or that a full disk forces out before `fileReservedTime`, is a loss that the
-operator has to know of: it is logged as a warning with the groups concerned, counted, and forced
+has not consumed, or that a full disk forces out before `fileReservedTime`, is a loss that operators
+need to know about: it is logged as a warning with the groups concerned, counted, and forced
 deletions keep `rocketpoll cluster health` failing for an hour.
 """
 
@@ -35,7 +35,7 @@ class DeletionLog:
         delay_offsets: Callable[[], Mapping[int, int]],
         now_ms: Callable[[], int],
     ) -> None:
-        """Take the settings and the groups' offsets.
+        """Store the settings and the groups' offsets.
 
         ``delay_offsets`` returns the offset to which each delay level has been delivered.
         """
@@ -79,7 +79,7 @@ class DeletionLog:
             _log.info("%s", text)
 
     def recent_forced_deletions(self) -> str:
-        """Return what a full disk forced out within the last hour; empty if nothing."""
+        """Return which messages a full disk forced out within the last hour; empty if none."""
         if self._forced_at_ms is None or self._now_ms() - self._forced_at_ms > _RECENT_MS:
             return ""
         return self._forced_text
@@ -112,7 +112,7 @@ def _describe(deleted: DeletedFiles) -> str:
 
 
 def _affected_groups(unconsumed: Mapping[str, int], undelivered: int) -> str:
-    """Return who had not got all of the deleted messages, those with the most first."""
+    """Return the groups that had not consumed all deleted messages, the most affected first."""
     shown = sorted(unconsumed.items(), key=lambda item: (-item[1], item[0]))
     texts = [f"{group} ({count:,})" for group, count in shown[:_GROUPS_SHOWN]]
     if len(shown) > _GROUPS_SHOWN:

@@ -1,10 +1,10 @@
-"""Housekeeping: the jobs that a broker runs at intervals, without requests.
+"""Housekeeping: the periodic jobs of a broker, which run without a request.
 
-It checks memory on the loop's thread. Small files, and what clients wait for, have a thread of
-their own, one job at a time. So have staged batches, because all wait while one is copied. A third
-thread is for jobs on the whole store, which may take minutes, and nothing else waits for that. A
-job that fails is logged and runs again. If the disk refuses a job, or during a shortage, that is
-logged once, and once more when it is over.
+Memory is checked on the loop's thread. Jobs on small files and jobs that clients wait for share one
+thread and run one at a time. Staged batches have another thread, because copying one would delay
+all other jobs. Jobs on the whole store, which may take minutes, have threads of their own, and no
+other job waits for them. A job that fails is logged and runs again. A shortage, or a disk that
+refuses a job, is logged once when it begins and once when it ends.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _EARLY_FLUSH_CHECK_MS = 1_000
 _REPUT_RETRY_MS = 1_000
 _THREAD_CHECK_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
-"""After the first answers, and before so many messages have come that numpy is needed."""
+"""Loads numpy after the first responses, and before enough messages have arrived to need it."""
 _DELETED_TOPICS_MS = 1_000
 _CRASH_CHECKPOINT_MS = 1_000
-"""Soon after the start: another crash before it would leave ever more to redo."""
+"""Soon after the start, because a second crash before this checkpoint would repeat the recovery."""
 _STORE_JOBS = 2
-"""Two at a time: a checkpoint; and retention, files of deleted topics, or the rest of a start."""
+"""Two at a time: a checkpoint; and retention, deletion of files, or the rest of a start."""
 _POLL_SECONDS = 0.5
-"""Seconds after which `stop` looks whether the thread that is to do a job has begun at all."""
+"""Seconds after which `stop` checks whether the thread of the job has begun at all."""
 _MEMORY_RETRY_SECONDS = 0.05
 _STORE_JOBS_STOP_SECONDS = 5.0
 """Seconds that `stop` waits for jobs on the whole store, which end early unless the disk hangs."""
@@ -66,7 +66,7 @@ class Housekeeping:
         schedule: ScheduleMessageService,
         on_opened: Callable[[], object],
     ) -> None:
-        """Take the parts of a broker; ``on_opened`` is called if a start is finished later."""
+        """Store the broker's parts; ``on_opened`` is called if the store finishes opening later."""
         self._loop = loop
         self._on_opened = on_opened
         self._scheduler = scheduler
@@ -80,7 +80,7 @@ class Housekeeping:
         self._pools = self._pool, self._batch_pool, self._store_pool
         try:
             for workers in self._pools:
-                workers.submit(_no_op)  # starts a thread: later the system may start none
+                workers.submit(_no_op)  # starts its thread now: later the system may refuse one
         except BaseException:
             for workers in self._pools:
                 workers.shutdown()
@@ -94,7 +94,7 @@ class Housekeeping:
         self._has_stopped = False
 
     def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
-        """Schedule all periodic jobs; none runs at once."""
+        """Schedule all periodic jobs; none runs immediately."""
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
         self._every(_THREAD_CHECK_MS, self._check_threads)
@@ -113,37 +113,35 @@ class Housekeeping:
         if self._store.state().recovered_from_crash:
             note = partial(
                 self._save_checkpoint
-            )  # a timer of its own, not that of the periodic checkpoints
+            )  # a timer besides that of the periodic checkpoints
             self._timers[note] = self._loop.call_later(_CRASH_CHECKPOINT_MS / 1000, note)
         self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
     async def drain(self, seconds: float) -> None:
-        """Wait until all jobs given to both threads are done, or until some seconds have passed."""
+        """Wait until all jobs in both threads are done, but at most ``seconds``."""
         until = self._loop.time() + seconds
-        while (
-            self._pending_jobs and self._loop.time() < until
-        ):  # a job that is done may bring another
+        while self._pending_jobs and self._loop.time() < until:  # a finished job may submit another
             if self._jobs:
                 await self._wait_for(self._jobs, until - self._loop.time())
-            await asyncio.sleep(0)  # in which the end of each is told
+            await asyncio.sleep(0)  # lets the loop run the callbacks of finished jobs
 
     @property
     def is_busy(self) -> bool:
-        """True if any job is under way, in whichever thread."""
+        """True if a job is running in any thread."""
         return bool(self._jobs or self._store_jobs or self._running_jobs or self._pending_jobs)
 
     async def wait_idle(self) -> None:
-        """Wait until no job is under way, neither in the thread nor on the whole store."""
+        """Wait until no job is running in any thread."""
         while self.is_busy:
             await self._wait_for((*self._jobs, *self._store_jobs), _POLL_SECONDS)
-            await asyncio.sleep(0)  # in which the end of each is told
+            await asyncio.sleep(0)  # lets the loop run the callbacks of finished jobs
 
     async def stop(self) -> None:
-        """Begin no more jobs, and wait for running ones; those that have not begun are dropped.
+        """Start no more jobs, drop those that have not begun, and wait for running ones.
 
-        No further thread is started, which might be impossible by now. The wait for a disk that
-        does not flush is short: what a job on the whole store has not finished by then is not noted
-        either.
+        No further thread is started, because that may be impossible by now. The wait for a disk
+        that does not flush is short; a job on the whole store that is unfinished by then records no
+        progress.
         """
         for timer in self._timers.values():
             timer.cancel()
@@ -159,14 +157,14 @@ class Housekeeping:
         self._store_pool.shutdown()
 
     async def _wait_for(self, jobs: Iterable[Future[object]], seconds: float) -> None:
-        """Wait for jobs to end, at most for so long; their owners log what they raise."""
+        """Wait at most ``seconds`` for jobs to end; their owners log their exceptions."""
         waiting = [asyncio.wrap_future(job) for job in jobs]
         if not waiting:
             return
         ended, _ = await asyncio.wait(waiting, timeout=max(seconds, 0.0))
         for job in ended:
             if not job.cancelled():
-                job.exception()  # asyncio logs those that nobody has looked at
+                job.exception()  # asyncio logs exceptions that were never retrieved
 
     def _every(self, interval_ms: int, job: Callable[[], None]) -> None:
         def run() -> None:
@@ -179,19 +177,19 @@ class Housekeeping:
         self._timers[job] = self._loop.call_later(interval_ms / 1000, run)
 
     def clean(self) -> None:
-        """Have old files deleted soon."""
+        """Schedule the deletion of old files."""
         self._start_in_store_pool("old files are not deleted", self._store.clean)
 
     def run_in_thread(
         self, job: Callable[[], object], callback: Callable[[BaseException | None], None]
     ) -> None:
-        """Run a job in the thread; then pass its exception, or None, to a callback on the loop."""
+        """Run a job in the thread; then call ``callback`` on the loop with its error or None."""
         self._run_counted(self._pool, job, callback)
 
     def run_in_batch_thread(
         self, job: Callable[[], object], callback: Callable[[BaseException | None], None]
     ) -> None:
-        """Run a job in the thread of staged batches, where it waits for nothing else."""
+        """Run a job in the thread of staged batches, where no other kind of job delays it."""
         self._run_counted(self._batch_pool, job, callback)
 
     def _run_counted(
@@ -218,17 +216,17 @@ class Housekeeping:
         def tell(future: Future[object]) -> None:
             if future.cancelled():
                 return
-            while not self._has_stopped:  # without this, the job would count as under way for good
+            while not self._has_stopped:  # without this, the job would count as running forever
                 try:
                     self._loop.call_soon_threadsafe(callback, future.exception())
                 except MemoryError:
                     time.sleep(_MEMORY_RETRY_SECONDS)
                     continue
-                except RuntimeError:  # the loop is closed: nobody wants to know any more
+                except RuntimeError:  # the loop is closed: the result is not needed any more
                     pass
                 return
 
-        if self._has_stopped:  # a batch that needs this has not failed: the next start ends it
+        if self._has_stopped:  # the batch itself has not failed: the next start ends it
             return
         try:
             future = workers.submit(job)
@@ -243,7 +241,7 @@ class Housekeeping:
         call_after_read(self._loop, processors.expire_clients)
 
     def _sweep_holds(self, hold_service: PullRequestHoldService) -> None:
-        # At the end of the turn, in which deadlines are due as well after a standstill.
+        # At the end of the turn, because after a standstill deadlines are due as well.
         self._loop.call_soon(lambda: self._scheduler.run_steps(self._sweep(hold_service)))
 
     def _sweep(self, hold_service: PullRequestHoldService) -> Iterator[None]:
@@ -263,7 +261,7 @@ class Housekeeping:
         self._store.flusher.ensure_running()
 
     def retry_now(self) -> None:
-        """Retry now what a shortage has delayed that is known to be over, not a second later."""
+        """Retry immediately the jobs that a shortage delayed, now that the shortage has ended."""
         self._finish_opening()
         self._store.retry_degraded()
 
@@ -302,14 +300,14 @@ class Housekeeping:
             self._start_in_store_pool("files of deleted topics are not deleted", left.delete_some)
 
     def _start_in_thread(self, failure: str, job: Callable[[], object]) -> None:
-        """Run a job beside the loop, unless its last run is still under way.
+        """Run a job in the thread, unless its previous run is unfinished.
 
-        ``failure`` says what is left undone if the job fails.
+        ``failure`` is the log text for what remains undone if the job fails.
         """
         self._start_unless_running(failure, job, self.run_in_thread)
 
     def _start_in_store_pool(self, failure: str, job: Callable[[], object]) -> None:
-        """Run a job that may take minutes in a thread of its own, for which nothing else waits."""
+        """Run a job that may take minutes in the pool for the whole store; no job waits for it."""
         self._start_unless_running(
             failure, job, partial(self._run, self._store_pool, self._store_jobs)
         )
@@ -337,4 +335,4 @@ class Housekeeping:
 
 
 def _no_op() -> None:
-    """Do nothing: the end of this job shows that all earlier ones are done."""
+    """Do nothing: the end of this job shows that all earlier jobs are done."""

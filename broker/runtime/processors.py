@@ -93,11 +93,11 @@ class Processors:
         self.fast_paths = (self.sends.fast_path, self.fast_pull)
 
     def _client_id_of(self, connection: Channel) -> str | None:
-        """Return the client id that the last heartbeat on a connection had, or None."""
+        """Return the client id in the last heartbeat on a connection, or None."""
         return self.consumers.client_id_of(connection) or self.producers.client_id_of(connection)
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:
-        """Return the answer to a pull that has waited, or None if it was sent already."""
+        """Return the response to a held pull, or None if it was sent already."""
         try:
             return self.pull.execute_request_when_wakeup(held)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
@@ -109,7 +109,7 @@ class Processors:
         return self.dispatch.wrap_errors(connection, request, steps)
 
     def _redispatch(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
-        """Dispatch a request beside the turns of its connection; return what is left to do."""
+        """Dispatch a request outside of its connection's turns; return the remaining steps."""
         answer = self.dispatch(connection, request)
         if answer is None:
             return None
@@ -140,7 +140,7 @@ class Processors:
             self.broker.run_steps(self._unregister_closed())
 
     def _unregister_closed(self) -> BackgroundSteps:
-        """Take the clients that are gone out of their groups, in steps."""
+        """Remove disconnected clients from their groups, in steps."""
         try:
             while self._closed_connections:
                 connection = self._closed_connections.popleft()
@@ -153,7 +153,7 @@ class Processors:
             self._is_unregistering = False
 
     def end_turn(self) -> None:
-        """Write what the requests of a turn have brought, now that all are dispatched."""
+        """Write the messages of a turn after all its requests are dispatched."""
         self.sends.end_turn()
 
     def expire_clients(self) -> None:
@@ -161,7 +161,7 @@ class Processors:
         self.broker.run_steps(self.clients.expire(self.broker.monotonic_ms()))
 
     def skip_time(self, milliseconds: int) -> None:
-        """Count a time that the clock has just jumped over as no silence of any client."""
+        """Ignore a jump of the clock, so that no client counts as silent during it."""
         self.producers.skip_time(milliseconds)
         self.consumers.skip_time(milliseconds)
         self.locks.skip_time(milliseconds)

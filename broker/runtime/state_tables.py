@@ -46,11 +46,11 @@ class _SaveAfterFlush:
 
 
 class _SaveAndFinishDeletions:
-    """The table of topics, which completes deletions: a topic missing from it is gone for good.
+    """Saves the table of topics, then completes the deletion of topics missing from it.
 
-    The store has noted that these are half deleted. That note is removed last: until then, the next
-    start removes such a topic, and the offsets of groups in it. Nobody recreates it before: see
-    `TopicConfigManager`.
+    The store has recorded that these topics are being deleted. That record is removed last: until
+    then, the next start removes such a topic and its offsets. The topic cannot be recreated before:
+    see `TopicConfigManager`.
     """
 
     def __init__(
@@ -153,13 +153,13 @@ class StateTables:
         )
 
     def warn_of_damage(self) -> None:
-        """Warn of tables that were read from a backup: what was saved last may be missing."""
+        """Log a warning for tables read from a backup, which may lack the last saved changes."""
         for table in self.files:
             table.warn_of_damage()
 
     @property
     def may_miss_topics(self) -> bool:
-        """True if topics were loaded from a backup, or from nowhere, and some may be missing."""
+        """True if topics were loaded from a backup or from no file, so that some may be missing."""
         return self.topic_table.loaded_from != self.topic_table.path
 
     @property

@@ -1,11 +1,10 @@
-"""TableReconciliation: at the start, compares the saved tables with the log and corrects them.
+"""TableReconciliation: compares the saved tables with the log at the start, and corrects them.
 
-Messages and tables are saved apart, and somebody may have restored an older copy of one. Missing
-topics that have messages are restored, interrupted deletions are completed, and
-offsets that would let groups skip messages are moved. What cannot be corrected is logged.
+Messages and tables are saved separately, and an operator may have restored an older copy of one.
+Missing topics that have messages are restored, interrupted deletions are completed, and offsets
+that would make groups skip messages are moved. What cannot be corrected is logged.
 
-A start may still be opening queues while the broker serves: what needs all of them is done when
-these are complete.
+The broker may serve while it still opens queues. Steps that need all queues run when they are open.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .state_tables import StateTables
 
 _log = logging.getLogger(__name__)
 _DEFAULT_QUEUE_NUMS = 4
-"""The number of queues that Java's producers ask for."""
+"""The number of queues that Java's producers request."""
 _HOUR_MS = 3_600_000
 
 
@@ -31,25 +30,26 @@ class TableReconciliation:
     """The reconciliation at one start."""
 
     def __init__(self, store: MessageStore, tables: StateTables, default_queue_nums: int) -> None:
-        """Prepare with what was opened, and the number of queues of an auto-created topic."""
+        """Prepare with the opened parts, and the number of queues of an auto-created topic."""
         self._store = store
         self._tables = tables
         self._queue_nums_min = min(_DEFAULT_QUEUE_NUMS, default_queue_nums)
 
     def reconcile_at_start(self) -> None:
-        """Correct what can be known before all queues are complete."""
+        """Make all corrections that are possible before all queues are open."""
         self.restore_missing_topics()
         self._reconcile_offsets()
 
     def reconcile_complete_queues(self) -> None:
-        """Do what had to wait until all queues are complete."""
+        """Make the corrections that need all queues to be open."""
         self.restore_missing_topics()
         self._clamp_offsets()
 
     def restore_missing_topics(self) -> None:
         """Restore topics and queues that are missing and have messages.
 
-        Queues that are missing in the newest table stay so: an operator has removed them.
+        Queues that are missing in the newest table stay missing, because an operator has removed
+        them.
         """
         topics = self._tables.topics
         for topic, queues in self._store.queue_nums().items():
@@ -69,10 +69,10 @@ class TableReconciliation:
                     topics.add_queues(topic, queue_nums)
 
     def recreate_topic(self, topic: str, queue_nums: int) -> int | None:
-        """Make one topic again, and return how many queues it has; None if it is just leaving.
+        """Create a topic again and return its number of queues; None if it is being deleted.
 
         Raises:
-            ValueError: No topic may have this name.
+            ValueError: The name is not valid.
         """
         topics = self._tables.topics
         if topic in topics.deleting:
@@ -89,17 +89,17 @@ class TableReconciliation:
         return made.write_queue_nums
 
     def log_warnings(self, config: StoreConfig) -> None:
-        """Log what is damaged or missing, once all tables have been read."""
+        """Log what is damaged or missing, after all tables have been read."""
         self._tables.warn_of_damage()
         self._warn_of_missing_delay_offsets()
         _warn_of_long_delays(config)
         _warn_of_small_files(config, self._store.record_bytes_max)
 
     def _reconcile_offsets(self) -> None:
-        """Correct offsets that would let groups pass over messages.
+        """Correct offsets that would make groups skip messages.
 
-        Such offsets are of a deleted topic, or of a log that was longer. Topics whose deletion was
-        under way when the broker was killed are deleted, and their offsets forgotten.
+        Such offsets belong to a deleted topic, or to a log that was longer. Topics whose deletion
+        was interrupted by a crash are deleted with their offsets.
         """
         store, offsets, topics = self._store, self._tables.offsets, self._tables.topics
         half_deleted = store.half_deleted_topics
@@ -109,12 +109,12 @@ class TableReconciliation:
             if topic not in made_again:
                 topics.begin_deletion(topic)
                 topics.delete(topic)
-        if not store.is_opening:  # else the queues are not complete yet
+        if not store.is_opening:  # otherwise the queues are not complete yet
             self._clamp_offsets()
         try:
             offsets.save()
             for topic in half_deleted:
-                if topic in made_again:  # all others end when the table of topics is saved
+                if topic in made_again:  # all other deletions end when the table of topics is saved
                     store.finish_deletion(topic)
         except OSError as error:
             if not is_transient(error):
@@ -132,7 +132,7 @@ class TableReconciliation:
 
     def _warn_of_missing_delay_offsets(self) -> None:
         table = self._tables.delay_offset_table
-        # One that was killed may have had no time to save it.
+        # A broker that was killed may have had no time to save it.
         was_saved = not self._store.state().recovered_from_crash
         if was_saved and table.loaded_from is None and SCHEDULE_TOPIC in self._store.queue_nums():
             _log.warning(

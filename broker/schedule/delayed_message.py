@@ -1,10 +1,10 @@
-"""Delayed message: converts between the form that waits and the form that consumers get.
+"""Delayed message: converts between the form that waits and the form that is delivered.
 
     waiting     topic SCHEDULE_TOPIC_XXXX, queue level - 1; properties + DELAY, REAL_TOPIC, REAL_QID
     delivered   topic and queue from REAL_TOPIC, REAL_QID; properties without these three and WAIT
 
-RocketMQ leaves the three properties in what it delivers; nobody reads them there, and a message
-that its consumer sends back must not keep the old ones. Everything else stays as the producer gave
+RocketMQ leaves the three properties in the delivered message. Nothing reads them there, and a
+message that its consumer sends back must not keep the old ones. All else stays as the producer sent
 it.
 """
 
@@ -21,7 +21,7 @@ REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 
 WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT))
-"""The properties that a message loses when it is stored again."""
+"""The properties that a message loses when it is delivered."""
 
 _UNDELIVERABLE_TOPICS: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
@@ -45,7 +45,7 @@ def to_schedule_topic(message: StoredMessage, level: int) -> StoredMessage:
 
 
 def to_real_topic(message: StoredMessage) -> StoredMessage:
-    """Return a waiting message in the form that its consumers get.
+    """Return a waiting message in the form that is delivered to consumers.
 
     Raises:
         Undeliverable: The message names no topic, or one that only the broker writes to.

@@ -4,14 +4,15 @@
     delayOffset.json       level -> the next message to deliver
 
 Delivery is at least once. A level advances only when the store has accepted its message, and its
-progress is saved only once these messages are on the disk: after a crash some are delivered again,
-none is left out.
+progress is saved only once these messages are on the disk: after a crash some are delivered again
+and none is lost.
 
-Delays use a monotonic clock, whatever the time of day is set to: see `DelayLevel`.
+Delays use a monotonic clock, so that setting the time of day does not affect them: see
+`DelayLevel`.
 
-There is no thread, timer or clock here. `deliver_due` returns when it must be called again, at the
-latest; earlier if `record_arrival` reports a delayed message. One call does a bounded amount of
-work.
+The caller provides the thread, timer and clock. `deliver_due` returns the time at which it must be
+called again, or earlier if `record_arrival` reports a delayed message. One call does a bounded
+amount of work.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from ..store.results import (
 )
 from .delayed_message import UndeliverableMessage, to_real_topic, to_schedule_topic
 
-# ---- One delay level: where it is, and what it waits for.
+# ---- One delay level: its progress, and the due times of its messages.
 
 GRAIN_MS_MIN: Final = 10
 GRAINS_PER_DELAY: Final = 1_000
-"""The maximum number of marks; one or two beyond it are possible."""
+"""The maximum number of marks; it may be exceeded by one or two."""
 
 _ROUNDED_MS = 1
-"""Clocks show whole milliseconds: the time may be nearly one millisecond later than shown."""
+"""Clocks show whole milliseconds: the actual time may be nearly one millisecond later."""
 
 
 class StartTime(NamedTuple):
@@ -69,7 +70,7 @@ class DelayLevel:
     """The due times of the messages of one delay level. Offsets and times never go back.
 
         stored since the start    its delay after it was known to be stored, by a monotonic clock
-        there at the start        when due by the time of day, at most its delay after the start
+        stored before the start   when due by the time of day, at most its delay after the start
 
     The times at which messages were known to be stored are kept as marks: all up to this queue
     offset were stored by that time. Messages that arrive within a grain share a mark, with the time
@@ -86,7 +87,7 @@ class DelayLevel:
         self._marks: deque[_ArrivalMark] = deque()
 
     def record_arrival(self, end_queue_offset: int, now_ms: int) -> None:
-        """Note that all messages before a queue offset are stored now."""
+        """Record that all messages before a queue offset are stored by now."""
         if end_queue_offset <= self._end:
             return
         self._end = end_queue_offset
@@ -95,13 +96,13 @@ class DelayLevel:
         if marks and now_ms < marks[-1].first_ms + self._grain_ms:
             begun_ms = marks.pop().first_ms
         marks.append(_ArrivalMark(end_queue_offset, begun_ms, now_ms))
-        while len(marks) > 1 and self._due_ms(marks[1]) <= now_ms:  # then those of both are
+        while len(marks) > 1 and self._due_ms(marks[1]) <= now_ms:
             marks.popleft()
 
     def due_ms(self, queue_offset: int, store_timestamp: int) -> int:
-        """Return when a message that has arrived is due, by the monotonic clock.
+        """Return the due time of a stored message, by the monotonic clock.
 
-        After a message, no earlier one can be queried.
+        Queries must not go back to earlier messages.
         """
         if queue_offset < self._end_at_start:
             left_ms = store_timestamp + self.delay_ms - self._start.wall_ms + 2 * _ROUNDED_MS
@@ -119,7 +120,7 @@ __all__ = ["ScheduleMessageService", "StartTime", "to_schedule_topic"]
 MESSAGES_PER_CALL: Final = 32
 BYTES_PER_CALL: Final = 1 << 20
 RETRY_MS: Final = 1_000
-"""Milliseconds until the next attempt when the store takes nothing."""
+"""Milliseconds until the next attempt after the store has refused a message."""
 
 _MESSAGES_PER_READ = 16
 _BYTES_PER_READ = 1 << 18
@@ -131,7 +132,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _DeliveryBudget:
-    """The work that is left for one call, in messages and bytes."""
+    """The messages and bytes that one call may still deliver."""
 
     messages: int = MESSAGES_PER_CALL
     bytes: int = BYTES_PER_CALL
@@ -162,9 +163,9 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
     ) -> None:
         """Load the progress of each level; ``levels_ms`` are the delays from level 1 on.
 
-        ``queue_nums`` of a topic is 0 if there is none, and None while that is undecided.
-        ``recreate_topic`` creates a topic that nobody has deleted, with that many queues or more,
-        and returns what ``queue_nums`` does then.
+        ``queue_nums`` returns 0 if the topic does not exist, and None while that is undecided.
+        ``recreate_topic`` creates a topic that was lost rather than deleted, with at least the
+        given number of queues, and returns the new result of ``queue_nums``.
         """
         self._store = store
         self._levels_ms = tuple(levels_ms)
@@ -175,31 +176,33 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         super().__init__(table, self._durable_offsets)
         loaded = table.load(DelayOffsetSerializeWrapper())
         self._data_version = loaded.data_version
-        # A level that was taken away may still have messages: they wait as long as the last one's.
+        # A level that was removed from the settings may still have messages: they wait as long as
+        # those of the last level.
         self._offsets = dict.fromkeys(range(1, len(self._levels_ms) + 1), 0)
         self._offsets |= {
             level: max(at, 0) for level, at in loaded.offset_table.items() if level > 0
         }
         for level in range(1, store.queue_nums().get(SCHEDULE_TOPIC, 0) + 1):
             if level not in self._offsets and self._end_of(level):
-                self._offsets[level] = 0  # it was taken away before any of it was delivered
+                # the level was removed before any message of it was delivered
+                self._offsets[level] = 0
         self._has_saved_offsets = bool(loaded.offset_table)
-        """False as long as no table says how far the levels are."""
+        """False until a table with the progress of the levels was saved."""
         self._delay_levels = {
             level: self._new_level(level, self._end_of(level)) for level in self._offsets
         }
         self._due_ms: dict[int, int | None] = {}
-        """The due time of each level's next message, if known; None if there is no message."""
+        """The due time of each level's next message; None if the level has no message."""
         self._next_level = 1
         self._end_offset = LOG_START
         """The end of the last delivered message in the log."""
         self._wait_reason: str | None = None
         self.dropped_total = 0
-        """Delayed messages that can never be delivered, such as deleted ones."""
+        """Delayed messages that can never be delivered, such as those of deleted topics."""
         self._degradations = Degradations[int]()
 
     def record_arrival(self, queue_id: int, now_ms: int) -> None:
-        """Note that a queue of SCHEDULE_TOPIC_XXXX has new messages."""
+        """Record that a queue of SCHEDULE_TOPIC_XXXX has new messages."""
         level = queue_id + 1
         if level not in self._offsets:
             self._offsets[level] = 0
@@ -209,7 +212,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             del self._due_ms[level]
 
     def deliver_due(self, now_ms: int) -> int | None:
-        """Deliver what is due, or a part; return when to call again, or None: on arrivals."""
+        """Deliver due messages, or some of them; return when to call again, None if on arrival."""
         room = _DeliveryBudget()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
@@ -217,17 +220,17 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         if self._end_offset > self._store.confirm_offset():
             self._store.flush_future(
                 self._end_offset
-            )  # or it would stay invisible until somebody else sends
+            )  # otherwise it stays invisible until the next send
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def offsets(self) -> DelayOffsetSerializeWrapper:
-        """Return how far each level has been delivered, as GET_ALL_DELAY_OFFSET answers it."""
+        """Return the progress of each level, in the form of GET_ALL_DELAY_OFFSET."""
         return DelayOffsetSerializeWrapper(
             offset_table=dict(self._offsets), data_version=self._data_version
         )
 
     def save_final(self) -> None:
-        """Save at a stop, even if nothing was delivered yet: a missing table would mean loss.
+        """Save at a stop, even without a delivery: a missing table would indicate loss.
 
         Raises:
             TransientFailure, StoreError, OSError: As `save` does.
@@ -238,7 +241,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         self._has_saved_offsets = True
 
     def _durable_offsets(self) -> DelayOffsetSerializeWrapper:
-        """Flush what was delivered, and return the progress to save; in any thread.
+        """Flush delivered messages, and return the progress to save; in any thread.
 
         Raises:
             TransientFailure: The disk is slow. Nothing was changed.
@@ -265,10 +268,10 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, allow_incomplete=True).next
 
     def _try_level(self, level: int, now_ms: int, budget: _DeliveryBudget) -> int | None:
-        """Deliver a level's due messages; one that cannot be read holds up no other level."""
+        """Deliver a level's due messages; an unreadable one does not delay other levels."""
         try:
             due_ms = self._deliver_level(level, now_ms, budget)
-        except EndUnknown:  # the store tells what is in the way
+        except EndUnknown:  # the store logs the cause
             return now_ms + RETRY_MS
         except UnreadableFile as error:
             self._degradations.begin(
@@ -279,7 +282,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         return due_ms
 
     def _deliver_level(self, level: int, now_ms: int, budget: _DeliveryBudget) -> int | None:
-        """Deliver a level's due messages; return when the next is due, or now without room."""
+        """Deliver a level's due messages; return when the next is due, or now if more are due."""
         if level in self._due_ms:
             due_ms = self._due_ms[level]
             if due_ms is None or due_ms > now_ms:
@@ -304,7 +307,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         return now_ms
 
     def _skip_missing(self, level: int, found: GetMessageResult) -> bool:
-        """Pass over what the queue does not have any more. Return whether that was anything."""
+        """Skip messages that the queue has lost; return whether there were any."""
         before = self._offsets[level]
         if found.next_begin_offset == before:
             return False
@@ -335,11 +338,9 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
     def _deliver_found(
         self, level: int, found: GetMessageResult, now_ms: int, budget: _DeliveryBudget
     ) -> tuple[bool, int | None]:
-        """Deliver messages up to one that must wait; return whether one does, and until when."""
+        """Deliver messages up to the first that must wait; return its due time, if there is one."""
         delay_level = self._delay_levels[level]
-        delay_level.record_arrival(
-            found.max_offset, now_ms
-        )  # what nobody has told of waits from now on
+        delay_level.record_arrival(found.max_offset, now_ms)  # unreported arrivals wait from now on
         data = memoryview(b"".join(found.buffers))
         position = 0
         for size in map(int, found.sizes):
@@ -368,10 +369,10 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         return False, None
 
     def _deliver(self, message: StoredMessage) -> bool:
-        """Deliver one message to its real topic. Return False if it cannot be put now.
+        """Deliver one message to its real topic. Return False if it cannot be stored now.
 
-        A message that can never be delivered is skipped: it stays in the log, under the id that is
-        logged, and must not delay the next ones.
+        A message that can never be delivered is skipped, so that it does not delay the next ones.
+        It stays in the log, and its id is logged.
         """
         try:
             target = to_real_topic(message)
@@ -390,7 +391,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             queues = self._recreate_topic(target.topic, target.queue_id + 1)
         if queues is None:
             return False
-        if target.queue_id >= queues:  # queues were taken away while it waited
+        if target.queue_id >= queues:  # the topic lost queues while the message waited
             target = replace(target, queue_id=target.queue_id % queues)
         result = self._put(target)
         if result.status in _STORED_STATUSES:

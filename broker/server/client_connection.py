@@ -75,7 +75,7 @@ class ClientFastPaths:
         self._by_header_start: dict[bytes, FastPath] = {}
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> None:
-        """Let the fast paths learn from a request that took the normal path."""
+        """Pass a request of the normal path to the fast paths, which learn its header."""
         for lane in self._fast_paths:
             if lane.learn(connection, header, request):
                 if len(self._by_header_start) >= _HEADER_STARTS_MAX:

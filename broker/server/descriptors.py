@@ -26,7 +26,7 @@ _FILES_SHARE: Final = 4
 
 
 _DESCRIPTORS_MIN: Final = 32
-"""With fewer a start may fail anywhere, or serve nobody."""
+"""With fewer, a start may fail anywhere, or the broker could serve no client."""
 
 
 class TooFewDescriptors(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
@@ -99,7 +99,7 @@ def embedded_open_files_max(open_files_wanted: int) -> int:
 
 
 def descriptor_shortage() -> OSError | None:
-    """Return the error for which no connection could be let in now, or None if one could."""
+    """Return the error that prevents new connections now, or None if they are possible."""
     try:
         socket.socket().close()
     except OSError as error:

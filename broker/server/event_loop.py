@@ -58,9 +58,9 @@ def monotonic_ms(loop: asyncio.AbstractEventLoop) -> int:
 
 
 def call_after_read(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    """Call a function once the loop has read what has arrived by now.
+    """Call a function after the loop has read everything that has arrived by now.
 
-    A timer that finds out who is silent needs this: after the process was stopped (SIGSTOP, a
+    A timer that looks for silent clients needs this: after the process was stopped (SIGSTOP, a
     suspended machine), uvloop calls timers before it reads what clients have sent meanwhile.
     """
     loop.call_soon(loop.call_soon, callback)  # of two calls, the second comes in the next turn

@@ -1,15 +1,15 @@
 """FairScheduler: limits how long one turn of the loop may work before clients and timers run.
 
     run          work while this turn of the loop has time; the rest waits in a queue
-    run_steps    do multi-step work in the same way; work that waits for something is not queued
+    run_steps    do multi-step work in the same way; work that waits for a future is not queued
     when_done    continue when a future is done; if it already is, continue in a turn of its own,
                  because a step follows that needs most of one
     defer_write  write to a socket, or close it: some hundreds of calls in a turn
 
-Queued work continues in the following turns, one item after the other and each for a short while. A
-turn reserves a part for the queue and a part for short new requests. The remainder is for the last
-step of each, which may begin when the time is nearly over. So a client with a large request never
-delays the others for longer than a turn.
+Queued work continues in the following turns, one item after the other and each for a short slice. A
+turn reserves one part for the queue and one for short new requests. The remainder allows for the
+last step of each part, which may begin when its time is nearly used up. So a client with a large
+request never delays others for longer than a turn.
 
     sockets are read: new requests ── queue ── sockets are read: nothing begins ── a whole turn
 
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.020
-"""The maximum time that anybody waits because of others, unless there are very many of them."""
+"""The maximum time that a client waits because of others, unless there are very many clients."""
 NEW_WORK_SECONDS: Final = 0.010
-"""The time of a turn for what has just been read, and for what is begun by anybody else."""
+"""The time of a turn for requests just read, and for work begun by other callers."""
 QUEUED_WORK_SECONDS: Final = 0.007
-"""The time of a turn for what earlier ones have left."""
+"""The time of a turn for work queued by earlier turns."""
 SLICE_SECONDS: Final = 0.002
-"""The time for which one piece of work goes on before the next in the line does."""
+"""The time after which a piece of work lets the next one in the queue continue."""
 DEFERRED_WRITES_MAX: Final = 200
-"""The most writes and closings of a turn: two or three milliseconds, with all behind them.
+"""The most writes and closes of a turn: two or three milliseconds with the work that they cause.
 
-More at a time save nothing: a turn in which nobody else wants anything is over at once.
+More at a time save nothing: a turn without other work ends at once.
 """
 _ACCOUNTED_SECONDS = 0.001
 """Work shorter than this skips the check for a new turn, which would cost more than the work."""
 
 SlicedTask: TypeAlias = Callable[[float], bool]
-"""A function that works until a moment of the loop's clock, at least one step.
+"""A function that works until a moment of the loop's clock, and does at least one step.
 
-It returns whether nothing is left to do.
+It returns whether all its work is done.
 """
 
 
@@ -66,31 +66,31 @@ class FairScheduler:
         self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._remaining_seconds = NEW_WORK_SECONDS
         self._until: float | None = None
-        """The time at which the work under way has to stop; None without any."""
+        """The time at which the current work has to stop; None if none is running."""
         self._queue: deque[SlicedTask] = deque()
         self._exclusive_calls: deque[Callable[[], object]] = deque()
-        """What asks for a turn that nobody else has worked in."""
+        """Calls that wait for a turn without any other work."""
         self._is_next_exclusive = False
         self._deferred_writes: deque[Callable[[], object]] = deque()
         self._is_turn_scheduled = False
 
     @property
     def is_turn_over(self) -> bool:
-        """True if the work under way should leave its rest for a later turn."""
+        """True if the current work should leave the rest for a later turn."""
         return self._until is not None and self._time() >= self._until
 
     @property
     def is_idle(self) -> bool:
-        """True if no work is left for a later turn, but for work that waits for something."""
+        """True if no work is queued for a later turn, apart from work that waits for a future."""
         return self._until is None and not (
             self._queue or self._exclusive_calls or self._deferred_writes
         )
 
     def run(self, task: SlicedTask, now: float | None = None, *, at_once: bool = False) -> bool:
-        """Work now if this turn has time, and in later turns; return whether all is done already.
+        """Run a task now if this turn has time, and in later turns; return whether it is done.
 
-        Work that begins within other work shares its time. ``now`` saves a read of the clock. With
-        ``at_once`` a first step is done even if this turn has no time.
+        A task started within another one shares its time. ``now`` saves a read of the clock. With
+        ``at_once`` a first step is done even if this turn has no time left.
         """
         is_done = False
         if self._until is not None:
@@ -111,7 +111,7 @@ class FairScheduler:
         return is_done
 
     def run_steps(self, steps: BackgroundSteps) -> None:
-        """Do a piece of work, step by step: now if this turn has time, and in later turns."""
+        """Run work in steps: now if this turn has time, and in later turns."""
         self.run(partial(self._run_steps_until, steps))
 
     def defer_write(self, call: Callable[[], object]) -> None:
@@ -123,15 +123,15 @@ class FairScheduler:
     def when_done(self, awaited: Future[None], callback: Callable[[], object]) -> None:
         """Call a function in a later turn, once a future is done.
 
-        If it is already done, the function runs in a turn in which nothing else has worked.
+        If the future is done already, the function gets a turn without other work.
         """
         if awaited.done():
             self._exclusive_calls.append(callback)
             self._schedule_turn()
             return
 
-        def tell(_: Future[None]) -> None:  # in any thread
-            with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+        def tell(_: Future[None]) -> None:  # called from any thread
+            with suppress(RuntimeError):  # the loop is closed: the result is not needed any more
                 self._call_soon_threadsafe(callback)
 
         awaited.add_done_callback(tell)
@@ -161,22 +161,24 @@ class FairScheduler:
             self._is_turn_scheduled = True
 
     def _next_turn(self) -> None:
-        """Begin a new turn: continue the queued work, or what needs a whole turn."""
+        """Start a new turn: continue the queued work, or run a call that needs a whole turn."""
         self._is_turn_scheduled = False
         is_whole, self._is_next_exclusive = self._is_next_exclusive, False
         self._remaining_seconds = NEW_WORK_SECONDS
         if is_whole:
-            self._call_logged(self._exclusive_calls.popleft())  # newcomers have what that leaves
+            # new work gets the time that this leaves
+            self._call_logged(self._exclusive_calls.popleft())
         elif self._queue:
             self._remaining_seconds -= self._serve_queue()
-        if self._exclusive_calls and not is_whole:  # the line has the next turn behind a whole one
+        # after an exclusive turn, the next one is for the queue
+        if self._exclusive_calls and not is_whole:
             self._is_next_exclusive = True
             self._remaining_seconds = 0
         if self._exclusive_calls or self._queue:
             self._schedule_turn()
 
     def _serve_queue(self) -> float:
-        """Continue the queued work; return the seconds by which it exceeded its time."""
+        """Continue the queued work; return by how many seconds it exceeded its time."""
         began = now = self._time()
         for _ in range(len(self._queue)):
             go_on = self._queue.popleft()
@@ -190,7 +192,7 @@ class FairScheduler:
         return max(now - began - QUEUED_WORK_SECONDS, 0.0)
 
     def _call_logged(self, call: Callable[[], object]) -> object:
-        """Return what a call does; None, with a word in the log, if it fails."""
+        """Return the result of a call; if it fails, log the exception and return None."""
         try:
             return call()
         except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting

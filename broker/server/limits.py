@@ -1,4 +1,4 @@
-"""Limits over all clients: requests of many steps, partial requests, and unread responses."""
+"""Limits across all clients: multi-step requests, partial requests, and unread responses."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.hosts import Host
 
 BYTES_MAX: Final = 4 << 20
-"""The maximum total of requests in bytes, headers and bodies; decoded,
-they take twenty times as much."""
+"""The maximum total size of requests, with headers; decoded, they use twenty times as much."""
 
 SMALL_BODY_BYTES: Final = 64 << 10
-"""Up to this a request is small: a heartbeat of hundreds of groups,
-a batch of some milliseconds."""
+"""The maximum size of a small request: a heartbeat of hundreds of groups, or a batch that takes
+some milliseconds.
+"""
 
 _REQUEST_BYTES: Final = 64 << 10
-"""Bytes that a request counts for beside its own, as its answer is yet to be written."""
+"""Bytes that each request counts for in addition to its size, for its future response."""
 
 
 class Permit:
     """The permit of one request."""
 
     def __init__(self, queue: _PermitQueue, size: int) -> None:
-        """Wait in a line; only `ConcurrencyLimit.place` makes places."""
+        """Create a waiting permit; only `ConcurrencyLimit.acquire` does so."""
         self.granted: Future[None] = Future()
-        """A future that is done when the request may take its first step."""
+        """A future that is done when the request may do its first step."""
         self.size = size
         self._queue = queue
 
     def release(self) -> None:
-        """Release the permit; to be called once."""
+        """Release the permit; call it exactly once."""
         self._queue.release(self)
 
 
@@ -47,8 +47,8 @@ class ConcurrencyLimit:
     A multi-step request needs many times its frame's size in memory, for its decoded body or half
     of its response. Small requests have half of the room and a queue of their own, so that a
     heartbeat does not wait for batches, one of which may take most of a second. Each queue always
-    grants one permit, whatever the size. A request that has a permit must go on with it, whatever
-    the client does.
+    grants one permit, whatever the size. A request that has a permit must finish, whatever the
+    client does.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
@@ -56,7 +56,7 @@ class ConcurrencyLimit:
         self._large = _PermitQueue(bytes_max // 2)
 
     def acquire(self, frame_bytes: int) -> Permit:
-        """Give a permit to a request with a frame of this size, at once or later."""
+        """Return a permit for a request with a frame of this size, granted at once or later."""
         line = self._small if frame_bytes <= SMALL_BODY_BYTES else self._large
         place = Permit(line, frame_bytes + _REQUEST_BYTES)
         line.enqueue(place)
@@ -64,7 +64,7 @@ class ConcurrencyLimit:
 
 
 class _PermitQueue:
-    """Requests that get their permits in the order of arrival."""
+    """Requests that get their permits in order of arrival."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -76,7 +76,7 @@ class _PermitQueue:
         self._grant()
 
     def release(self, permit: Permit) -> None:
-        """Release a permit, whether it was granted or not."""
+        """Release a permit, granted or not."""
         if permit.granted.done():
             self._used_bytes -= permit.size
         else:
@@ -97,15 +97,15 @@ _log = logging.getLogger(__name__)
 
 
 class LimitedClient(Protocol):
-    """A client, as far as limits need to know it."""
+    """A client, as the limits see it."""
 
     @property
     def remote_host(self) -> Host:
-        """The address and port of the client."""
+        """The client's address and port."""
 
     @property
     def undelivered_bytes(self) -> int:
-        """The bytes written that have not arrived at the client."""
+        """The number of written bytes that have not arrived at the client."""
 
 
 _Client = TypeVar("_Client", bound=LimitedClient)
@@ -114,28 +114,27 @@ _Client = TypeVar("_Client", bound=LimitedClient)
 class PartialRequests(Generic[_Client]):
     """The bytes of partial requests, by address and by age.
 
-    A partial request is no reason to refuse a complete one, because a single client could begin one
-    on each of its connections and finish none. So partial requests have a limit of their own. Above
-    it, the server closes the connection with the oldest partial request of the address that holds
-    most. An honest request is complete within moments, and its address holds less, so it does not
-    wait for others either.
+    Partial requests have a limit of their own, so that a client that begins one on each of its
+    connections and finishes none does not block complete requests. Above the limit, the server
+    closes the connection with the oldest partial request of the address that holds most. An honest
+    request is complete within moments, and its address holds less, so it does not wait either.
 
-    An attacker with thousands of addresses holds little with each, and an honest request more than
-    any of them. So an address that holds no more than the size of one request counts as modest: it
-    never waits, and if all are modest, the oldest partial request of all goes.
+    An attacker with thousands of addresses may hold less with each than one honest request. So an
+    address that holds no more than the size of one request counts as modest: it never waits. If all
+    addresses are modest, the oldest partial request is evicted.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
-        """The bytes of all partial requests together."""
+        """The total bytes of all partial requests."""
         self._bytes_of: Counter[bytes] = Counter()
         self._sizes_of: dict[bytes, dict[_Client, int]] = {}
         self._by_age: dict[_Client, None] = {}
         self._evicted = 0
-        """The number of clients that had to go since there was room for all."""
+        """The number of clients evicted in the current period without room."""
 
     def record(self, client: _Client, size: int) -> None:
-        """Record that a client's half request has ``size`` bytes now; 0: it has none."""
+        """Record that a client's partial request has ``size`` bytes now; 0 means none."""
         address = client.remote_host.address
         sizes = self._sizes_of.setdefault(address, {})
         more = size - sizes.get(client, 0)
@@ -151,16 +150,16 @@ class PartialRequests(Generic[_Client]):
             del self._sizes_of[address], self._bytes_of[address]
 
     def is_over_fair_share(self, client: _Client, modest_bytes: int) -> bool:
-        """Return whether a client's address holds as much as addresses do on average, or more.
+        """Return whether a client's address holds at least the average of all addresses.
 
-        One that holds ``modest_bytes`` or less does not.
+        This is false for an address that holds at most ``modest_bytes``.
         """
         theirs = self._bytes_of.get(client.remote_host.address, 0)
         is_share = theirs * len(self._bytes_of) >= self.bytes
         return is_share and (theirs > modest_bytes or not self.bytes)
 
     def evict(self, bytes_max: int, modest_bytes: int) -> Iterator[_Client]:
-        """Yield the clients that have to go for the others to fit; they are forgotten at once."""
+        """Yield the clients to evict so that the others fit; each is unregistered at once."""
         while self.bytes > bytes_max:
             address = max(self._bytes_of, key=self._bytes_of.__getitem__)
             is_modest = self._bytes_of[address] <= modest_bytes
@@ -177,7 +176,7 @@ class PartialRequests(Generic[_Client]):
             yield client
 
     def end_eviction(self) -> None:
-        """Note that there is room for all again; it is logged if there was none."""
+        """Record that all partial requests fit again, and log it if clients were evicted."""
         if self._evicted:
             _log.warning(
                 "partial requests are below their limit again; %d connections were closed",
@@ -187,7 +186,7 @@ class PartialRequests(Generic[_Client]):
 
 
 RESPONSE_BYTES_MIN: Final = 65_536
-"""The size that an answer may always have, so that a client that reads makes progress."""
+"""The response size that is always allowed, so that a client that reads makes progress."""
 _FREE_BYTES_DIVISOR: Final = 4
 _LARGEST_RESPONSE_DIVISOR: Final = 2
 _FULL_TIMEOUT_SECONDS: Final = 1.0
@@ -197,26 +196,26 @@ _FULL_TIMEOUT_SECONDS: Final = 1.0
 class SendBufferLimits(Generic[_Client]):
     """The unread bytes of each client, in the order in which the clients last read something.
 
-    A response may take a quarter of the room that is left, so that clients that do not read share
-    that room and leave some to those that do; when no room is left, responses are small. A response
-    that cannot be cut may take half of the total while every client reads, else it could never be
-    sent. A client that reads nothing for too long is closed, and sooner if such clients have used
-    up the room.
+    A response may take a quarter of the remaining room, so that clients that do not read leave some
+    of it to those that do; when no room is left, responses are small. A response that cannot be
+    shortened may take half of the total while every client reads, or it could never be sent. A
+    client that reads nothing for too long is disconnected, and sooner if such clients have used up
+    the room.
     """
 
     def __init__(self, bytes_max: int) -> None:
-        """Begin with no unread answers; ``bytes_max`` limits those of all clients together."""
+        """Create empty limits; ``bytes_max`` is the maximum of unread responses of all clients."""
         self._bytes_max = bytes_max
         self._bytes = 0
         self._sizes: dict[_Client, int] = {}
         self._undelivered: dict[_Client, int] = {}
         self._since: dict[_Client, float] = {}
         self.response_bytes_max = 0
-        """The maximum size of one more answer, in bytes."""
+        """The maximum size of another response, in bytes."""
         self._add_bytes(0)
 
     def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
-        """Return why an answer that cannot be shorter is not given now, or never, None if it is."""
+        """Return why a response that cannot be shortened is refused, or None if it is allowed."""
         if size <= self.response_bytes_max:
             return None
         alone = self._bytes_max // _LARGEST_RESPONSE_DIVISOR
@@ -238,7 +237,7 @@ class SendBufferLimits(Generic[_Client]):
         return self._bytes
 
     def record(self, connection: _Client, size: int, now: float) -> None:
-        """Record that a client leaves ``size`` bytes unread now."""
+        """Record that a client has ``size`` unread bytes now."""
         self._add_bytes(size - self._sizes.get(connection, 0))
         self._sizes[connection] = size
         if connection not in self._since:
@@ -246,18 +245,18 @@ class SendBufferLimits(Generic[_Client]):
             self._undelivered[connection] = connection.undelivered_bytes
 
     def discard(self, connection: _Client) -> None:
-        """Drop a client that has read everything, or is gone."""
+        """Remove a client that has read everything or disconnected."""
         self._add_bytes(-self._sizes.pop(connection, 0))
         self._since.pop(connection, None)
         self._undelivered.pop(connection, None)
 
     def skip_time(self, seconds: float) -> None:
-        """Count a time that the clock has just jumped over as one in which all have read."""
+        """Treat all clients as reading during a jump of the clock by ``seconds``."""
         for connection in self._since:
             self._since[connection] += seconds
 
     def update_progress(self, now: float) -> None:
-        """Find the clients that have read something since the last look."""
+        """Find the clients that have read something since the previous call."""
         for connection, before in tuple(self._undelivered.items()):
             unwritten = self._undelivered[connection] = connection.undelivered_bytes
             if unwritten < before:
@@ -270,7 +269,7 @@ class SendBufferLimits(Generic[_Client]):
         for connection, since in tuple(self._since.items()):
             if (
                 self._since.get(connection) != since
-            ):  # it has read, or gone, while others were closed
+            ):  # it has read, or disconnected, while others were closed
                 continue
             if now - since > timeout_seconds:
                 yield connection, "it does not read its answers"

@@ -48,13 +48,13 @@ class Listener:
         """The address as it was given to `open`, and the port."""
 
     async def open(self, address: str, port: int) -> int:
-        """Listen, and return the port, which was chosen if 0 was asked for.
+        """Listen and return the port; 0 picks any free one.
 
         Raises:
             OSError: The port is in use, or the address is not this machine's.
         """
-        # A loop does not wait between binding a port and returning its server. So whoever cancels
-        # this coroutine, or closes the listener meanwhile, leaves no port open.
+        # A loop does not wait between binding a port and returning its server. So cancelling this
+        # coroutine, or closing the listener meanwhile, leaves no port open.
         server = await self._loop.create_server(
             self._new_connection,
             _resolve(address),
@@ -86,7 +86,7 @@ class Listener:
         return [each.fileno() for each in sockets]
 
     def poll_accept(self) -> OSError | None:
-        """Accept a waiting client, and return the error if the system lacks what that needs."""
+        """Accept a waiting client; return the error if the system lacks resources for it."""
         lacks = [self._try_accept(own) for own in self._sockets]
         lack = next(filter(None, lacks), None)
         if lack is not None and not self._has_accept_backoff:
@@ -99,7 +99,7 @@ class Listener:
     def _try_accept(self, listening_socket: socket.socket) -> OSError | None:
         try:
             client, _ = listening_socket.accept()
-        except OSError as error:  # mostly, nobody waits
+        except OSError as error:  # usually no client is waiting
             return error if error.errno in RESOURCE_SHORTAGE_ERRNOS else None
         self._start_task(self._loop.connect_accepted_socket(self._new_connection, client))
         return None

@@ -2,8 +2,8 @@
 
 `client_connection` handles one client. This module counts connections in total, by address and by
 second. It limits the memory of queued and partial requests (`PartialRequests`) and of unread
-responses (`SendBufferLimits`), and closes clients that have been silent, half-way through a
-request, or not reading for too long.
+responses (`SendBufferLimits`). It disconnects clients that for too long send nothing, leave a
+request incomplete, or do not read.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
 _SWEEPS_PER_IDLE_CHECK = 10
 _SMALL_PARTIAL_BYTES = 4_096
-"""A client is not held back for so few bytes, nor closed for them while it reads answers."""
+"""A partial request this small does not suspend its client, nor get it closed while it reads."""
 _PARTIAL_REQUESTS_FACTOR = 2
-"""Half requests may take so many times `in_flight_bytes_max`, beside the one that may go on.
+"""The limit of partial requests, as a multiple of `in_flight_bytes_max`.
 
-From once that on all others are held back, after a first read of each: an honest crowd seldom comes
-as far as twice.
+Past `in_flight_bytes_max` itself, all clients but one are suspended after a first read of each, so
+that honest clients seldom reach twice that size.
 """
 _MODEST_DIVISOR = 16
-"""An address whose half requests take no more than this part of `in_flight_bytes_max` is modest."""
+"""An address is modest if its partial requests use at most this part of `in_flight_bytes_max`."""
 _FINISH_SECONDS = 2.0
 _NOT_READING = "its requests wait, as it does not read its answers"
 
@@ -59,10 +59,10 @@ class RemotingServer:
         end_turn: Callable[[], None],
         fast_paths: Sequence[FastPath] = (),
     ) -> None:
-        """Prepare a server; ``on_closed`` gets each client that is gone.
+        """Prepare a server; ``on_closed`` is called with each disconnected client.
 
-        ``end_turn`` is called at the end of each turn, as by `ClientConnection`, which asks the
-        ``fast_paths`` first.
+        Each `ClientConnection` calls ``end_turn`` at the end of a turn, and tries the
+        ``fast_paths`` before the normal path.
         """
         self.limits = limits
         self._dispatch = dispatch
@@ -74,16 +74,16 @@ class RemotingServer:
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: Counter[bytes] = Counter()
         self.refused: Counter[str] = Counter()
+        """The number of rejected clients, by the setting that limits them."""
         self.closed_by_broker = 0
-        """Connections that the broker closed for what their clients did or failed to do."""
-        """The number of clients that were turned away, by the setting that limits them."""
+        """Connections that the broker closed because of what their clients did or did not do."""
         self._unidentified_since: dict[ClientConnection, float] = {}
         self._partial_since: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}
         self._in_flight = 0
         self._waiting: dict[ClientConnection, int] = {}
         self.waiting_bytes = 0
-        """The bytes of requests that wait for their turn, with what has come behind them."""
+        """The bytes of requests that wait for their turn, and of the input that follows them."""
         self._partial_requests = PartialRequests[ClientConnection]()
         self._send_buffers = SendBufferLimits[ClientConnection](limits.unread_bytes_max)
         self.is_short_of_memory = False
@@ -96,13 +96,13 @@ class RemotingServer:
         self._is_stopping = False
         self._listeners: list[Listener] = []
         self._suspended_addresses: list[tuple[str, int]] = []
-        """The addresses and ports that are left for a while."""
+        """The addresses and ports to listen on again after `suspend_listening`."""
         self._reserved_sockets: list[socket.socket] = []
-        """Sockets on these ports that do not listen: nobody else gets the ports meanwhile."""
+        """Sockets bound to these ports that do not listen, so that nobody else gets the ports."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event | None = None
 
-    # ---- for the broker
+    # ---- called by the broker
 
     @property
     def connections(self) -> int:
@@ -124,7 +124,7 @@ class RemotingServer:
 
     @property
     def unread_bytes(self) -> int:
-        """The bytes of answers that clients have not read."""
+        """The bytes of responses that clients have not read."""
         return self._send_buffers.bytes
 
     def descriptors(self) -> list[int]:
@@ -139,7 +139,7 @@ class RemotingServer:
         ]
 
     async def start(self, address: str, port: int) -> int:
-        """Listen on a first port; return it, which was chosen if 0 was asked for."""
+        """Listen on the first port and return it; 0 picks any free port."""
         self._loop = asyncio.get_running_loop()
         self._accept_tokens_at = self._loop.time()
         found = await self.listen(address, port)
@@ -147,13 +147,14 @@ class RemotingServer:
         return found
 
     async def listen(self, address: str, port: int) -> int:
-        """Listen on one more port, for clients like all others; return it.
+        """Listen on one more port for ordinary clients; return it.
 
         Raises:
             CannotListen: The port is in use, or the address is not this machine's.
         """
         listener = Listener(self._loop, self._new_connection)
-        self._listeners.append(listener)  # before it opens, as the broker may stop meanwhile
+        # registered before it opens, because the broker may stop meanwhile
+        self._listeners.append(listener)
         try:
             found = await listener.open(address, port)
         except BaseException as error:
@@ -172,7 +173,7 @@ class RemotingServer:
         return found
 
     def skip_time(self, seconds: float) -> None:
-        """Count a time that the loop's clock has just jumped over as no silence of any client."""
+        """Ignore a jump of the loop's clock, so that no client counts as silent during it."""
         self._accept_tokens_at += seconds
         for times in (self._unidentified_since, self._partial_since):
             for connection in times:
@@ -188,7 +189,7 @@ class RemotingServer:
         self._release_ports()
 
     def suspend_listening(self) -> None:
-        """Close all connections and refuse new ones until `resume_listening`; keep the ports."""
+        """Close all connections and reject new ones until `resume_listening`; keep the ports."""
         away = [listener.bound_address for listener in self._listeners]
         self.stop_listening()
         self._listeners.clear()
@@ -204,10 +205,10 @@ class RemotingServer:
         return bool(self._suspended_addresses)
 
     async def resume_listening(self) -> None:
-        """Listen again on the ports that were left by `suspend_listening`.
+        """Listen again on the ports that `suspend_listening` has closed.
 
         Raises:
-            CannotListen: A port is in use by now.
+            CannotListen: A port is in use.
         """
         away, self._suspended_addresses = self._suspended_addresses, []
         for host, port in away:
@@ -215,7 +216,7 @@ class RemotingServer:
         self._release_ports()
 
     async def stop(self) -> None:
-        """Close all connections, after a short while in which clients may read their answers."""
+        """Close all connections, after a short while in which clients may read their responses."""
         self._is_stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -228,22 +229,19 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.abort()
 
-    # ---- what connections ask and tell
+    # ---- called by connections
 
     @property
     def response_bytes_max(self) -> int:
-        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
+        """The maximum size of a response now, in bytes; it shrinks as clients leave more unread."""
         return self._send_buffers.response_bytes_max
 
     def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
-        """Return why an answer of this size is refused, with the code for that.
-
-        None if it is given.
-        """
+        """Return why a response of this size is refused, with its code; None if it is allowed."""
         return self._send_buffers.response_fault(size)
 
     def register(self, connection: ClientConnection) -> str | None:
-        """Count a new connection. Return None, or why it may not stay."""
+        """Register a new connection; return None, or the reason why it is rejected."""
         now = self._loop.time()
         limits = self.limits
         address = connection.remote_host.address
@@ -271,19 +269,19 @@ class RemotingServer:
             )
         self._accept_tokens -= 1
         self._unidentified_since[connection] = now
-        if self._is_stopping:  # it had been accepted before
+        if self._is_stopping:  # it was accepted before
             connection.abort()
             return None
         return "the broker is away" if self._suspended_addresses else None
 
     def protocol_accepted(self, connection: ClientConnection) -> None:
-        """Note that a client speaks the protocol."""
+        """Record that a client speaks the protocol."""
         self._unidentified_since.pop(connection, None)
 
     def record_requests(
         self, connection: ClientConnection, size: int, *, is_waiting: bool = False
     ) -> None:
-        """Account for a client's unfinished requests; suspend it if all together are too large."""
+        """Account for a client's unfinished requests; suspend it if their total is too large."""
         self._in_flight += size - self._request_bytes.pop(connection, 0)
         self.is_short_of_memory = self._in_flight >= self.limits.in_flight_bytes_max
         waiting = size if is_waiting else 0
@@ -302,7 +300,8 @@ class RemotingServer:
         is_large = size > _SMALL_PARTIAL_BYTES
         takes_more = is_large and self.is_short_of_memory and not connection.is_throttled
         if takes_more and self._favoured is None:
-            self._favoured = connection  # one may always finish: else all would wait for each other
+            # one client may always finish, or all would wait for each other
+            self._favoured = connection
         is_favoured = connection is self._favoured
         self._partial_requests.record(connection, 0 if is_waiting or is_favoured else size)
         bytes_max = self.limits.in_flight_bytes_max
@@ -319,15 +318,15 @@ class RemotingServer:
             client.abort()
 
     def record_unread(self, connection: ClientConnection, size: int) -> None:
-        """Account for answers that a client does not read."""
+        """Account for responses that a client does not read."""
         self._send_buffers.record(connection, size, self._loop.time())
 
     def discard_unread(self, connection: ClientConnection) -> None:
-        """Note that a client has read all its answers."""
+        """Record that a client has read all its responses."""
         self._send_buffers.discard(connection)
 
     def unregister(self, connection: ClientConnection) -> None:
-        """Forget a connection that has ended."""
+        """Unregister a closed connection."""
         self.closed_by_broker += connection.was_closed_by_broker
         self._connections.pop(connection, None)
         address = connection.remote_host.address
@@ -342,7 +341,7 @@ class RemotingServer:
         if self._all_closed is not None and not self._connections:
             self._all_closed.set()
 
-    # ---- within
+    # ---- internals
 
     def _release_ports(self) -> None:
         for each in self._reserved_sockets:
@@ -371,18 +370,18 @@ class RemotingServer:
                 connection.unthrottle()
 
     def _sweep_after_read(self) -> None:
-        """Look after all clients once what they have sent is read."""
+        """Check all clients after their input is read."""
         call_after_read(self._loop, self._sweep)
 
     def _sweep(self) -> None:
-        """Look after all clients, in steps."""
+        """Check all clients, in steps."""
         if self._is_stopping:
             return
         self._sweeps += 1
         self._scheduler.run_steps(self._sweep_steps(self._loop.time()))
 
     def _sweep_steps(self, now: float) -> Iterator[None]:
-        """Close clients that keep the broker waiting too long, in steps; schedule the next."""
+        """Disconnect clients that keep the broker waiting, in steps; schedule the next check."""
         try:
             lacks = [listener.poll_accept() for listener in self._listeners]
             self._log_accept_shortage(descriptor_shortage() or next(filter(None, lacks), None))
@@ -397,7 +396,7 @@ class RemotingServer:
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep_after_read)
 
     def _overdue_connections(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
-        """Yield the connections to close, with the reasons; None for those that may stay."""
+        """Yield the connections to close, with the reasons; None for each that may stay."""
         limits = self.limits
         for times in (self._unidentified_since, self._partial_since):
             for connection in times:
@@ -422,7 +421,7 @@ class RemotingServer:
                 yield connection if is_idle else None, "it has been idle"
 
     def _log_accept_shortage(self, error: OSError | None) -> None:
-        """Log when clients cannot get in any more, and when they can again."""
+        """Log when clients cannot be accepted any more, and when they can again."""
         if error is not None and not self._is_accept_degraded:
             _log.error("accepting clients failed, retrying: %s", error.strerror)
         elif error is None and self._is_accept_degraded:
@@ -431,13 +430,13 @@ class RemotingServer:
 
 
 def _reserve_port(host: str, port: int) -> socket.socket:
-    """Return a socket that has a port without listening, so that who connects is refused."""
+    """Return a socket that binds a port without listening, so that connections are refused."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reserved = socket.socket(family)
     try:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind((host, port))
-    except OSError:  # then it is as free as it was
+    except OSError:  # the port stays unbound then
         reserved.close()
     return reserved
 
@@ -445,7 +444,7 @@ def _reserve_port(host: str, port: int) -> socket.socket:
 def _noted_before(
     times: dict[ClientConnection, float], since: float, reason: str
 ) -> Iterator[tuple[ClientConnection, str]]:
-    """Yield the connections noted in a table since before a time, unless removed meanwhile."""
+    """Yield the connections recorded before a time and still in the table."""
     for connection in [connection for connection, time in times.items() if time < since]:
         if connection in times:
             yield connection, reason

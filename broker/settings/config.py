@@ -32,7 +32,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """The share of the broker's resources that one client, and all together, may take."""
+    """The limits on the broker's resources, for one client and for all together."""
 
     max_connections: int = setting(
         "maxConnections",

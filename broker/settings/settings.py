@@ -245,10 +245,10 @@ def _check(config: BrokerConfig) -> None:
         raise ConfigError("; ".join(faults))
 
 
-# ---- Reload: what takes effect in a running broker.
+# ---- Reload: which settings take effect in a running broker.
 
 RELOADABLE: Final = frozenset(name for name, key in KEYS.items() if key.setting.is_reloadable)
-"""The settings that a running broker can take."""
+"""The settings that a running broker can change."""
 
 
 class Reload(NamedTuple):
@@ -266,7 +266,7 @@ class Reload(NamedTuple):
 
 
 def plan_reload(old: BrokerConfig, new: BrokerConfig) -> Reload:
-    """Return what a broker that runs with one configuration can apply of another."""
+    """Return which changes of a configuration a running broker can apply."""
     before, after = settings_of(old), settings_of(new)
     changed = [key for key in KEYS if before[key] != after[key]]
     taken = [key for key in changed if key in RELOADABLE]

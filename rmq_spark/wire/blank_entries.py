@@ -1,4 +1,4 @@
-"""Blank entries: what a consume queue has at an offset without a message.
+"""Blank entries: the entries of a consume queue at offsets without a message.
 
 A blank entry has a size that no record can have. Its tags code gives the reason: the commit log has
 lost the message, or its batch was rolled back, so that the offset has no message. RocketMQ knows
@@ -13,4 +13,4 @@ BLANK_SIZE: Final = 0x7FFFFFFF
 """The size in a blank entry."""
 
 ROLLED_BACK: Final = 1 << 62
-"""The code of a blank entry whose message was rolled back with its batch: nobody has lost it."""
+"""The tags code of a blank entry whose message was rolled back with its batch, not lost."""

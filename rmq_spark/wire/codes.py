@@ -105,14 +105,14 @@ class RequestCode(IntEnum):
     QUERY_SUBSCRIPTION_BY_CONSUMER = 345  # B, 5.x
     GET_TOPIC_CONFIG = 351  # B, 5.x
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # B, 5.x
-    LITE_PULL_MESSAGE = 361  # B, 5.x: what every lite consumer of 5.x sends in place of 11
+    LITE_PULL_MESSAGE = 361  # B, 5.x: sent by lite consumers of 5.x instead of 11
     QUERY_ASSIGNMENT = 400  # B, 5.x: the queues of a member, divided by the broker
     EXTENSIONS = 29000  # B, ours: which of our extensions both sides know
     PULL_CHUNK = 29001  # B, ours: a pull of many megabytes, with the sizes of its records in front
     APPEND_CHUNK = 29002  # B, ours: ready-encoded records of one queue, with their sizes in front
-    STAGE_CHUNK = 29003  # B, ours: records of a batch, which nobody sees before it is committed
+    STAGE_CHUNK = 29003  # B, ours: records of a batch, invisible until it is committed
     COMMIT_BATCH = 29004  # B, ours: all rows of a batch become visible
-    ABORT_BATCH = 29005  # B, ours: what was staged of a batch is forgotten
+    ABORT_BATCH = 29005  # B, ours: delete the state of a sink and what it has staged
     LAST_BATCH = 29006  # B, ours: the last batch that a sink has committed
     FORGET_SINK = 29007  # B, ours: which batch a sink has committed last is forgotten
     ALL_SINKS = 29008  # B, ours: the last batches of all sinks

@@ -18,7 +18,7 @@ from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
 PLAIN_BYTES_MAX = 16_777_216
-"""The most bytes that a body may inflate to, unless a reader allows more: those of a frame."""
+"""The default maximum size of a decompressed body: that of a frame."""
 
 PLAIN_BYTES_LIMIT_MAX = 1 << 30
 """The most bytes that a reader may allow: Arrow's columns of bytes have 32-bit offsets."""
@@ -32,7 +32,7 @@ LEVELS: Mapping[MessageSysFlag, range] = {
     MessageSysFlag.COMPRESSION_LZ4: _ANY_INT,
     MessageSysFlag.COMPRESSION_ZSTD: range(-(1 << 17), 23),
 }
-"""Levels of each compression; LZ4 has none here, and takes any."""
+"""The levels of each compression; LZ4 accepts any and ignores it."""
 
 _ZSTD_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
@@ -82,8 +82,8 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
 
     Raises:
         CodecMissing: A module that decompresses such bodies is not installed.
-        BodyTooLarge: It has more than ``bytes_max`` bytes when decompressed.
-        BodyError: It is not a stream of the compression that its flags state.
+        BodyTooLarge: The body has more than ``bytes_max`` bytes when decompressed.
+        BodyError: The body does not have the compression that its flags state.
     """
     if not sys_flag & _COMPRESSED:
         return body
@@ -97,7 +97,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
         )
     try:
         plain, is_whole = inflate(body, bytes_max + 1)
-    except _codec_errors(RuntimeError) as error:  # the last is what lz4 raises
+    except _codec_errors(RuntimeError) as error:  # the last one is raised by lz4
         raise _corrupt_body(name, body) from error
     if len(plain) > bytes_max:
         raise BodyTooLarge(
@@ -119,7 +119,7 @@ def _inflate_zlib(body: Buffer, bytes_max: int) -> tuple[bytes, bool]:
 def _inflate_in_steps(
     inflater_of: Callable[[], Any],
 ) -> Callable[[Buffer, int], tuple[bytes, bool]]:
-    """Ask for little first: lz4 allocates all the memory that it is allowed before it looks."""
+    """Decompress in growing steps, because lz4 allocates all the memory it is allowed at once."""
 
     def inflate(body: Buffer, bytes_max: int) -> tuple[bytes, bool]:
         inflater = inflater_of()
@@ -162,10 +162,10 @@ def _required_module(name: str, distribution: str) -> Any:
 
 @cache
 def _optional_module(name: str) -> Any:
-    """Return a module that is installed with rocketpoll, or None.
+    """Return an optional module, or None if it is missing.
 
-    It may be missing on a cluster that received rocketpoll as an archive. Messages that need it
-    cannot be read there; all others can.
+    It is installed with rocketpoll, but may be missing on a cluster that received rocketpoll as an
+    archive. Messages that need it cannot be read there; all others can.
     """
     try:
         return import_module(name)

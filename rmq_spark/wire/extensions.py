@@ -36,7 +36,7 @@ class Extension(Enum):
     PULL_CHUNK = "pull-chunk"
     APPEND_CHUNK = "append-chunk"
     STAGED_BATCHES = "staged-batches"
-    READ_FILES = "proven-files"  # not "read-files": that trusted a proof without a nonce
+    READ_FILES = "proven-files"  # not "read-files", which trusted a proof without a nonce
 
 
 class LogLocation(NamedTuple):

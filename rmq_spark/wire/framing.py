@@ -6,10 +6,10 @@
          header
          body         the rest
 
-The reader is fed pieces of any size and returns frames. It checks both length words before it keeps
-a byte of what they announce. It holds one incomplete frame, and bytes that were fed and not yet
-read: the feeder decides how many. A caller that trusts the peer may receive the rest of a large
-frame directly into its final memory, instead of feeding it.
+The reader is fed pieces of any size and returns frames. It checks both length words before it
+buffers the bytes that they announce. It holds one incomplete frame, and the bytes that were fed and
+not yet read; the caller decides how many these are. A caller that trusts the peer may receive the
+rest of a large frame directly into its final memory, instead of feeding it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from rmq_spark.errors import FrameError, HeaderError, Verbatim
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 FRAME_BYTES_MAX = 16_777_216
-"""The most bytes of a frame with its length word, as Java's own decoder."""
+"""The maximum size of a frame with its length word, as in Java's decoder."""
 
 HEADER_BYTES_MAX = 262_144
-"""The most bytes of a header; properties take 32,767, and up to six times that escaped in JSON."""
+"""The maximum size of a header; properties take 32,767, or six times that escaped in JSON."""
 
 DIRECT_BUFFER_BYTES_MIN = 65_536
-"""The fewest missing bytes that get room; for less, feeding is as fast."""
+"""The fewest missing bytes for which a buffer is allocated; for less, feeding is as fast."""
 
 JOINED_BYTES_MAX = 65_536
-"""The most bytes of an incomplete frame that are joined with what comes behind it."""
+"""The maximum size of an incomplete frame that is joined with the bytes after it."""
 
 _WORDS = struct.Struct(">iI")
 _unpack_words = _WORDS.unpack_from
@@ -63,11 +63,11 @@ _new_frame: Callable[[type[Frame], tuple[Any, ...]], Frame] = tuple.__new__
 class FrameReader:
     """Splits a stream into frames: `feed` bytes, then call `next_frame` until it returns None.
 
-    Bytes fed in between are kept: a reader that is always read until None holds no more than one
+    Bytes may be fed at any time. A reader that is always read until None holds no more than one
     incomplete frame.
 
-    After a `FrameError` the reader is empty, as if new, and the frames before the bad one have been
-    returned already. The stream is out of step from there: close it.
+    After a `FrameError` the reader is empty, as if new, and has returned all frames before the bad
+    one. The stream is out of step from there on: close it.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class FrameReader:
         header_bytes_max: int = HEADER_BYTES_MAX,
         allocate: Callable[[int], memoryview] = _allocate_zeroed,
     ) -> None:
-        """Take the limits; smaller ones suit peers that have not authenticated.
+        """Create a reader; use small limits for peers that have not authenticated.
 
-        ``allocate`` returns so many writable bytes, of any content, for a large frame.
+        ``allocate`` returns writable bytes of a given size, with any content, for a large frame.
         """
         self._allocate = allocate
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
         self._unread = _EMPTY
-        self._pending = bytearray()  # pieces fed behind `_unread`, empty in the usual case
-        self._partial = bytearray()  # one incomplete frame, empty when there is none
+        self._pending = bytearray()  # pieces fed after `_unread`, usually empty
+        self._partial = bytearray()  # one incomplete frame, or empty
         self._partial_frame_bytes = PREFIX_BYTES
         self._large_frame: memoryview | None = None  # all of a large frame, begun in `_partial`
         self._direct_buffer: memoryview | None = None  # the end of `_large`, still to be written
@@ -112,7 +112,7 @@ class FrameReader:
     def get_buffer(self) -> memoryview | None:
         """Return the memory for the missing bytes of a large frame, or None.
 
-        There is a buffer only after all frames fed so far were returned. Pass `buffer_updated` the
+        A buffer exists only after all frames fed so far were returned. Pass `buffer_updated` the
         number of bytes that were written. The memory of the whole frame is allocated at once, so
         use this for trusted peers only; growing and copying would take longer than receiving.
         """
@@ -138,8 +138,8 @@ class FrameReader:
 
     def next_frame(self) -> Frame | None:
         """Return the next complete frame, or None until more has been fed."""
-        # Nearly always the frame lies within one piece. Looked at here, that takes half the time of
-        # asking the methods below, which take all the other cases, and say what is wrong.
+        # Nearly always the frame lies within one piece. Handling that here takes half the time of
+        # calling the methods below, which handle all other cases and describe errors.
         data = self._unread
         held = len(data)
         if held >= PREFIX_BYTES and not self._partial:
@@ -157,7 +157,7 @@ class FrameReader:
                 return _new_frame(Frame, parts)
         try:
             frame = self._read_partial() if self._partial else self._read_contiguous()
-            if frame is None and self._pending:  # then nothing is unread any more
+            if frame is None and self._pending:  # nothing is unread then
                 self._unread, self._pending = memoryview(self._pending), bytearray()
                 frame = self._read_partial() if self._partial else self._read_contiguous()
         except FrameError:
@@ -168,7 +168,7 @@ class FrameReader:
         return frame
 
     def contiguous_data(self) -> tuple[bytes, int] | None:
-        """Return bytes that contain the next frame as a whole, and where in them it starts.
+        """Return bytes that contain the whole next frame, and the position where it starts.
 
         None if the frame is not complete in one piece. The bytes end with what was fed last,
         perhaps within another frame. A caller that reads complete frames from them without
@@ -192,7 +192,7 @@ class FrameReader:
         self._unread = self._unread[count:]
 
     def incomplete_frame(self) -> Frame | None:
-        """Return a copy of the incomplete frame's header, without body, once it has arrived.
+        """Return a copy of the incomplete frame's header without its body, once it has arrived.
 
         Call it after `next_frame` has returned None.
         """

@@ -47,8 +47,8 @@ def check_ints(code: Any, version: Any, opaque: Any, flag: Any) -> None:
     except struct.error:
         pass
     else:
-        # A bool packs, too. What was read is int throughout; what is to be written may be an
-        # enum's.
+        # bool can be packed, too. Decoded values are always int; values to encode may be enum
+        # members.
         if type(code) is type(version) is type(opaque) is type(flag) is int:
             return
         if bool not in (type(code), type(version), type(opaque), type(flag)):
@@ -80,7 +80,7 @@ def is_text(texts: Iterable[object]) -> bool:
 
 
 def check_int(value: object, field: str, bounds: tuple[int, int] = INT32) -> int:
-    """Return the value if it is an integer, or an enum's, that fits the field's width."""
+    """Return the value if it is an integer or an enum member that fits the field's width."""
     if not isinstance(value, int) or isinstance(value, bool) or not bounds[0] <= value <= bounds[1]:
         raise HeaderError(
             "header", at=field, needed=f"an integer from {bounds[0]} to {bounds[1]}", found=value

@@ -88,7 +88,7 @@ def _strict_header(fields: Any) -> Header:
         fields["flag"],
     )
     _FOUR_INTS.pack(code, version, opaque, flag)
-    "".join(ext_fields.values())  # a TypeError where one is no text
+    "".join(ext_fields.values())  # raises TypeError if a value is not text
     if (
         not type(code) is type(version) is type(opaque) is type(flag) is int
         or len(ext_fields) > EXT_FIELDS_MAX
@@ -167,13 +167,13 @@ def _text(field: str, value: object) -> str:
 
 
 class JsonResponseTemplate:
-    """A template of responses that differ in a few numbers only, filled in without a codec.
+    """A template of responses that differ only in a few numbers, filled in without a codec.
 
     A broker sends tens of thousands of them a second. Varying text must not need escapes in JSON.
     """
 
     def __init__(self, header: Header, varying: Mapping[str, str]) -> None:
-        """Take the fixed parts of a header; the opaque varies, and ext fields with formats."""
+        """Prepare the fixed parts of a header; opaque and some ext fields, with formats, vary."""
         marks = {name: f"<{number}>" for number, name in enumerate(varying)}
         pattern = encode_header(
             header._replace(ext_fields={**header.ext_fields, **marks}, opaque=_OPAQUE_PLACEHOLDER)
@@ -192,7 +192,7 @@ class JsonResponseTemplate:
         return encode_prefix(_JSON, header, body_bytes)
 
     def encode_all(self, rows: Iterable[tuple[object, ...]]) -> bytes:
-        """Return the frames of many responses without bodies, from each one's values and opaque."""
+        """Return the frames of many responses without bodies, given their values and opaques."""
         pattern, pack = self._pattern, _PREFIX.pack
         pieces: list[bytes] = []
         for row in rows:

@@ -50,7 +50,7 @@ def decode_header(data: Buffer) -> Header:
     if not HAS_MSGPACK:
         raise _fault(0, "pip install msgpack", data)
     try:
-        # The limits leave nothing but numbers, text, nil and one map to come out of this.
+        # The limits permit only numbers, text, nil and one map as results.
         array = msgpack.unpackb(
             data, max_array_len=7, max_map_len=EXT_FIELDS_MAX, max_bin_len=0, max_ext_len=0
         )
@@ -59,7 +59,7 @@ def decode_header(data: Buffer) -> Header:
     except UnicodeDecodeError as error:
         raise _fault("a text", "UTF-8", error.object) from error
     except (ValueError, msgpack.UnpackException) as error:
-        # Where it went wrong, msgpack does not say; what, it says in words.
+        # msgpack's messages say what is wrong, but not where.
         raise _fault(
             0, "an array of seven", Verbatim(str(error) or type(error).__name__)
         ) from error

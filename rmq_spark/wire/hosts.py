@@ -57,10 +57,10 @@ class Host(NamedTuple):
 
 
 def host_of(name: Any) -> Host:
-    """Return the host of a socket's name, with IPv4 addresses over IPv6 as IPv4.
+    """Return the host of a socket's address, with IPv4-mapped IPv6 addresses as IPv4.
 
     Raises:
-        ValueError: It is not the name of an internet socket.
+        ValueError: The address is not an internet socket's.
     """
     import ipaddress  # noqa: PLC0415  # as above
 

@@ -108,9 +108,9 @@ def split_batch(data: Buffer) -> list[BatchEntry]:
 
 
 def fixed_size_entries(data: Buffer) -> FixedSizeEntries | None:
-    """Return the messages of a batch if all have parts as long as the first's, and a body.
+    """Return the messages of a fixed-size batch, each of which has a body.
 
-    None if they do not, or if something is wrong with them, which `split_batch` reports.
+    Return None if sizes differ, or if the batch is invalid, which `split_batch` reports.
     """
     data = bytes(data)
     if len(data) < ENTRY_BYTES_MIN:

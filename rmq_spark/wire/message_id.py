@@ -80,10 +80,10 @@ def decode_offset_message_id(text: str) -> tuple[Host, int]:
 
 
 def is_unique_id(text: str) -> bool:
-    """Return whether an id can only be a producer's, because it has no port that a broker can have.
+    """Return whether an id must be a producer's, because a broker's would need a valid port.
 
-    The process number is where a broker's port starts, so that only an id of process 0 modulo
-    65,536 cannot be told from a broker's.
+    The process number is where the port starts in a broker's id. So only the ids of a process with
+    number 0 modulo 65,536 look like a broker's.
     """
     try:
         host, _ = decode_offset_message_id(text)
@@ -97,7 +97,7 @@ def _bytes_of(text: str) -> bytes:
         data = bytes.fromhex(text)
     except ValueError:
         data = b""
-    # fromhex passes over spaces, so the text's own length counts.
+    # fromhex ignores spaces, so check the text's own length.
     if len(data) not in (_V4_BYTES, _V6_BYTES) or len(text) != 2 * len(data):
         raise RecordError("message id", at="text", needed="32 or 56 hexadecimal digits", found=text)
     return data

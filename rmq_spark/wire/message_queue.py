@@ -11,7 +11,7 @@ from typing import TypeAlias
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 
 QueueKey: TypeAlias = tuple[str, int]
-"""The topic and the number of a queue, where it is clear on which broker."""
+"""The topic and number of a queue, where the broker is known from the context."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -31,8 +31,8 @@ class MessageQueue:
     def is_of(self, topic: str, queue_id: int) -> bool:
         """Return whether a record that states a topic and a ``queue_id`` may be in the queue.
 
-        Records of a light queue state those of another queue, because RocketMQ stores a message
-        once for all queues that it is in.
+        Records in a light queue state another topic and queue id, because RocketMQ stores a message
+        once for all its queues.
         """
         is_same = (topic, queue_id) == (self.topic, self.queue_id)
         return is_same or self.topic.startswith(LIGHT_QUEUE_PREFIX)

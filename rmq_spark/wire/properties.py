@@ -18,10 +18,10 @@ PROPERTY_SEPARATOR = "\x02"
 PROPERTIES_BYTES_MAX = 32_767
 """The most bytes of properties, whose length is a signed 16-bit field."""
 PROPERTIES_BYTES_SENT_MAX = PROPERTIES_BYTES_MAX - 512
-"""The most bytes of properties of a message that is sent: brokers add to them.
+"""The maximum size of the properties of a sent message, because brokers add to them.
 
-They add the name of their cluster and perhaps a checksum, and to a message that is delayed or given
-back for which topic and queue it is meant, and its first id.
+They add the cluster's name, and perhaps a checksum. To a message that is delayed or sent back they
+add its actual topic, its queue, and its original id.
 """
 
 KEYS = "KEYS"
@@ -111,7 +111,7 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """Return properties as a string; refuse those that would be read back differently."""
+    """Return properties as a string; reject those that would be read back differently."""
     pieces: list[str] = []
     for name, value in properties.items():
         if not name or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name:
@@ -127,7 +127,7 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def change_properties(text: str, changes: Mapping[str, str | None]) -> str:
-    """Return the string with some properties set, or removed if None, and the others in order."""
+    """Return the string with some properties set, or removed if None; keep the others' order."""
     properties = decode_properties(text)
     for name, value in changes.items():
         if value is None:

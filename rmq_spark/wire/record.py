@@ -78,12 +78,12 @@ class StoredMessage:
 
     @property
     def offset_message_id(self) -> str:
-        """The id that says where the message is stored."""
+        """The id that contains where the message is stored."""
         return encode_offset_message_id(self.store_host, self.physical_offset)
 
     @property
     def message_id(self) -> str:
-        """The id that clients show: the producer's, or else the offset's."""
+        """The id that clients show: the producer's, or the offset message id without one."""
         return self.properties.get(UNIQ_KEY) or self.offset_message_id
 
     def plain_body(self, bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
@@ -209,7 +209,7 @@ def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMe
     """Yield the messages of adjacent records, as a pull's body has them."""
     data = bytes(
         data
-    )  # all of it is copied anyway, and pieces of bytes are cheaper than those of views
+    )  # everything is copied anyway, and slices of bytes are cheaper than slices of views
     position = 0
     while position < len(data):
         size = record_size(data, position)
@@ -236,7 +236,7 @@ def encode_blank(size: int) -> bytes:
 
 
 def decode_blank(data: Buffer, position: int = 0) -> int | None:
-    """Return the size of the blank record at ``position``; None if there is none."""
+    """Return the size of the blank record at ``position``, or None if there is no such record."""
     if len(data) - position < _BLANK.size:
         return None
     size, magic = _BLANK.unpack_from(data, position)
@@ -320,7 +320,7 @@ _UNSUPPORTED_FLAGS: Final = (
 def decode_plain_record(data: bytes, position: int) -> PlainRecord | None:
     """Decode the record that starts at ``position``.
 
-    None if it is unusual or damaged, or does not lie wholly within ``data``.
+    Return None if it is unusual, damaged, or not completely within ``data``.
     """
     if len(data) - position < layout.RECORD_BYTES_MIN:
         return None

@@ -6,8 +6,8 @@ hexadecimal digits, each followed by a separator.
     d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02
 
 So it is eight pieces of the properties, each of one character, and readers ignore them because they
-have no \x01. A longer piece would work for most readers, but ali-ons, the client for Node.js, takes
-all of it but the last character for a name.
+have no \x01. A longer piece would work for most readers, but ali-ons, the client for Node.js, reads
+all of it but the last character as a name.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _utf8(text: str, name: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        # What stands there is not shown: it may be the secret key.
+        # The value is not shown, because it may be the secret key.
         raise HeaderError(
             "signature", at=name, needed="text that UTF-8 holds", found=Verbatim("a lone surrogate")
         ) from error

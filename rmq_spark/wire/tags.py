@@ -18,11 +18,9 @@ TAG_SEPARATOR: Final = "||"
 BLANKS: Final = "".join(map(chr, range(0x21)))
 """Characters that Java's ``trim()`` removes, as around a tag: U+0000 to U+0020, and no others."""
 
-_CACHED_CHARACTERS_MAX = 128  # what is longer hardly comes again, and would stay in memory
+_CACHED_CHARACTERS_MAX = 128  # longer texts rarely recur, and would use memory
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
-codecs.lookup(
-    _UTF_16
-)  # now: Python loads it from a file, for which a descriptor may be lacking later
+codecs.lookup(_UTF_16)  # imported now, because later there may be no descriptor for its file
 
 
 def java_string_hash(text: str) -> int:

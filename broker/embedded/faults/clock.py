@@ -1,8 +1,8 @@
 """BrokerClock: the time of an embedded broker, which its owner can move forward.
 
-The time of day and the monotonic clock move together, and go on beside the machine's.
-`embedded_loop` lets timers notice it, and `clock_advance` does what is due on the way. The clock
-belongs to the broker, and keeps its lead when that is restarted.
+The time of day and the monotonic clock move together, and otherwise run with the machine's.
+`embedded_loop` makes timers follow, and `broker_thread` runs what falls due on the way. The clock
+belongs to the broker, and keeps its offset across restarts.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class _OffsetChange(NamedTuple):
 class ClockOffset:
     """The lead of a broker's time over the machine's. It only grows.
 
-    The past matters for files: the system stamps them by the machine's time, and a file that was
-    written before the last move is older for the broker than one that was written after it. Thread
-    safe: one thread moves, others read.
+    Past offsets matter for files, which the system stamps with the machine's time: to the broker, a
+    file written before the last move is older than one written after it. Thread-safe: one thread
+    moves the time, others read it.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class ClockOffset:
         )
 
     def to_machine(self, seconds: float) -> float:
-        """Return the machine's time of day at one of the broker's; in a jump, that of the jump."""
+        """Return the machine's time for a broker's time; within a jump, the time of the jump."""
         lead = next(
             each for each in reversed(self._changes) if each.since + each.seconds <= seconds
         )
@@ -77,7 +77,7 @@ class BrokerClock:
     """
 
     def __init__(self, offset: ClockOffset, advance: Callable[[float], None]) -> None:
-        """Take the time, and what moves it by some seconds and returns when that is done."""
+        """Store the offset, and a function that moves the time and returns when that is done."""
         self._offset = offset
         self._advance = advance
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class BrokerClock:
         return self._offset.now_ms()
 
     def advance(self, by: timedelta | float) -> None:
-        """Move the time forward, and return when the broker has done all that came due.
+        """Move the time forward; return when the broker has done everything that fell due.
 
         Args:
             by: How far, as a timedelta or in seconds.
@@ -101,9 +101,9 @@ class BrokerClock:
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
                 belongs to another process.
-            NotInTime: What came due is not done within a minute of the machine's time.
-            TypeError: It is neither a timedelta nor a number.
-            ValueError: It is less than nothing, no finite number, or longer than 366 days.
+            NotInTime: The due work takes longer than a minute of the machine's time.
+            TypeError: ``by`` is neither a timedelta nor a number.
+            ValueError: ``by`` is negative, not finite, or longer than 366 days.
         """
         seconds = _seconds(by)
         with self._lock:

@@ -1,12 +1,11 @@
-"""EmbeddedDisk: the real file system as an embedded broker sees it, with its owner's faults.
+"""EmbeddedDisk: the real file system with injected faults, for an embedded broker.
 
     time     the age of files follows the broker's clock, which may have been moved
-    full     the usage says so, and what needs room fails with ENOSPC
-    power    after a power loss the broker cannot do anything any more; what it wrote and did not
-             flush is undone before the next one starts. Names of files stay: a file system may
-             have saved them at any time
+    full     the reported usage is 100 %, and operations that need room fail with ENOSPC
+    power    after a power loss all operations fail; unflushed writes are undone before the next
+             broker starts. Names of files stay, because a file system may save them at any time
 
-Everything else goes to the real disk.
+All other operations go to the real disk.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ PAGE_BYTES: Final = 4_096
 
 @dataclass(eq=False)
 class _FlushUnderWay:
-    """A flush under way: up to where the file was written, and what it makes durable."""
+    """A running flush: up to where the file was written, and what the flush makes durable."""
 
     end: int
     pages: dict[int, bytes]
 
 
 class UnflushedBytes:
-    """The bytes of one file that are not on the disk yet; its user has to hold a lock.
+    """The bytes of one file that are not on the disk yet; callers must hold a lock.
 
         pages      bytes that were overwritten since the last flush, as they were before
         fresh      the end of the file, which had never been written before: zeros again
 
-    A flush covers what was written when it began; what is written meanwhile is for the next one.
-    The caller passes in how to read and write the file.
+    A flush covers what was written before it began; later writes need the next one. The caller
+    passes in functions to read and write the file.
     """
 
     def __init__(self, written_end: int) -> None:
-        """Note up to where the file may have been written before; past that it is zeros."""
+        """Create a record of a file that may hold data up to ``written_end``, then zeros."""
         self._written_end = self._flushed_end = written_end
         self._pages: dict[int, bytes] = {}
         self._flushing: list[_FlushUnderWay] = []
 
     def before_write(self, position: int, size: int, read: Callable[[int, int], bytes]) -> None:
-        """Keep what a write is about to replace."""
+        """Save the bytes that a write is about to replace."""
         first = position - position % PAGE_BYTES
         for at in range(first, min(position + size, self._written_end), PAGE_BYTES):
             if at not in self._pages:
@@ -65,15 +64,15 @@ class UnflushedBytes:
         self._written_end = max(self._written_end, position + size)
 
     def start_flush(self) -> _FlushUnderWay:
-        """Note that a flush begins, of what is written by now, and return it."""
+        """Record and return the start of a flush, which covers everything written by now."""
         flush = _FlushUnderWay(self._written_end, self._pages)
         self._flushing.append(flush)
         self._pages = {}
         return flush
 
     def finish_flush(self, flush: _FlushUnderWay, *, is_durable: bool) -> None:
-        """Note that a flush has ended: what it covered is on the disk, unless it has failed."""
-        if flush not in self._flushing:  # a later one was faster, and took the same
+        """Record the end of a flush; unless it failed, what it covered is on the disk."""
+        if flush not in self._flushing:  # a later flush was faster, and covered the same
             return
         if is_durable:
             self._flushed_end = max(self._flushed_end, flush.end)
@@ -85,7 +84,7 @@ class UnflushedBytes:
     def restore(
         self, write: Callable[[int, bytes], object], zero_from: Callable[[int], object]
     ) -> None:
-        """Put the file into the state of the last flush: ``zero_from`` makes zeros of its end."""
+        """Restore the file to its last flush; ``zero_from`` replaces its end by zeros."""
         for pages in (self._pages, *(flush.pages for flush in reversed(self._flushing))):
             for position, data in pages.items():
                 write(position, data)
@@ -94,45 +93,45 @@ class UnflushedBytes:
 
 
 class EmbeddedDisk(LocalDisk):
-    """A `Disk` on a real file system, with the broker's clock and its owner's faults."""
+    """A `Disk` on a real file system, with the broker's clock and injected faults."""
 
     def __init__(self, clock_offset: ClockOffset) -> None:
         self._clock_offset = clock_offset
         self.is_full = False
-        """True while there is no room for anything."""
+        """True while the disk is full."""
         self.has_power = True
         self.write_lock = threading.Lock()
         self._unflushed: dict[Path, UnflushedBytes] = {}
 
     def discard_unflushed(self) -> None:
-        """Reset all files to the state of their last flush; nobody may have them open."""
+        """Reset all files to the state of their last flush; none may be open."""
         for path, unflushed in self._unflushed.items():
             if path.exists():
                 _restore_file(path, unflushed)
         self._unflushed.clear()
 
-    # ---- what the store does
+    # ---- called by the store
 
     def create(self, path: Path, size: int) -> LocalFile:
-        """Create a file of zeros."""
+        """Create a file filled with zeros."""
         self.check(path, needs_room=True)
         self._unflushed[path] = unflushed = UnflushedBytes(0)
         return _EmbeddedFile(self, unflushed, path, size)
 
     def open(self, path: Path) -> LocalFile:
-        """Open a file that exists."""
+        """Open an existing file."""
         self.check(path)
         size = self.size_of(path)
         unflushed = self._unflushed.setdefault(path, UnflushedBytes(size or 0))
         return _EmbeddedFile(self, unflushed, path)
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """Write a small file with this content, and flush it."""
+        """Write and flush a small file."""
         self.check(path, needs_room=True)
         super().write_whole(path, data)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self.check(path)
         super().rename(path, new_path)
         self._unflushed.pop(new_path, None)
@@ -140,13 +139,13 @@ class EmbeddedDisk(LocalDisk):
             self._unflushed[new_path] = self._unflushed.pop(path)
 
     def delete(self, path: Path) -> None:
-        """Remove a file, or a directory that is empty."""
+        """Delete a file or an empty directory."""
         self.check(path)
         super().delete(path)
         self._unflushed.pop(path, None)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, with those above it."""
+        """Make a directory and its parents."""
         self.check(path)
         super().make_directory(path)
 
@@ -156,20 +155,20 @@ class EmbeddedDisk(LocalDisk):
         super().flush_directory(path)
 
     def modified_at(self, path: Path) -> float:
-        """Return when a file was last written, by the broker's time."""
+        """Return when a file was last written, by the broker's clock."""
         return self._clock_offset.from_machine(super().modified_at(path))
 
     def set_modified_at(self, path: Path, seconds: float) -> None:
-        """Have a file count as last written then, by the broker's time."""
+        """Set the time when a file was last written, by the broker's clock."""
         super().set_modified_at(path, self._clock_offset.to_machine(seconds))
 
     def usage(self, path: Path) -> DiskUsage:
-        """Return the usage of the file system that holds a directory, which may be all of it."""
+        """Return the usage of a directory's file system, which is full if the fault is on."""
         usage = super().usage(path)
         return DiskUsage(usage.total, usage.total, 0) if self.is_full else usage
 
     def check(self, path: Path, *, needs_room: bool = False) -> None:
-        """Raise an error if the disk does nothing now, or nothing that needs room.
+        """Raise an error if the disk has no power, or has no room for the operation.
 
         Raises:
             OSError: EIO without power, ENOSPC on a full disk.
@@ -180,7 +179,7 @@ class EmbeddedDisk(LocalDisk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def check_flush(self, path: Path) -> None:
-        """Raise an error if what was written cannot become durable any more.
+        """Raise an error if written data cannot become durable any more.
 
         Raises:
             FlushFailed: The disk has no power.
@@ -192,7 +191,7 @@ class EmbeddedDisk(LocalDisk):
 
 
 class _EmbeddedFile(LocalFile):
-    """A file that tracks what is not flushed."""
+    """A file that tracks its unflushed bytes."""
 
     def __init__(
         self, disk: EmbeddedDisk, unflushed: UnflushedBytes, path: Path, size: int | None = None
@@ -202,7 +201,7 @@ class _EmbeddedFile(LocalFile):
         super().__init__(path, size)
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of the data there, and keep what was there before."""
+        """Write all of the data at a position, and save the bytes that it replaces."""
         self._disk.check(self._path, needs_room=True)
         with self._disk.write_lock:
             self._unflushed.before_write(
@@ -211,7 +210,7 @@ class _EmbeddedFile(LocalFile):
             super().write(data, position)
 
     def flush(self) -> None:
-        """Return when all that was written is on the disk."""
+        """Flush the file; return when all that was written is on the disk."""
         self._disk.check_flush(self._path)
         with self._tracked_flush():
             super().flush()
@@ -239,7 +238,7 @@ def _restore_file(path: Path, unflushed: UnflushedBytes) -> None:
 
 
 def _zero_from(descriptor: int, position: int) -> None:
-    """Make zeros of the end of a file, whose size stays."""
+    """Replace a file's end by zeros without changing its size."""
     size = os.fstat(descriptor).st_size
     os.ftruncate(descriptor, min(position, size))
     os.ftruncate(descriptor, size)

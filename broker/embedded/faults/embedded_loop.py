@@ -1,4 +1,4 @@
-"""EmbeddedLoop: a broker's event loop whose time can be moved, so that waiting timers notice it.
+"""EmbeddedLoop: a broker's event loop whose time, and with it its timers, can be moved forward.
 
     deadline    `call_at`: moves of the time stop at each, in order
     interval    `call_later`: a repeated job. It fires once, however often it would have in the
@@ -29,10 +29,10 @@ else:
     _Loop = object
 
 _RESOLUTION_SECONDS: Final = 0.001
-"""The grain of uvloop's timers: one that rings so early rings for what it was set for."""
+"""The resolution of uvloop's timers: a timer may fire this much early."""
 
 _CANCELLED_TIMERS_MAX: Final = 100
-"""Cancelled timers that may stay in the heap, until they are more than those that wait."""
+"""The number of cancelled timers that stay in the heap, until they outnumber the pending ones."""
 
 
 class AdjustableTimeLoop(_Loop):
@@ -45,7 +45,7 @@ class AdjustableTimeLoop(_Loop):
         """
         self._clock_offset = clock_offset
         self._timer_heap: list[tuple[float, int, asyncio.TimerHandle, bool]] = []
-        """The time at which each timer rings, its number, and whether it is a moment."""
+        """The time at which each timer fires, its number, and whether it is a deadline."""
         self._timer_count = 0
         self._cancelled = 0
         self._wake: asyncio.Handle | None = None
@@ -53,7 +53,7 @@ class AdjustableTimeLoop(_Loop):
 
     def time(self) -> float:
         """Return the time in seconds; it jumps only when it is moved."""
-        now: float = super().time()  # that of the loop below
+        now: float = super().time()  # the underlying loop's time
         return now + self._clock_offset.seconds
 
     def call_at(  # type: ignore[override]  # without the types of the arguments
@@ -73,13 +73,13 @@ class AdjustableTimeLoop(_Loop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call a function when an interval is over, or has been passed over."""
+        """Call a function when an interval has passed, or was skipped."""
         return self._set_timer(self.time() + delay, callback, args, context, is_deadline=False)
 
     # ---- for the one who moves the time
 
     def advance(self, seconds: float) -> None:
-        """Move the time forward; what is due by then fires in the next turn."""
+        """Move the time forward; timers due by then fire in the next turn."""
         self._clock_offset.advance(seconds)
         self._schedule_wake()
 
@@ -99,7 +99,7 @@ class AdjustableTimeLoop(_Loop):
         now = self.time()
         return any(when <= now and not timer.cancelled() for when, _, timer, _ in self._timer_heap)
 
-    # ---- within
+    # ---- internals
 
     def _set_timer(
         self,
@@ -129,7 +129,7 @@ class AdjustableTimeLoop(_Loop):
             self._cancelled = 0
 
     def _schedule_wake(self) -> None:
-        """Have the loop below wake this one when the first timer is due."""
+        """Schedule a timer of the underlying loop for the first timer here."""
         if not self._timer_heap:
             return
         when = self._timer_heap[0][0]

@@ -4,9 +4,9 @@
     slow, cut_after  the network between it and its clients: see `network`
     full_disk        its disk has no room: see `embedded_disk`
 
-Faults may be nested, and overlap in threads: each ends with its own block, however that is left,
-and of two of a kind the worse counts. They outlast a restart. The broker does not notice them as
-faults, because they are in its network and disk.
+Faults may be nested, and may overlap in threads. Each ends with its own block, even if that raises;
+of two faults of a kind the worse applies. They persist across a restart of the broker. The broker
+sees only their effects, on its network and disk.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _RETRY_SECONDS: Final = 0.01
 _FAULTS_WITH_ARGUMENTS: Final = frozenset({"slow", "cut_after"})
 
 BrokerOperation: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, None]]
-"""A coroutine function that does something with a broker, on the broker's loop."""
+"""A coroutine function that operates on a broker, on the broker's loop."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    """One fault of a broker, by the name of the method that began it."""
+    """One fault of a broker, by the name of the method that created it."""
 
     name: str
     is_away: bool = False
@@ -49,7 +49,7 @@ class Fault:
 
 
 class FaultBlock(AbstractContextManager[None]):
-    """A fault for as long as a with statement lasts; it may be used again, also within itself."""
+    """A context manager for a fault; it can be reused, and nested in itself."""
 
     def __init__(self, faults: BrokerFaults, fault: Fault) -> None:
         self._faults = faults
@@ -88,24 +88,24 @@ class BrokerFaults(ABC):
         self._faults: list[Fault] = []
 
     def away(self) -> FaultBlock:
-        """Return a context in which the broker, and its name server, cannot be reached.
+        """Return a context in which the broker and its name server are unreachable.
 
-        All connections are cut, and new ones refused; afterwards it is back on the same port. It
-        keeps running meanwhile, like a machine whose cable is pulled.
+        All connections are cut and new ones refused; afterwards the broker is back on the same
+        port. It keeps running meanwhile, like a machine whose cable is pulled.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
-                belongs to another process; or it cannot come back, as the port is in use.
+                belongs to another process; or it cannot come back because the port is in use.
         """
         return FaultBlock(self, Fault("away", is_away=True))
 
     def slow(self, seconds: float) -> FaultBlock:
-        """Return a context in which each response of the broker is delayed by some seconds.
+        """Return a context in which each response of the broker is delayed by ``seconds``.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
                 belongs to another process.
-            TypeError: ``seconds`` is no number.
+            TypeError: ``seconds`` is not a number.
             ValueError: ``seconds`` is not from 0 to 3,600.
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
@@ -115,15 +115,15 @@ class BrokerFaults(ABC):
         return FaultBlock(self, Fault("slow", slow_seconds=seconds))
 
     def cut_after(self, count: int) -> FaultBlock:
-        """Return a context in which each connection is cut after so many bytes of responses.
+        """Return a context in which each connection is cut after ``count`` bytes of responses.
 
         The bytes of each connection are counted separately, from the beginning of the block or of
-        the connection; mostly, a response is cut in its middle.
+        the connection; usually a response is cut in the middle.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
                 belongs to another process.
-            TypeError: ``count`` is no whole number.
+            TypeError: ``count`` is not an integer.
             ValueError: ``count`` is less than 0.
         """
         if isinstance(count, bool) or not isinstance(count, int):
@@ -133,7 +133,7 @@ class BrokerFaults(ABC):
         return FaultBlock(self, Fault("cut_after", cut_after=count))
 
     def full_disk(self) -> FaultBlock:
-        """Return a context in which the disk of the broker has no room.
+        """Return a context in which the broker's disk is full.
 
         Sends are refused as by every broker on a full disk, with SERVICE_NOT_AVAILABLE (14), and
         accepted again after the block. The oldest files of the log may be deleted, but never the
@@ -147,10 +147,10 @@ class BrokerFaults(ABC):
 
     @contextmanager
     def leaving_no_faults(self) -> Iterator[None]:
-        """Enter a context after which all faults are over that began in it; it is for fixtures.
+        """Return a context, for fixtures, that at its end ends all faults begun in it.
 
         Raises:
-            EmbeddedBrokerError: One was not over, as its own block was not left: it is now.
+            EmbeddedBrokerError: A fault's own block was not left; the fault has been ended.
         """
         before = tuple(self._faults)
         try:
@@ -166,25 +166,25 @@ class BrokerFaults(ABC):
                 "which ends it in any case"
             )
 
-    # ---- within
+    # ---- internals
 
     @abstractmethod
     def _begin_fault(
         self, name: str, record: Callable[[], None], operation: BrokerOperation
     ) -> None:
-        """Note a fault and have it done, or raise the reason why this broker cannot have it."""
+        """Record a fault and apply it, or raise the reason why this broker does not support it."""
 
     @abstractmethod
     def _end_fault(self, record: Callable[[], None], operation: BrokerOperation) -> None:
-        """Note the end of a fault and have it done, if the broker still runs in this process."""
+        """Record the end of a fault, and apply it if the broker still runs in this process."""
 
     def begin_fault(self, fault: Fault) -> None:
-        """Have a ``fault`` from now on; it ends with `end_fault`.
+        """Begin a ``fault``, which lasts until `end_fault`.
 
         Raises:
-            TypeError: It is no `Fault`.
+            TypeError: ``fault`` is not a `Fault`.
             EmbeddedBrokerError: The broker does not run here, or is a process of its own.
-            NotInTime: The broker is still at work on it after some seconds.
+            NotInTime: The broker did not apply it within some seconds.
         """
         _check_fault(fault)
         try:
@@ -195,20 +195,21 @@ class BrokerFaults(ABC):
             raise
 
     def end_fault(self, fault: Fault) -> None:
-        """End a ``fault``, unless it has been ended, or the broker has.
+        """End a ``fault``, unless it or the broker has ended already.
 
         Raises:
-            TypeError: It is no `Fault`.
-            NotInTime: The broker is still at work on it after some seconds.
+            TypeError: ``fault`` is not a `Fault`.
+            NotInTime: The broker did not apply it within some seconds.
         """
         _check_fault(fault)
         if fault in self._faults:
             self._end_fault(lambda: self._faults.remove(fault), self._apply_faults)
 
     def _apply_to_network_and_disk(self) -> None:
-        """Make the network and the disk as bad as all faults say, on the loop or before it runs.
+        """Apply the sum of all faults to network and disk, on the loop or before it runs.
 
-        Both outlast a restart, and a stop cancels the end of a fault that a pause has delayed.
+        Network and disk persist across restarts. A stop cancels the end of a fault that a pause has
+        delayed.
         """
         faults = tuple(self._faults)
         self._network.set_slow(max((fault.slow_seconds for fault in faults), default=0.0))
@@ -217,14 +218,14 @@ class BrokerFaults(ABC):
         self._disk.is_full = any(fault.is_full for fault in faults)
 
     async def _apply_faults(self, controller: BrokerController) -> None:
-        """Have a broker stand on what is as bad as its faults say, all together."""
+        """Apply the sum of all current faults to a broker."""
         faults, server = tuple(self._faults), controller.server
         was_full = self._disk.is_full
         self._apply_to_network_and_disk()
         is_full = self._disk.is_full
         if is_full or was_full:
             await controller.housekeeping.wait_idle()
-            controller.housekeeping.clean()  # which looks at the disk
+            controller.housekeeping.clean()  # this checks the disk
             await controller.housekeeping.wait_idle()
             if not is_full:
                 await _retry_after_full_disk(controller)
@@ -236,7 +237,7 @@ class BrokerFaults(ABC):
 
 
 async def _retry_after_full_disk(controller: BrokerController) -> None:
-    """Have a broker do what its full disk has kept it from; one thing may wait for another."""
+    """Run everything that a full disk has delayed; one job may wait for another."""
     for _ in range(_ATTEMPTS_MAX):
         controller.housekeeping.retry_now()
         await controller.housekeeping.wait_idle()

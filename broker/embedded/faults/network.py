@@ -1,8 +1,8 @@
 """EmbeddedNetwork: the network between an embedded broker and its clients, with faults.
 
-    slow       what the broker sends to a client is delayed, in its order
-    cut        a connection ends after so many bytes of what the broker sends, in mid-frame
-    paused     nothing that clients send is read, as while the broker's time is moved
+    slow       the broker's output to a client is delayed, in order
+    cut        a connection ends after a number of bytes of the broker's output, in mid-frame
+    paused     nothing is read from clients, for example while the broker's time is moved
 
 It replaces the connections that the broker's loop creates, so that the server is the one that every
 broker has. A `_NetworkTransport` is a connection as the server sees it, around the loop's own
@@ -29,19 +29,19 @@ _Factory: TypeAlias = Callable[[], asyncio.BaseProtocol]
 
 
 class EmbeddedNetwork:
-    """The connections of one broker, and their present faults."""
+    """The connections of one broker, and their current faults."""
 
     def __init__(self) -> None:
         self._transports: dict[_NetworkTransport, None] = {}
         self.slow_seconds = 0.0
-        """Seconds for which what the broker sends is held back."""
+        """Seconds by which the broker's output is delayed."""
         self.cut_after_bytes: int | None = None
-        """The bytes that the broker can send on one connection before it is cut."""
+        """The number of bytes that the broker can send on a connection before it is cut."""
         self.is_reading_paused = False
-        """True while nothing is read that clients send."""
+        """True while nothing is read from clients."""
 
     def set_slow(self, seconds: float) -> None:
-        """Delay what the broker sends by so long from now on; 0 releases what was delayed."""
+        """Delay all further output of the broker by ``seconds``; 0 releases what was delayed."""
         if seconds == self.slow_seconds:
             return
         self.slow_seconds = seconds
@@ -49,7 +49,7 @@ class EmbeddedNetwork:
             line.update_delay()
 
     def set_cut_after(self, count: int | None) -> None:
-        """Cut each connection after so many bytes of what the broker sends from now on."""
+        """Cut each connection after ``count`` more bytes of the broker's output."""
         if count == self.cut_after_bytes:
             return
         self.cut_after_bytes = count
@@ -57,7 +57,7 @@ class EmbeddedNetwork:
             line.set_cut_after(count)
 
     def pause_reading(self, *, is_paused: bool) -> None:
-        """Stop reading what clients send, or resume it."""
+        """Stop reading from clients, or resume it."""
         self.is_reading_paused = is_paused
         for line in tuple(self._transports):
             line.update_reading()
@@ -71,19 +71,19 @@ class EmbeddedNetwork:
         self._transports.pop(transport, None)
 
     def unregister_all(self) -> None:
-        """Forget all connections: their loop was closed, and does not report their end."""
+        """Unregister all connections: their loop is closed and does not report their end."""
         self._transports.clear()
 
 
 class NetworkedLoop(_Loop):
-    """The part of a loop that creates connections; mixed into a loop's class."""
+    """The part of a loop that creates connections; a mixin for a loop's class."""
 
     network: EmbeddedNetwork
 
     async def create_server(
         self, protocol_factory: _Factory, *args: Any, **kwargs: Any
     ) -> asyncio.Server:
-        """Listen; each connection goes through the network."""
+        """Listen; all accepted connections go through the network."""
         server: asyncio.Server = await super().create_server(
             self._wrap_factory(protocol_factory), *args, **kwargs
         )
@@ -92,11 +92,11 @@ class NetworkedLoop(_Loop):
     async def connect_accepted_socket(  # type: ignore[override]  # as the broker calls it
         self, protocol_factory: _Factory, sock: socket.socket
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Serve a client that was accepted; its connection goes through the network."""
+        """Serve an accepted client; its connection goes through the network."""
         return await super().connect_accepted_socket(self._wrap_factory(protocol_factory), sock)
 
     def close(self) -> None:
-        """Close the loop, with all connections that are left."""
+        """Close the loop with all remaining connections."""
         super().close()
         self.network.unregister_all()
 
@@ -131,7 +131,7 @@ class _NetworkProtocol(asyncio.Protocol):
         self._transport = _NetworkTransport(self._loop, self._network, transport)
         self._network.register(self._transport)
         self._inner.connection_made(self._transport)
-        self._loop.call_soon(self._transport.update_reading)  # loops begin to read behind this call
+        self._loop.call_soon(self._transport.update_reading)  # loops start reading after this call
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._network.unregister(self._transport)
@@ -140,7 +140,7 @@ class _NetworkProtocol(asyncio.Protocol):
 
 
 class _NetworkTransport(asyncio.Transport):
-    """A transport through the network."""
+    """The transport of a connection through the network."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, network: EmbeddedNetwork, transport: Any
@@ -156,35 +156,35 @@ class _NetworkTransport(asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
         self._is_closing = False
 
-    # ---- what the network tells
+    # ---- called by the network
 
     def update_delay(self) -> None:
-        """Release what was delayed, if nothing is delayed any more."""
+        """Release delayed output if the network is not slow any more."""
         if not self._network.slow_seconds:
             self._send_delayed(float("inf"))
 
     def set_cut_after(self, count: int | None) -> None:
-        """Cut the connection after so many bytes, or not at all with None."""
+        """Cut the connection after ``count`` bytes; None removes the limit."""
         self._bytes_left = count
 
     def update_reading(self) -> None:
-        """Read as the broker wants it, unless the network is paused."""
+        """Read if the broker wants to, unless the network is paused."""
         reads = self._wants_to_read and not self._network.is_reading_paused
         if reads != self._is_reading and not self._transport.is_closing():
             self._is_reading = reads
             (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
     def discard_delayed(self) -> None:
-        """Forget what was delayed: the connection is gone."""
+        """Discard delayed output: the connection is gone."""
         self._is_closing = True
         self._delayed.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    # ---- what the server does
+    # ---- called by the server
 
     def write(self, data: Buffer) -> None:
-        """Send some bytes, now or when the network lets them go."""
+        """Send some bytes, now or after the network's delay."""
         network = self._network
         if network.slow_seconds or self._delayed:
             self._delay(bytes(data))
@@ -201,13 +201,13 @@ class _NetworkTransport(asyncio.Transport):
             self._transport.writelines(list_of_data)
 
     def close(self) -> None:
-        """End the connection once all is sent that was to be sent."""
+        """Close the connection after all output is sent."""
         self._is_closing = True
         if not self._delayed:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection immediately."""
         self._is_closing = True
         self._transport.abort()
 
@@ -216,12 +216,12 @@ class _NetworkTransport(asyncio.Transport):
         return self._is_closing or bool(self._transport.is_closing())
 
     def pause_reading(self) -> None:
-        """Read nothing until `resume_reading`."""
+        """Suspend reading until `resume_reading`."""
         self._wants_to_read = False
         self.update_reading()
 
     def resume_reading(self) -> None:
-        """Read what clients send again."""
+        """Resume reading from the client."""
         self._wants_to_read = True
         self.update_reading()
 
@@ -230,7 +230,7 @@ class _NetworkTransport(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits at which the protocol is notified that the client does not read."""
+        """Set the buffer sizes at which the protocol is paused and resumed."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
@@ -238,7 +238,7 @@ class _NetworkTransport(asyncio.Transport):
         waiting: int = self._transport.get_write_buffer_size()
         return waiting + sum(len(data) for _, data in self._delayed)
 
-    # ---- within
+    # ---- internals
 
     def _delay(self, data: bytes) -> None:
         if self._is_closing:
@@ -253,10 +253,10 @@ class _NetworkTransport(asyncio.Transport):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._send_delayed(self._loop.time() + 0.001)  # the grain of the loop's timers
+        self._send_delayed(self._loop.time() + 0.001)  # the resolution of the loop's timers
 
     def _send_delayed(self, until: float) -> None:
-        """Send what was delayed until a time."""
+        """Send the output whose delay ends by a time."""
         while self._delayed and self._delayed[0][0] <= until:
             self._send(self._delayed.popleft()[1])
         if self._is_closing and not self._delayed:

@@ -1,6 +1,6 @@
 """BrokerAdminProcessor: answers operators' requests about the whole broker.
 
-No request changes a setting: in other brokers, attackers have used that.
+No request changes a setting, because attackers have exploited that in other brokers.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class RuntimeInfo:
         }
 
     def _pulls(self) -> dict[str, str]:
-        """Return figures on pulls under keys of our own, as RocketMQ has none."""
+        """Return figures on pulls under our own keys, because RocketMQ has none."""
         return {
             "pullsHeld": str(self._broker.hold_service.hold_count),
             "pullsPutOff": str(self._broker.hold_service.deferred_total),
@@ -227,16 +227,16 @@ _MQADMIN_DEFAULTS: Final[Mapping[str, str]] = {
     "traceTopicEnable": "false",
     "useTLS": "false",
 }
-"""Settings that this broker lacks, as it behaves; exportConfigs of 4.9 fails without them."""
+"""Values for settings that this broker does not have; exportConfigs of 4.9 requires them."""
 
 
 def properties_text(config: BrokerConfig) -> bytes:
-    """Return all settings as ``key=value`` lines. None of them is a secret."""
+    """Return all settings as ``key=value`` lines; none of them is secret."""
     return _lines(settings_of(config))
 
 
 def properties_text_for_operators(config: BrokerConfig) -> bytes:
-    """Return all settings, and those of RocketMQ's that mqadmin's exportConfigs needs to find."""
+    """Return all settings, and those of RocketMQ that mqadmin's exportConfigs requires."""
     return _lines({**_MQADMIN_DEFAULTS, **settings_of(config)})
 
 
@@ -256,7 +256,7 @@ def read_only_error(request: RemotingCommand) -> RequestRejected:
 
 
 def reserved_topics(config: BrokerConfig) -> frozenset[str]:
-    """Return the topics named after cluster and broker: made at a start, and not to be changed."""
+    """Return the topics named after cluster and broker; created at a start, and read-only."""
     cluster = config.broker_cluster_name
     return frozenset({cluster, config.broker_name, f"{cluster}_REPLY_TOPIC"})
 
@@ -278,7 +278,7 @@ class BrokerAdminProcessor(Processor):
 
     @handles(RequestCode.GET_BROKER_CONFIG)
     def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer GET_BROKER_CONFIG; its version is the start, as settings do not change later."""
+        """Answer GET_BROKER_CONFIG; its version is the start, because settings do not change."""
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
         return success_response(request, header)._replace(
             body=properties_text_for_operators(self.config)

@@ -55,7 +55,7 @@ class NotifyConsumerIdsChanged:
     def __init__(
         self, groups: SubscriptionGroupManager, run_steps: Callable[[Iterator[None]], None]
     ) -> None:
-        """Take the groups; ``run_steps`` takes all the steps it is given, at once or bit by bit."""
+        """Store the groups; ``run_steps`` runs a generator of steps over one or several turns."""
         self._groups = groups
         self._run_steps = run_steps
         self._changed_groups: dict[ConsumerGroup, None] = {}
@@ -91,7 +91,7 @@ class ClientManageProcessor(Processor):
     def __init__(
         self, broker: BrokerParts, check_expression: Callable[[SubscriptionData], None]
     ) -> None:
-        """Take a check that raises RequestRejected for an expression that cannot be filtered by."""
+        """Prepare; ``check_expression`` raises RequestRejected for an invalid filter expression."""
         super().__init__(broker)
         self._check_expression = check_expression
 
@@ -139,7 +139,7 @@ class ClientManageProcessor(Processor):
         return success_response(request)
 
     def _check_number_of_groups(self, connection: Channel, heartbeat: HeartbeatData) -> None:
-        """Refuse a client with too many groups, those of earlier heartbeats included."""
+        """Reject a client with too many groups, including those of earlier heartbeats."""
         consumers = {data.group_name for data in heartbeat.consumer_data_set}
         producers = {data.group_name for data in heartbeat.producer_data_set}
         consumers |= self._broker.consumers.groups_with(connection)
@@ -159,7 +159,7 @@ class ClientManageProcessor(Processor):
         if config is None:
             return False
         topic = retry_topic(data.group_name)
-        if topic not in self._broker.topics.deleting:  # else a later heartbeat makes it
+        if topic not in self._broker.topics.deleting:  # otherwise a later heartbeat creates it
             self._broker.topics.create_in_send_back(topic, config.retry_queue_nums)
         is_new = data.group_name not in self._broker.consumers.groups_with(channel.connection)
         self._broker.consumers.register(channel, data, keep_subscriptions=keep_subscriptions)
@@ -169,7 +169,7 @@ class ClientManageProcessor(Processor):
 
     @handles(RequestCode.UNREGISTER_CLIENT)
     def unregister_client(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Let a client leave one or two groups; a group that it is not in is no error."""
+        """Remove a client from one or two groups; a group that it is not in is no error."""
         header: UnregisterClientRequestHeader = header_of(request)
         if header.producer_group:
             self._broker.producers.unregister(header.producer_group, connection)
@@ -179,14 +179,14 @@ class ClientManageProcessor(Processor):
 
     @handles(RequestCode.CHECK_CLIENT_CONFIG)
     def check_client_config(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer success if this broker can filter as a consumer wants, else refuse."""
+        """Answer success if this broker supports a consumer's filter; otherwise refuse."""
         body = yield from body_in_steps(request, CheckClientRequestBody)
         if body.subscription_data.expression_type != TAG_EXPRESSION:
             self._check_expression(body.subscription_data)
         return success_response(request)
 
     def connection_closed(self, connection: Channel) -> Iterator[None]:
-        """Remove a client that has left without unregistering from its groups, in steps."""
+        """Remove a disconnected client from its groups, in steps."""
         yield from self._broker.producers.connection_closed(connection)
         yield from self._broker.consumers.connection_closed(connection)
 
@@ -203,7 +203,7 @@ class ClientManageProcessor(Processor):
 
 
 def _faults_of(heartbeat: HeartbeatData) -> Iterator[str | None]:
-    """Yield, name by name, what is wrong with it in a heartbeat, or None."""
+    """Yield, for each name in a heartbeat, what is wrong with it, or None."""
     yield client_fault(heartbeat.client_id)
     for producer in heartbeat.producer_data_set:
         yield group_fault(producer.group_name)
@@ -214,7 +214,7 @@ def _faults_of(heartbeat: HeartbeatData) -> Iterator[str | None]:
 
 
 def _fault_of_size(subscription: SubscriptionData) -> str | None:
-    """Return why a subscription is too large, or None; tags may take as much as the text."""
+    """Return why a subscription is too large, or None; its tags may be as long as its text."""
     texts = (subscription.sub_string, subscription.expression_type or "", *subscription.tags_set)
     characters = max(sum(map(len, texts)) // 2, len(subscription.code_set))
     if characters > SUBSCRIPTION_CHARACTERS_MAX:

@@ -32,10 +32,10 @@ STATUS_TIMEOUT_MS: Final = 3_000
 """Milliseconds for each member; RocketMQ gives five seconds, as long as mqadmin waits for all."""
 STATUS_BYTES_MAX: Final = 65_536
 STATUS_BYTES_TOTAL_MAX: Final = 262_144
-"""Bytes of one member's answer, some 600 queues, and of all: more would keep all others waiting."""
+"""The maximum bytes of one member's reply, some 600 queues, and of all: more would delay others."""
 _GROUP_REQUEST_BYTES: Final = REQUEST_BYTES + STATUS_BYTES_TOTAL_MAX
 _MEMBER_BYTES: Final = 1_024
-"""Bytes that a survey of a group counts for while it waits, for each member that it asks."""
+"""Bytes that a pending query of a group counts for, for each member asked."""
 RUNNING_INFO_VERSION_MIN: Final = 62
 STATUS_VERSION_MIN: Final = 28
 """V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
@@ -62,7 +62,7 @@ class ClientRelayProcessor(Processor):
     def consume_message_directly(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Have a consumer process one message now."""
+        """Ask a consumer to process one message now."""
         header: headers.ConsumeMessageDirectlyResultRequestHeader = header_of(request)
         channel = self._find_online(header.consumer_group, header.client_id or "")
         _, physical_offset = decode_offset_message_id(header.msg_id or "")
@@ -81,7 +81,7 @@ class ClientRelayProcessor(Processor):
             raise system_error(
                 f"The Consumer <{group}> <{client_id}> is too old for this request: upgrade it"
             )
-        if channel.connection.is_congested:  # what it is asked would pile up here
+        if channel.connection.is_congested:  # requests to it would pile up here
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
                 f"The Consumer <{group}> <{client_id}> does not read from its connection",
@@ -121,7 +121,7 @@ class ClientRelayProcessor(Processor):
 
     @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def get_consumer_status(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer with the offsets in the memory of those members that reply in time."""
+        """Answer with the in-memory offsets of the members that reply in time."""
         header: headers.GetConsumerStatusRequestHeader = header_of(request)
         channels = self._find_members(header)
         asked = request_command(
@@ -135,7 +135,7 @@ class ClientRelayProcessor(Processor):
         outstanding, bytes_left = len(channels), STATUS_BYTES_TOTAL_MAX
 
         def answered(client_id: str, found: RemotingCommand | None) -> None:
-            """Take a member's offsets; leave out an answer that is too long or cannot be read."""
+            """Store a member's offsets; ignore a reply that is too long or unreadable."""
             nonlocal outstanding, bytes_left
             outstanding -= 1
             is_success = found is not None and found.code == ResponseCode.SUCCESS
@@ -166,7 +166,7 @@ class ClientRelayProcessor(Processor):
                 yield None
                 callback = partial(answered, channel.client_id)
                 channel.connection.request(asked, STATUS_TIMEOUT_MS, callback)
-        except BaseException:  # the requester has gone: no answer will be the last
+        except BaseException:  # the requester has gone: no reply will be the last
             self._pending_replies.release(connection, size)
             raise
         return None

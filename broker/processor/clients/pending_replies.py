@@ -1,6 +1,6 @@
 """PendingReplies: requests that wait for the response of another client, counted in bytes.
 
-    replies           wait until the producer that is to get them has acknowledged them
+    replies           wait until their producer has acknowledged them
     questions         to a consumer, or to all members of a group, wait for their responses
 
 The other client may take ten seconds, and may conspire with the requester. So pending requests are
@@ -21,10 +21,9 @@ from ..request import RequestRejected
 BYTES_MAX: Final = 32 << 20
 """Of all: eight replies of the longest, or thousands of usual ones."""
 CLIENT_SHARE: Final = 8
-"""One client's requests may take so much of what all may take; one always may wait,
-however long."""
+"""A client's requests may use 1/8 of the memory; one request may always wait, whatever its size."""
 REQUEST_BYTES: Final = 4_096
-"""Bytes that each counts for beside what it says: a timer, callbacks, and who is to be answered."""
+"""Bytes that each request counts for in addition to its content: timer, callbacks, requester."""
 
 
 class PendingReplies:
@@ -52,12 +51,12 @@ class PendingReplies:
     ) -> None:
         """Send a request to a client on behalf of another one.
 
-        ``callback`` gets the response, or None if there is none.
+        ``callback`` is called with the response, or None without one.
 
-        ``kept_bytes`` is how much memory ``callback`` keeps until it is called.
+        ``kept_bytes`` is the memory that ``callback`` holds until it is called.
 
         Raises:
-            RequestRejected: Too much waits already.
+            RequestRejected: Too many bytes are pending.
         """
         size = kept_bytes + REQUEST_BYTES
         self.acquire(requester, size)
@@ -73,10 +72,10 @@ class PendingReplies:
             raise
 
     def acquire(self, requester: Channel, size: int) -> None:
-        """Count so many bytes more.
+        """Add ``size`` bytes to the requester's pending bytes.
 
         Raises:
-            RequestRejected: Too much waits already; nothing was counted.
+            RequestRejected: Too many bytes are pending; nothing was added.
         """
         own, own_max = self._bytes_by_client.get(requester, 0), self._bytes_max // CLIENT_SHARE
         if own and own + size > own_max:
@@ -93,7 +92,7 @@ class PendingReplies:
         self._bytes_by_client[requester] = own + size
 
     def release(self, requester: Channel, size: int) -> None:
-        """Count so many bytes less: they wait no longer."""
+        """Subtract ``size`` bytes from the requester's pending bytes."""
         self._bytes -= size
         self._bytes_by_client[requester] -= size
         if not self._bytes_by_client[requester]:

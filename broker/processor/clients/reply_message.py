@@ -45,14 +45,14 @@ class ReplyMessageProcessor(Processor):
         pending_replies: PendingReplies,
         send: Callable[[Channel, RemotingCommand], None],
     ) -> None:
-        """Take ``send``, which stores a message that is sent, and answers it."""
+        """Prepare; ``send`` stores a message like a sent one, and answers it."""
         super().__init__(broker)
         self._pending_replies = pending_replies
         self._send = send
 
     @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     def send_reply_message(self, connection: Channel, request: RemotingCommand) -> None:
-        """Push a reply to the producer that it names; store it once that has acknowledged it.
+        """Push a reply to its producer, and store it once the producer has acknowledged it.
 
         Raises:
             RequestRejected: The reply names no producer, or one that is not connected.
@@ -112,7 +112,7 @@ class ReplyMessageProcessor(Processor):
         client_id: str,
         found: RemotingCommand | None,
     ) -> None:
-        """Store the reply if the producer has taken it; else answer that it has not."""
+        """Store the reply if the producer has acknowledged it; otherwise respond with the error."""
         if found is None or found.code != ResponseCode.SUCCESS:
             remark = f"push reply message to {client_id} fail."
             reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))

@@ -52,7 +52,7 @@ class ExtensionsProcessor(Processor):
         return success_response(request, found)
 
     def connection_closed(self, connection: Channel) -> None:
-        """Delete the proof file of a client that is gone."""
+        """Delete the proof file of a disconnected client."""
         self._broker.store.proof_files.discard(connection)
 
     @handles(RequestCode.APPEND_CHUNK, extension=Extension.APPEND_CHUNK)
@@ -86,7 +86,7 @@ class ExtensionsProcessor(Processor):
         tell = partial(
             self._answer,
             connection,
-            request.without_content(),  # it is in the log: no need to keep it
+            request.without_content(),  # it is in the log, so release it
             header.topic,
             queue_id,
             len(request.body),

@@ -1,6 +1,6 @@
 """StagedBatchesProcessor: stages the rows of a batch, and commits or aborts it; an extension.
 
-A commit continues when its client is gone: a client that asks again gets its result.
+A commit continues if its client disconnects; a client that requests it again gets the result.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StagedBatchesProcessor(Processor):
         admission: TopicAdmission,
         wrap_errors: Callable[[Channel, RemotingCommand, ResponseSteps], ResponseSteps],
     ) -> None:
-        """Take ``wrap_errors``, which has steps end with a response, whatever they raise."""
+        """Prepare; ``wrap_errors`` makes steps end with a response, whatever they raise."""
         super().__init__(broker)
         self._admission = admission
         self._wrap_errors = wrap_errors
@@ -71,13 +71,13 @@ class StagedBatchesProcessor(Processor):
 
     @handles(RequestCode.COMMIT_BATCH, extension=Extension.STAGED_BATCHES)
     def commit(self, connection: Channel, request: RemotingCommand) -> None:
-        """Make all rows of a batch visible, or none; answer where they are."""
+        """Commit all rows of a batch or none; the response says where they are."""
         header: BatchRequestHeader = header_of(request)
         self._run_in_background(connection, request, self._commit(request, header))
 
     @handles(RequestCode.ABORT_BATCH, extension=Extension.STAGED_BATCHES)
     def abort(self, connection: Channel, request: RemotingCommand) -> None:
-        """Discard what attempts have staged of an uncommitted batch; without any, all of it."""
+        """Discard the given attempts of an uncommitted batch, or all attempts if none is given."""
         header: BatchRequestHeader = header_of(request)
         self._run_in_background(connection, request, self._abort(request, header))
 
@@ -92,7 +92,7 @@ class StagedBatchesProcessor(Processor):
 
     @handles(RequestCode.FORGET_SINK, extension=Extension.STAGED_BATCHES)
     def forget(self, connection: Channel, request: RemotingCommand) -> None:
-        """Forget which batch a sink has committed last, and what it has staged."""
+        """Delete a sink's state: its last committed batch, and everything it has staged."""
         header: ForgetSinkRequestHeader = header_of(request)
         self._run_in_background(connection, request, self._forget(request, header.sink))
 
@@ -156,7 +156,7 @@ class StagedBatchesProcessor(Processor):
         return success_response(request)
 
     def _admit(self, queue: QueueKey) -> None:
-        """Refuse a queue that has gone since, with its topic or alone, or may not be written to."""
+        """Reject a queue that was deleted since, or is not writable."""
         topic, queue_id = queue
         config = self._admission.config_of(topic)
         if config is None or topic in self._admission.deleting:
@@ -189,10 +189,10 @@ class StagedBatchesProcessor(Processor):
             reply(connection, request, told)
 
     def _map_refusals(self, request: RemotingCommand, steps: ResponseSteps) -> ResponseSteps:
-        """Pass on steps; answer that a batch cannot be, which no other broker would mend."""
+        """Pass on steps; turn an error that no broker could avoid into a refusal of the batch."""
         try:
             return (yield from steps)
-        except StagingFull as full:  # of which the log has heard
+        except StagingFull as full:  # logged already
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, str(full)) from full
         except BatchRefused as error:
             raise RequestRejected(

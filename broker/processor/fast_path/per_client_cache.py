@@ -1,6 +1,7 @@
 """PerClientCache: caches what was learned from the requests of clients, up to a total number.
 
-When the total is too large, the client that came first starts over, which costs it little.
+When the total is too large, the cache of the client that connected first is emptied, which costs it
+little.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ class LearningBudget:
     __slots__ = ("_cost", "_debt", "_debt_max")
 
     def __init__(self, cost: int, count_max: int) -> None:
-        """Take how many requests pay for a lesson, and how many lessons a client has credit for."""
+        """Create the budget: ``cost`` requests per learned entry, credit for ``count_max``."""
         self._cost = cost
         self._debt_max = cost * count_max
         self._debt = 0
 
     def spend(self) -> bool:
-        """Return whether one more lesson may be had, which then is owed."""
+        """Return whether the budget permits one more entry, and charge it."""
         if self._debt >= self._debt_max:
             return False
         self._debt += self._cost
         return True
 
     def earn(self, requests: int) -> None:
-        """Note that requests had shapes that were known."""
+        """Record requests that used cached entries, which increases the budget."""
         self._debt = max(self._debt - requests, 0)
 
 
@@ -55,7 +56,7 @@ class PerClientCache(Generic[_Cached]):
         return self._clients.get(connection)
 
     def discard(self, connection: Channel) -> None:
-        """Discard the entries of a client that is gone."""
+        """Discard the entries of a disconnected client."""
         plans = self._clients.pop(connection, None)
         if plans is not None:
             self._count -= len(plans)

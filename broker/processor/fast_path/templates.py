@@ -27,7 +27,7 @@ from ...common.channel import Channel
 def is_changed_header(
     other: bytes, request: RemotingCommand, opaque: int, changed: Mapping[str, str]
 ) -> bool:
-    """Return whether a header equals that of a request except for opaque and some fields."""
+    """Return whether a header equals a request's, except for opaque and the changed fields."""
     fields = {**request.ext_fields, **changed}
     expected = Header(*request[:7])._replace(opaque=opaque, ext_fields=fields)
     try:
@@ -49,7 +49,7 @@ class ResponseTemplate:
         constant_fields: Mapping[str, str] | None = None,
         remark: str | None = None,
     ) -> None:
-        """Take the varying fields with their formats; no value may need an escape in JSON."""
+        """Create a template from the varying fields' formats; no value may need a JSON escape."""
         self._varying_fields = varying_fields
         self._constant_fields = dict(constant_fields or {})
         self._remark = remark
@@ -63,7 +63,7 @@ class ResponseTemplate:
         *values: object,
         body: Sequence[Buffer] = (),
     ) -> None:
-        """Send the answer, unless none is wanted, with values in the order of the formats."""
+        """Send the response, unless none is wanted, with values in the order of the formats."""
         if request.flag & _ONE_WAY:
             return
         is_json = request.serialize_type is _JSON
@@ -82,7 +82,7 @@ class ResponseTemplate:
         connection.send_frame(answer.encode_head(body_bytes), body)
 
     def send_all(self, connection: Channel, rows: Iterable[tuple[object, ...]]) -> None:
-        """Send the answers to requests in JSON: of each its values and its opaque, without body."""
+        """Send responses to JSON requests, without body, from each one's values and opaque."""
         frames = self._json.encode_all(rows)
         if frames:
             connection.send_frame(frames)

@@ -1,7 +1,7 @@
 """ConsumeStatsProcessor: reports the lag of groups, in messages and in time.
 
-A group is at its committed offsets, whether it is online or not. A topic that an online group no
-longer subscribes to is left out, because nobody will consume the rest of it.
+The lag is measured from the committed offsets, whether the group is online or not. A topic that an
+online group no longer subscribes to is left out, because nobody will consume the rest of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..request import header_of, success_response_in_steps, system_error
 
 _TOPIC_SEPARATOR = ";"
 _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX
-"""Queues of one answer, which is read by a client that takes no frame of more than 16 MiB."""
+"""The maximum queues of a response, because clients accept frames up to 16 MiB."""
 
 
 class ConsumeStatsProcessor(Processor):
@@ -40,7 +40,7 @@ class ConsumeStatsProcessor(Processor):
 
     @handles(RequestCode.GET_CONSUME_STATS)
     def of_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_CONSUME_STATS, with an empty success if there is no such group."""
+        """Answer GET_CONSUME_STATS; if the group does not exist, with an empty success."""
         header: GetConsumeStatsRequestHeader = header_of(request)
         group = header.consumer_group
         if header.topic_list:
@@ -122,7 +122,7 @@ class ConsumeStatsProcessor(Processor):
         return OffsetWrapper(
             broker_offset=self._broker.store.queue_offsets(topic, queue_id).next,
             consumer_offset=consumer_offset,
-            pull_offset=consumer_offset,  # what is pulled and not yet consumed, only clients know
+            pull_offset=consumer_offset,  # only clients know what is pulled and not yet consumed
             last_timestamp=store_timestamp(
                 self._broker.store, topic, queue_id, consumer_offset - 1
             ),

@@ -47,9 +47,9 @@ class ConsumerGroupProcessor(Processor):
 
     @handles(RequestCode.QUERY_ASSIGNMENT)
     def query_assignment(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """List the queues of a member that leaves dividing them to the broker (5.x).
+        """List a member's queues, if it leaves the assignment to the broker (5.x).
 
-        An answer without assignments has the member keep the queues that it has.
+        After a response without assignments, the member keeps its queues.
         """
         body = yield from body_in_steps(request, clients.QueryAssignmentRequestBody)
         queues = self._assign_queues(body)
@@ -121,7 +121,7 @@ class ConsumerGroupProcessor(Processor):
     def _intern_queue(self, queue: MessageQueue) -> MessageQueue | None:
         """Return the queue with the broker's own copies of its names.
 
-        None if the broker does not have it.
+        Return None if the broker does not have the queue.
         """
         config = self._broker.topics.get(queue.topic)
         if config is None or queue.broker_name != self._broker.config.broker_name:

@@ -1,8 +1,8 @@
 """ConsumerOffsetProcessor: stores and reports offsets of groups, and the bounds of queues.
 
 It also finds offsets by time. As in RocketMQ, a group without an offset starts at 0 in a young
-queue, one that has lost nothing yet, which is everything. The queues of a topic that does not exist
-look empty, as in RocketMQ; but no offset is stored for them.
+queue, which has not deleted any message yet. The queues of a topic that does not exist look empty,
+as in RocketMQ; but no offset is stored for them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEMORY_RATIO: Final = 0.4
 """The share of memory that RocketMQ assumes for the end of the log that is still cached."""
 
 SCANNED_MAX: Final = 16
-"""Messages at the start of a queue that are looked at for one that can be read."""
+"""The maximum number of messages at the start of a queue that are tried to find a readable one."""
 
 _BOUNDARIES: Final = ("", "LOWER", "UPPER")
 
@@ -43,7 +43,7 @@ class ConsumerOffsetProcessor(Processor):
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_consumer_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer a group's stored offset, or 0 in a young queue; else refuse."""
+        """Answer a group's stored offset, or 0 in a young queue; otherwise refuse the request."""
         header: headers.QueryConsumerOffsetRequestHeader = header_of(request)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         queue_offset = self._broker.offsets.query(group, topic, queue_id)
@@ -81,7 +81,7 @@ class ConsumerOffsetProcessor(Processor):
             )
         if self._broker.consumers.is_reset(
             group, header.topic, header.queue_id
-        ):  # that of a message from before
+        ):  # the offset belongs to a message from before the reset
             return success_response(request)._replace(remark="Offset has been previously reset")
         self._broker.offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
         return success_response(request)
@@ -102,15 +102,13 @@ class ConsumerOffsetProcessor(Processor):
         low, high = self._broker.store.queue_offsets(
             header.topic, header.queue_id, allow_incomplete=True
         )
-        if (
-            low == high
-        ):  # where the first message of a queue without any will be is told if it is known
+        if low == high:  # the first offset of a queue without messages is reported if it is known
             low = self._broker.store.queue_offsets(header.topic, header.queue_id).first
         return success_response(request, headers.OffsetResponseHeader(low))
 
     @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def search_offset_by_timestamp(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer the first offset at a time or later; for UPPER the last then or earlier."""
+        """Answer the first offset at a time or later; for UPPER, the last then or earlier."""
         header: headers.SearchOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         boundary = (header.boundary_type or "").strip().upper()
@@ -147,7 +145,7 @@ class ConsumerOffsetProcessor(Processor):
         check_queue(self._broker.store, require_topic(self._broker.topics, topic), queue_id)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Return whether a queue's first message is so near to the log's end as to be in memory.
+        """Return whether a queue's first message is so near the log's end that it is in memory.
 
         A queue that has had no message is young.
         """
@@ -161,7 +159,7 @@ class ConsumerOffsetProcessor(Processor):
         return place is not None and self._broker.store.confirm_offset() - place <= cached_bytes
 
     def _first_position(self, topic: str, queue_id: int, high: int) -> int | None:
-        """Return where in the log the first message lies of those that can be read."""
+        """Return the log position of a queue's first readable message."""
         places = (self._position(topic, queue_id, at) for at in range(min(high, SCANNED_MAX)))
         return next((place for place in places if place is not None), None)
 
@@ -173,5 +171,5 @@ class ConsumerOffsetProcessor(Processor):
             if not found.message_count:
                 return None
             return decode_record(found.buffers[0], check_crc=False).physical_offset
-        except (RecordError, UnreadableFile):  # whoever pulls it is told
+        except (RecordError, UnreadableFile):  # the consumer that pulls it is notified
             return None

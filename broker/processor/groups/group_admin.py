@@ -46,8 +46,8 @@ class GroupAdminProcessor(Processor):
 
         Nothing is changed if one configuration is invalid.
 
-        If others use up the limit while a long list is processed, the groups before the first that
-        exceeds it stay, and the response says so.
+        If other clients use up the limit while a long list is processed, the groups created before
+        that stay, and the response says so.
         """
         body = yield from body_in_steps(request, SubscriptionGroupList)
         configs = body.group_config_list
@@ -111,9 +111,9 @@ class GroupAdminProcessor(Processor):
     def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_SUBSCRIPTIONGROUP; delete offsets if either generation's field asks for it.
 
-        Until the disk has the table without the group, nothing changes. Its offsets are removed
-        after that: offsets of a missing group do no harm, but a group without its own would skip
-        messages.
+        Nothing changes until the table without the group is on the disk. The offsets are removed
+        after that, because offsets of a missing group do no harm, but a group without offsets would
+        skip messages.
         """
         header = header_of(request)
         group = header.group_name

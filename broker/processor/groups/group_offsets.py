@@ -48,7 +48,7 @@ from ..request import (
 RESET_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients do not know the request."""
 RESET_BY_PULL_VERSION_MIN: Final = 413
-"""V5_0_0: a client goes on at once where the answer to its pull says."""
+"""V5_0_0: a client continues immediately at the offset in the response to its pull."""
 NO_CORRECTION_OFFSET: Final = (1 << 63) - 1
 """Java's Long.MAX_VALUE: the compared group is not ahead of any other."""
 
@@ -110,7 +110,7 @@ class GroupOffsetsProcessor(Processor):
     def _target(
         self, header: headers.ResetOffsetRequestHeader, queue_id: int, stored: int | None
     ) -> int:
-        """Return the offset of a time, or the end; without force, never one ahead of the group."""
+        """Return the offset for a time, or the end; without force, not past the group's offset."""
         if header.timestamp < 0:
             target = self._broker.store.queue_offsets(header.topic, queue_id).next
         else:
@@ -210,7 +210,7 @@ class GroupOffsetsProcessor(Processor):
                 self._broker.offsets.clone(header.src_group, header.dest_group, topic)
         return success_response(request)
 
-    # ---- beside other groups
+    # ---- relative to other groups
 
     @handles(RequestCode.QUERY_CORRECTION_OFFSET)
     def query_correction_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
@@ -237,9 +237,9 @@ class GroupOffsetsProcessor(Processor):
 
 
 def _can_reset_by_pulls(group: ConsumerGroup) -> bool:
-    """Return whether all members continue at once where the response to a pull says.
+    """Return whether all members continue at the offset in the response to a pull.
 
-    In BROADCASTING each member has to be moved, and a queue has the pulls of all of them.
+    In BROADCASTING mode each member must be reset, and every queue has pulls from all of them.
     """
     return group.message_model is not MessageModel.BROADCASTING and all(
         each.language == LanguageCode.JAVA.name and each.version >= RESET_BY_PULL_VERSION_MIN
@@ -248,5 +248,5 @@ def _can_reset_by_pulls(group: ConsumerGroup) -> bool:
 
 
 def _optional(number: int | None) -> int | None:
-    """Return a number, or None for -1, with which 5.x means all queues or no offset."""
+    """Return a number, or None for -1, which 5.x sends for all queues or no offset."""
     return None if number == _NOT_GIVEN else number

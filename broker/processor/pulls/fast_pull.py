@@ -68,7 +68,7 @@ class PullHeaderTemplate(NamedTuple):
 
     pieces: tuple[bytes, bytes, bytes, bytes]
     order: tuple[int, int, int]
-    """The places of queue offset, commit offset and opaque among the numbers."""
+    """The positions of queue offset, commit offset and opaque among the three numbers."""
 
     @property
     def marks(self) -> tuple[bytes, bytes]:
@@ -76,9 +76,9 @@ class PullHeaderTemplate(NamedTuple):
         return _MARKS[self.order.index(0)], _MARKS[self.order.index(1)]
 
     def match(self, header: bytes) -> tuple[int, int, int] | None:
-        """Return the queue offset, the commit offset and the opaque of a header of this shape.
+        """Return queue offset, commit offset and opaque of a header of this shape, or None.
 
-        None if it has another. The caller has already compared its first piece.
+        The caller has already compared the header's first piece.
         """
         (first, second, third, last), (queue_offset, commit_offset, opaque) = self
         start = len(first)
@@ -106,7 +106,7 @@ class PullHeaderTemplate(NamedTuple):
 
 
 def header_prefix(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-    """Return what precedes a header's first number, and what lies between that and the second.
+    """Return the text before a header's first number, and the text between the first two.
 
     These identify nearly all shapes of a client, whose headers have these marks.
     """
@@ -115,7 +115,7 @@ def header_prefix(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, byt
 
 
 def build_template(header: bytes, request: RemotingCommand) -> PullHeaderTemplate | None:
-    """Return the shape of a request's header, or None if it cannot be cut safely."""
+    """Return the template of a request's header, or None if it cannot be cut safely."""
     if request.serialize_type is not SerializeType.JSON or len(header) > _HEADER_BYTES_MAX:
         return None
     numbers = (
@@ -140,7 +140,7 @@ def build_template(header: bytes, request: RemotingCommand) -> PullHeaderTemplat
 
 
 def _is_safe(template: PullHeaderTemplate, probes: list[bytes], request: RemotingCommand) -> bool:
-    """Return whether other numbers, put into the cuts, are what changes, and all that does."""
+    """Return whether inserting other numbers at the cuts changes those numbers and nothing else."""
     first, second, third, last = template.pieces
     other = b"".join((first, probes[0], second, probes[1], third, probes[2], last))
     changed = dict(zip(_FIELDS, map(bytes.decode, _PROBE_VALUES[:2]), strict=True))
@@ -149,11 +149,11 @@ def _is_safe(template: PullHeaderTemplate, probes: list[bytes], request: Remotin
 
 
 CACHED_PULLS_MAX: Final = 4_096
-"""Plans of one client: one for each queue that it pulls from. One that has more starts over."""
+"""The maximum cached pulls of a client, one for each queue; past it, its cache restarts."""
 CACHED_PULLS_TOTAL_MAX: Final = 2 * CACHED_PULLS_MAX
-"""Plans of all clients: 12 MiB as a rule, 40 MiB if all are as long as may be remembered."""
+"""The maximum for all clients: usually 12 MiB, or 40 MiB if all headers have maximum length."""
 _SAME_PREFIX_MAX = 8
-"""Plans whose headers begin in the same way, as they are tried one after the other."""
+"""The maximum number of cached pulls with the same prefix, because they are tried one by one."""
 _PULLS_PER_LEARNED = 4
 
 _new_header: Callable[[type[PullMessageRequestHeader], tuple[Any, ...]], PullMessageRequestHeader]
@@ -165,13 +165,13 @@ class CachedPull(NamedTuple):
 
     header_template: PullHeaderTemplate
     header: PullMessageRequestHeader
-    """The header of one of them."""
+    """The header of one of these pulls."""
     request: RemotingCommand
-    """One of them, without what is not needed for an answer."""
+    """One of these requests, without what a response does not need."""
     topic_config: TopicConfig
     group_config: SubscriptionGroupConfig
     message_filter: SubscriptionFilter
-    """The filter, if such a pull brings its own subscription."""
+    """The filter, if such a pull carries its own subscription."""
 
     def header_with(self, queue_offset: int, commit_offset: int) -> PullMessageRequestHeader:
         """Return the header of another pull, in a quarter of the time of `_replace`."""
@@ -188,7 +188,7 @@ class ClientPullCache:
         self._marks = b"", b""
         """The marks before the first two numbers, in headers of this client."""
         self._by_prefix: dict[tuple[bytes, bytes], list[CachedPull]] = {}
-        """The plans by how their headers begin: nearly all differ there already."""
+        """The cached pulls by the prefix of their headers, which is nearly always unique."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -225,13 +225,13 @@ class PullCache(PerClientCache[ClientPullCache]):
         super().__init__(CACHED_PULLS_TOTAL_MAX)
 
     def may_learn(self, connection: Channel) -> bool:
-        """Return whether time may be spent to cache one more pull of a client."""
-        if connection.is_closed:  # it has been forgotten already
+        """Return whether the client's learning budget permits caching one more pull."""
+        if connection.is_closed:  # it has been discarded already
             return False
         return self._clients.setdefault(connection, ClientPullCache()).learning_budget.spend()
 
     def put(self, connection: Channel, plan: CachedPull, header: bytes) -> None:
-        """Cache a pull of a client, which was parsed from a header."""
+        """Cache a pull of a client, which was parsed from ``header``."""
         plans = self._clients[connection]
         before = len(plans)
         plans.put(plan, header)
@@ -247,7 +247,7 @@ _read_words = struct.Struct(">iI").unpack_from
 RunHandler: TypeAlias = Callable[
     [Handler, Channel, RemotingCommand], "RemotingCommand | ResponseSteps | None"
 ]
-"""The function that has a handler answer a request, and says in its place why it cannot."""
+"""The dispatcher's function that runs a handler and turns exceptions into responses."""
 
 
 class FastPull:
@@ -256,7 +256,7 @@ class FastPull:
     def __init__(
         self, broker: BrokerParts, pulls: PullMessageProcessor, run_handler: RunHandler
     ) -> None:
-        """Prepare with what the normal path uses, and with what precedes it in the dispatcher."""
+        """Store the parts of the normal path, and the dispatcher's step before it."""
         self._length_max = broker.config.server.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = broker.config.server.header_bytes_max
         self._pulls = pulls
@@ -269,11 +269,11 @@ class FastPull:
         self._cache.discard(connection)
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a pull that the usual way has answered; return whether that was of use."""
+        """Learn from a pull that took the normal path; return whether it is cached now."""
         if (
             request.code not in _CODES
             or request.serialize_type is not _JSON
-            or request.flag  # one that wants no answer may have been refused
+            or request.flag  # a pull without a response may have been refused
             or request.body
             or not self._cache.may_learn(connection)
         ):
@@ -295,16 +295,16 @@ class FastPull:
         return True
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Answer the pull that starts at a position in the data; return where it ends.
+        """Answer the pull that starts at ``start`` of ``data``; return where it ends.
 
-        If the fast path does not apply, that is where it starts.
+        If the fast path does not apply, return ``start``.
         """
         plans = self._cache.get(connection)
         length, word = _read_words(data, start)
         end: int = start + _LENGTH_WORD_BYTES + length
         if (
             plans is None
-            or word != length - _LENGTH_WORD_BYTES  # it has a body, or is no JSON
+            or word != length - _LENGTH_WORD_BYTES  # it has a body, or is not JSON
             or end > len(data)
             or word > self._header_bytes_max
             or length > self._length_max

@@ -106,7 +106,7 @@ class PullMessageProcessor(Processor):
         return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
-        """Answer a pull that has waited, by the same way and with the same opaque."""
+        """Answer a held pull in the same way and with the same opaque."""
         if held.connection.is_congested:
             # The client is not draining its socket; it retries once it does.
             low, high = self._store.queue_offsets(*held.queue)
@@ -131,7 +131,7 @@ class PullMessageProcessor(Processor):
             message_filter = self.message_filter(held.header)
         except (
             RequestRejected
-        ):  # its group has left, or wants something else: the replay will say so
+        ):  # its group has left or changed: the replay will respond accordingly
             return True
         at = QueueOffset(from_queue_offset)
         look_until = at + _EXTENDED_ENTRIES_FILTERED
@@ -141,7 +141,7 @@ class PullMessageProcessor(Processor):
             )
             if found.status is GetMessageStatus.FOUND:
                 return True
-            if found.next_begin_offset <= at:  # the end; else the replay will say what is wrong
+            if found.next_begin_offset <= at:  # the queue's end; the replay will report an error
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             at = found.next_begin_offset
             yield
@@ -158,7 +158,7 @@ class PullMessageProcessor(Processor):
     ) -> RemotingCommand | None:
         """Answer a pull that has been checked, and whose filter is known, or hold it.
 
-        Return a response that is to be sent; None if it was sent, or the pull is held.
+        Return the response to send, or None if it was sent or the pull is held.
         """
         members = self._consumers.group(header.consumer_group)
         if members is not None and members.resets and connection in members.clients:
@@ -186,12 +186,12 @@ class PullMessageProcessor(Processor):
             header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms
         )
         code = _CODES.get(found.status)
-        if code is None:  # there is nothing in this queue at all
+        if code is None:  # the queue has no messages
             is_start = header.queue_offset == 0
             code = ResponseCode.PULL_NOT_FOUND if is_start else ResponseCode.PULL_OFFSET_MOVED
         is_end = (
             found.next_begin_offset >= found.max_offset
-        )  # else the client has to go on from there
+        )  # otherwise the client has to continue from there
         can_wait = may_hold and header.sys_flag & _SUSPEND and not connection.is_congested
         if code is ResponseCode.PULL_NOT_FOUND and is_end and can_wait:
             held = PullRequest(
@@ -252,7 +252,7 @@ class PullMessageProcessor(Processor):
         """Return the filter of a pull, or None if it wants all messages.
 
         Raises:
-            RequestRejected: Its group has no such subscription, or one that cannot be understood.
+            RequestRejected: Its group has no such subscription, or an invalid one.
         """
         if header.sys_flag & _SUBSCRIPTION:
             return self._filters.for_text(header.topic, header.subscription, header.expression_type)
@@ -324,9 +324,9 @@ class PullMessageProcessor(Processor):
 
 
 def _replay_header(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
-    """Return what the replay of a pull asks a header for.
+    """Return a header with only the fields that the replay of a pull needs.
 
-    A client can make the rest as long as it likes.
+    The other fields have no limit of length.
     """
     if header.sys_flag & _SUBSCRIPTION:
         return header._replace(proxy_froward_client_id=None, broker_name=None)
@@ -363,4 +363,4 @@ _BODIES: Final[Mapping[int, Callable[[GetMessageResult], tuple[Buffer, ...]]]] =
     RequestCode.PULL_CHUNK: _with_sizes,
     RequestCode.PULL_PLACES: _with_positions,
 }
-"""Functions that make the bodies of answers to large pulls."""
+"""Functions that encode the bodies of responses to large pulls."""

@@ -32,11 +32,13 @@ from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, header_of, success_response, system_error
 
 MESSAGES_MAX: Final = 64
-"""The maximum number of messages in one answer, whatever is asked for."""
+"""The maximum number of messages in a response, whatever the request says."""
 UNIQUE_KEY_MESSAGES: Final = 32
 """For a unique key, RocketMQ ignores the client's number: retries of a message share the key."""
 ANSWER_BYTES_MAX: Final = 8 << 20
-"""Records beyond are left out, as a client takes no frame over 16 MiB; the first always goes."""
+"""The maximum bytes of records, because clients accept frames up to 16 MiB; the first is always
+sent.
+"""
 
 _INDEX_TYPES: Final = ("", "K", "U")
 
@@ -70,7 +72,7 @@ class QueryMessageProcessor(Processor):
                 else "messageIndexEnable=false"
             )
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"can not find message, {why}")
-        # A query lets the index catch up first: it knows all that is visible, as of now.
+        # Let the index catch up first: a query must find everything visible now.
         indexed = QueryMessageResponseHeader(
             self._broker.now_ms(), self._broker.store.state().reput_from_offset
         )
@@ -87,7 +89,7 @@ class QueryMessageProcessor(Processor):
 
 
 def _check(header: QueryMessageRequestHeader) -> None:
-    """Refuse what 5.5 can ask of an index of another kind."""
+    """Reject options of 5.5 for another kind of index."""
     if (header.index_type or "") not in _INDEX_TYPES:
         raise system_error(
             f"indexType must be K (keys) or U (unique keys), not {header.index_type!r}: tags are "
@@ -99,7 +101,7 @@ def _check(header: QueryMessageRequestHeader) -> None:
 
 ENTRIES_MAX: Final = 256
 SCAN_BYTES_MAX: Final = 8 << 20
-"""Bytes of messages that one answer looks at; entries beyond are left out."""
+"""The maximum bytes of messages that a response examines; further entries are left out."""
 
 
 class QueryConsumeQueueProcessor(Processor):
@@ -140,7 +142,7 @@ class QueryConsumeQueueProcessor(Processor):
             if isinstance(message, StoredMessage):
                 gap = range(start + len(entries), min(message.queue_offset, end))
                 entries += [_blank_entry(is_rolled_back=each in taken_back) for each in gap]
-            while start + len(entries) in taken_back:  # a damaged one does not say where it stands
+            while start + len(entries) in taken_back:  # the position of a damaged record is unknown
                 entries.append(_blank_entry(is_rolled_back=True))
             entries.append(_entry(message, size, matching))
             yield None
@@ -197,7 +199,7 @@ def _blank_entry(*, is_rolled_back: bool) -> ConsumeQueueData:
 def _entry(
     message: StoredMessage | RecordError, size: int, matching: Container[int]
 ) -> ConsumeQueueData:
-    if isinstance(message, RecordError):  # the operator who asks may be looking for just this one
+    if isinstance(message, RecordError):  # the operator may be looking for exactly this message
         return ConsumeQueueData(physic_size=size, msg=str(message))
     return ConsumeQueueData(
         physic_offset=message.physical_offset,

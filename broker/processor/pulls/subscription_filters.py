@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 CACHED_MAX: Final = 1_024
 CACHED_BYTES_MAX: Final = 16 << 20
-"""Of all filters of texts, and as much of those of subscriptions,
-by an estimate that is mostly too high."""
+"""The maximum for filters of texts, and the same again for those of subscriptions; by an estimate
+that is usually too high.
+"""
 _FILTER_BYTES_MAX: Final = CACHED_BYTES_MAX // 16
 """The largest filter that is remembered, in bytes: a larger one is rare,
 and would drive out many."""
@@ -47,12 +48,12 @@ class SubscriptionFilters:
     def for_text(
         self, topic: str, text: str | None, expression_type: str | None
     ) -> SubscriptionFilter:
-        """Return the filter of a pull that brings its own subscription.
+        """Return the filter of a pull that carries its own subscription.
 
-        None where all messages pass.
+        Return None if all messages match.
 
         Raises:
-            RequestRejected: This broker cannot filter by that.
+            RequestRejected: This broker does not support the expression.
         """
         key = topic, text, expression_type
         known = self._by_text.get(key)
@@ -67,14 +68,14 @@ class SubscriptionFilters:
         return found
 
     def for_subscription(self, subscription: SubscriptionData) -> SubscriptionFilter:
-        """Return the filter of a heartbeat's subscription; None if all messages pass.
+        """Return the filter of a heartbeat's subscription; None if all messages match.
 
-        Pulls bring the same object again and again, and a comparison by value would cost a tenth of
-        a pull. The text of an expression is also a key, because each heartbeat brings a new equal
+        Successive pulls use the same object, and a comparison by value would cost a tenth of a
+        pull. The text of an expression is also a key, because each heartbeat creates a new, equal
         object.
 
         Raises:
-            RequestRejected: This broker cannot filter by that.
+            RequestRejected: This broker does not support the expression.
         """
         known = self._by_subscription.get(id(subscription))
         if known is not None and known[0] is subscription:
@@ -117,7 +118,7 @@ class _FilterCache:
     def get(self, key: Hashable) -> tuple[Any, SubscriptionFilter, int] | None:
         """Return the source of a filter, the filter, and its size.
 
-        None if it is not cached.
+        Return None if the filter is not cached.
         """
         return self._entries.get(key)
 

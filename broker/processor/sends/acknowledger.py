@@ -1,10 +1,9 @@
-"""Acknowledger: answers sends when their messages are stored, all that one flush covers together.
+"""Acknowledger: answers sends when their messages are stored, all sends of one flush together.
 
-With ASYNC_FLUSH that is at once. With SYNC_FLUSH all sends of a turn of the loop wait together, for
-the end of their last message in the log. At the end of the turn the acknowledger asks the store,
-once, to flush up to there; the store reports that from its own thread. A sender that does not wait
-for the disk is answered at once; its message is flushed as well, because consumers would not see it
-before.
+With ASYNC_FLUSH that is immediately. With SYNC_FLUSH all sends of a turn of the loop wait together.
+At the end of the turn the acknowledger requests one flush, up to the end of the last message; the
+store reports it from its own thread. A sender that does not wait for the disk is answered
+immediately; its message is flushed as well, because consumers do not see it before.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PUT_OK = PutMessageStatus.PUT_OK
 StoredCallback = Callable[[PutMessageResult], None]
 
 _Waiting: TypeAlias = tuple[PutMessageResult, StoredCallback, int]
-"""The result of a put, what is to be called with it, and the number of sends that it was."""
+"""The result of a put, the callback for it, and the number of sends that it stands for."""
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ class Acknowledger:
         self._record_wait = broker.stats.put_latency.add
         self._run_steps = broker.run_steps
         self._results: deque[tuple[PutMessageResult, StoredCallback, int, int]] = deque()
-        """Results of sends that are yet to be answered, their number, and how long they waited."""
+        """Results of sends to be answered, with their callbacks, numbers, and times waited."""
         self._is_acknowledging = False
         self._open_batch: _FlushBatch | None = None
         self._closed_batches: deque[_FlushBatch] = deque()
@@ -69,13 +68,13 @@ class Acknowledger:
         self._drained: asyncio.Event | None = None
 
     def queue(self) -> SendQueue:
-        """Return the number of sends that wait for the disk, and the wait of the first of them."""
+        """Return the number of sends that wait for the disk, and how long the first has waited."""
         head = self._head
         waits_seconds = self._loop.time() - head.since if head is not None else 0
         return SendQueue(self._sends, int(waits_seconds * 1000))
 
     def busy_reason(self) -> str | None:
-        """Return why no more sends should be accepted now, or None."""
+        """Return why sends should not be accepted now, or None."""
         head = self._head
         if head is None:
             return None
@@ -97,9 +96,10 @@ class Acknowledger:
         waits: bool = True,
         sends: int = 1,
     ) -> None:
-        """Call ``callback`` with the result of a put once that is final, of one send or of several.
+        """Call ``callback`` with the final result of a put, which may stand for several sends.
 
-        That is at once where it is known already, or where the sender does not wait for the disk.
+        The call is immediate if the result is final already, or if the sender does not wait for the
+        disk.
         """
         if result.status is _PUT_OK:
             if self.is_sync:
@@ -114,14 +114,14 @@ class Acknowledger:
         callback(result)
 
     async def drain(self, seconds: float) -> None:
-        """Wait until no send waits; after ``seconds``, answer the rest that they are late."""
+        """Wait until no send waits; after ``seconds``, answer the rest with a timeout."""
         if self._sends or self._results:
             self._drained = asyncio.Event()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._drained.wait(), seconds)
             while self._closed_batches:
                 self._complete(self._closed_batches.popleft(), PutMessageStatus.FLUSH_DISK_TIMEOUT)
-            for _ in self._run_callbacks():  # nobody else needs the time any more
+            for _ in self._run_callbacks():
                 pass
 
     @property
@@ -135,7 +135,7 @@ class Acknowledger:
         return self._open_batch
 
     def _close_batch(self, batch: _FlushBatch) -> None:
-        """Let one flush cover everything that was appended in this turn."""
+        """Request one flush for everything that was appended in this turn."""
         self._open_batch = None
         batch.pending.sort(key=_end_of)
         self._end_offset = batch.end_offset
@@ -161,8 +161,8 @@ class Acknowledger:
         flushed_offset = self._store.confirm_offset()
         while self._closed_batches and self._closed_batches[0].end_offset <= flushed_offset:
             self._complete(self._closed_batches.popleft(), _PUT_OK)
-        # Also for those that were answered late meanwhile: what they sent is in the log, and nobody
-        # would see it before it is flushed.
+        # Also for sends that were answered as late meanwhile: their messages are in the log, and
+        # stay invisible until they are flushed.
         if flushed_offset < self._end_offset:
             self._request_flush()
 
@@ -174,7 +174,7 @@ class Acknowledger:
             )
 
     def _expire(self) -> None:
-        """Answer the sends of a turn that is overdue: it is not known whether the disk has them."""
+        """Answer the sends of an overdue turn; whether they are on the disk is unknown."""
         self._timer = None
         oldest = self._loop.time() - self._timeout_seconds
         while self._closed_batches and self._closed_batches[0].since <= oldest:
@@ -187,7 +187,7 @@ class Acknowledger:
     def _complete(
         self, batch: _FlushBatch, status: PutMessageStatus, remark: str | None = None
     ) -> None:
-        """Have the sends of a turn answered, which wait for the disk no longer."""
+        """Mark the sends of a turn, which no longer wait for the disk, as ready to be answered."""
         self._sends -= batch.sends
         took_ms = int((self._loop.time() - batch.since) * 1000)
         for result, then, sends in batch.pending:
@@ -198,7 +198,7 @@ class Acknowledger:
             self._run_steps(self._run_callbacks())
 
     def _run_callbacks(self) -> Iterator[None]:
-        """Answer one send, or a run of them, at each step: thousands may have waited."""
+        """Answer one send or one run of sends at each step, because thousands may have waited."""
         while self._results:
             result, then, sends, took_ms = self._results.popleft()
             self._record_wait(took_ms, sends)

@@ -35,7 +35,7 @@ _WRITE = TopicPermission.WRITE.value
 
 
 class TopicAdmission:
-    """The admission of messages to topics, which every request with messages has to pass."""
+    """Decides about each message whether its topic accepts it."""
 
     def __init__(
         self,
@@ -44,25 +44,25 @@ class TopicAdmission:
         must_wait: Callable[[TopicConfig], bool],
         has_suspended: Callable[[str], bool],
     ) -> None:
-        """Take the topics and two tests of what waits for them to be saved.
+        """Store the topics, and two tests for sends that wait until a topic is saved.
 
-        ``must_wait`` says whether a message to a topic has to wait until that is saved.
-        ``has_suspended`` says whether others wait for it, of which this may be one whose turn has
-        come.
+        ``must_wait`` returns whether a message to a topic has to wait until the topic is saved.
+        ``has_suspended`` returns whether sends wait for it; the current one may be one of them,
+        dispatched again.
         """
         self._may_write = bool(config.broker_permission & _WRITE)
         self._topics = topics
         self._must_wait = must_wait
         self._has_suspended = has_suspended
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
-        """The configuration that `admit` uses: its lasting answers hold for the same object."""
+        """The configurations that `admit` uses: a cacheable result is valid for the same object."""
         self.deleting = topics.deleting
-        """Topics whose answers do not last: sends to them wait until their deletion is over."""
+        """Topics whose results are not cacheable: sends wait until their deletion has ended."""
 
     def is_cacheable(self, topic: str) -> bool:
-        """Return whether an answer of `admit` also holds for the next message of the topic.
+        """Return whether a result of `admit` is also valid for the topic's next message.
 
-        It does not while others wait for the topic to be saved.
+        It is not while sends wait for the topic to be saved.
         """
         return not self._has_suspended(topic)
 
@@ -73,7 +73,7 @@ class TopicAdmission:
 
         Raises:
             RequestRejected: With RocketMQ's code for the reason.
-            TopicNotSaved: The message may go there as soon as the topic is saved.
+            TopicNotSaved: The message is accepted once the topic is saved.
         """
         if not self._may_write:
             raise RequestRejected(
@@ -98,10 +98,10 @@ class TopicAdmission:
         return queue_id
 
     def admit_send_back(self, topic: str, queue_nums: int) -> TopicConfig:
-        """Return the topic for retries or dead letters, and make it if it is missing.
+        """Return the topic for retries or dead letters; create it if it is missing.
 
         Raises:
-            TopicNotSaved: Messages may go there as soon as the topic is saved.
+            TopicNotSaved: Messages are accepted once the topic is saved.
         """
         self._check_not_deleting(topic)
         config = self._topics.create_in_send_back(topic, queue_nums)
@@ -132,10 +132,10 @@ class TopicAdmission:
         return config
 
 
-# ---- Retries: how often a group tries a message, and where it goes after too many attempts.
+# ---- Retries: how often a group tries a message, and where the message goes after that.
 
 CLIENT_LIMIT_VERSION_MIN: Final = 121
-"""V3_4_9: older clients send a limit that means nothing."""
+"""V3_4_9: older clients send a meaningless limit."""
 DEAD_LETTER_QUEUE: Final = 0
 
 
@@ -143,8 +143,9 @@ class RetryRules:
     """The rules of retries and dead letters, for all groups.
 
     A message returns in two ways: its consumer asks the broker to store it again (`message_back`),
-    or sends it to the group's retry topic itself (`send_message`). Both use the same limit: the
-    consumer's, or else the group's. After that it is a dead letter.
+    or sends it to the group's retry topic itself (`send_message`). Both use the same limit, which
+    is the consumer's or, without one, the group's. After that many retries, the message becomes a
+    dead letter.
     """
 
     def __init__(self, admission: TopicAdmission, groups: SubscriptionGroupManager) -> None:
@@ -155,7 +156,7 @@ class RetryRules:
         """Return the configuration of a group that may retry.
 
         Raises:
-            RequestRejected: There is no such group, and none is made.
+            RequestRejected: The group does not exist and is not created.
         """
         config = self._groups.find_or_create(name)
         if config is None:
@@ -172,17 +173,17 @@ class RetryRules:
         max_reconsume_times: int | None,
         client_version: int,
     ) -> bool:
-        """Return whether a message that came back this often has been tried enough."""
+        """Return whether a message that came back this often has reached its limit of retries."""
         limit = group.retry_max_times
         if max_reconsume_times is not None and client_version >= CLIENT_LIMIT_VERSION_MIN:
             limit = max_reconsume_times
         return reconsume_times >= limit
 
     def dead_letter_topic(self, group: str) -> TopicConfig:
-        """Return the topic of a group's dead letters, and make it if it is missing.
+        """Return the topic of a group's dead letters; create it if it is missing.
 
         Raises:
-            TopicNotSaved: Dead letters may go there as soon as the topic is saved.
+            TopicNotSaved: Dead letters are accepted once the topic is saved.
         """
         return self._admission.admit_send_back(dlq_topic(group), 1)
 
@@ -193,7 +194,7 @@ class RetryRules:
 
         Raises:
             RequestRejected: The message goes to the retry topic of a group that does not exist.
-            TopicNotSaved: The message is the first dead letter of its group.
+            TopicNotSaved: The group's dead-letter topic was just created.
         """
         if not message.topic.startswith(RETRY_PREFIX):
             return message
@@ -206,7 +207,7 @@ class RetryRules:
 
 
 def redirect_to_dlq(message: StoredMessage, dead_letters: TopicConfig) -> StoredMessage:
-    """Return a message as a dead letter: not delayed any more, otherwise unchanged."""
+    """Return a message as a dead letter: without its delay, otherwise unchanged."""
     return replace(
         message,
         topic=dead_letters.topic_name,

@@ -38,14 +38,14 @@ _ILLEGAL: Final = ResponseCode.MESSAGE_ILLEGAL
 LARGE_BATCH_BYTES: Final = 32_768
 """A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
 _FIXED_SIZE_MIN = 16
-"""Fewer messages of a batch are made into records one by one in less time than by columns."""
+"""Below this many messages, encoding them one by one is faster than by columns."""
 _ENTRIES_PER_STEP = 256
 _SMALL_BATCH_STEPS = 4
 SPLITTING_BYTES_MAX: Final = 4 << 20
-"""Bytes of large batches that are being taken apart, which needs up to 40 times as much memory."""
+"""The maximum size of large batches being split, which needs up to 40 times as much memory."""
 
 BATCH_MESSAGES_MAX: Final = 65_536
-"""A batch is stored as a whole or not, in one step: some ten milliseconds for so many messages."""
+"""The maximum messages of a batch, which is stored whole in one step of some ten ms."""
 
 
 class BatchPuts:
@@ -54,7 +54,7 @@ class BatchPuts:
     def __init__(
         self, store: MessageStore, cache: SendCache, properties: PropertyRewriter, bytes_max: int
     ) -> None:
-        """Prepare with what a put needs; a batch of over ``bytes_max`` is not even split."""
+        """Store what a put needs; a batch larger than ``bytes_max`` is not even split."""
         self._store = store
         self._cache = cache
         self._properties = properties
@@ -65,7 +65,8 @@ class BatchPuts:
         """Refuse an invalid batch.
 
         Raises:
-            RequestRejected: It is too long or empty, or cannot be delayed, or retried, as a batch.
+            RequestRejected: The batch is too long or empty, or is delayed or a retry, which batches
+                cannot be.
         """
         if properties.delay_level or plan.is_retry:
             raise RequestRejected(_ILLEGAL, _NO_BATCH)
@@ -137,7 +138,7 @@ class BatchPuts:
         return FixedSizeBatch(plan.template, entries, own, ending, born_timestamp)
 
     def _check_splitting_limit(self, size: int) -> None:
-        """Refuse to take one more batch apart if too many are; one always may be."""
+        """Reject another large batch while too many are being split; one is always allowed."""
         under_way = self._splitting_bytes
         if under_way and under_way + size > SPLITTING_BYTES_MAX:
             raise RequestRejected(

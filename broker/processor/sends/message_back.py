@@ -5,9 +5,9 @@
         ─> yes: %DLQ%group, at once
         ─> no:  %RETRY%group, after a delay that grows
 
-It stores a new message with the body and properties of the old one. The consumer gets success when
-it is stored as safely as any other; after any other response it retries by itself, so that nothing
-is lost.
+The processor stores a new message with the body and properties of the old one. The consumer gets
+success when the new message is stored as safely as any other. After any other response the consumer
+retries, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _log = logging.getLogger(__name__)
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
-"""Ten seconds, with RocketMQ's levels; one level more each time that the message comes back."""
+"""Ten seconds with RocketMQ's levels; each return of the message adds one level."""
 
 _POSITION_DIGITS: Final = 16
-"""Digits of an offset message id, at its end, that tell the place in the log."""
+"""The number of digits at the end of an offset message id that are the position in the log."""
 
 _PERMANENT_FAILURES: Final = frozenset(
     [PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, PutMessageStatus.MESSAGE_ILLEGAL]
@@ -52,17 +52,18 @@ _INT32_MAX: Final = (1 << 31) - 1
 _WRITE = TopicPermission.WRITE.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 _KEPT_FLAGS = ~(_STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
-"""Without its transaction's state: what RocketMQ left prepared, and is given back,
-must not stay hidden."""
+"""Flags kept from the old message, without its transaction's state: a message that RocketMQ left
+prepared and a consumer sends back must not stay hidden.
+"""
 
 
 class MessageBackProcessor(Processor):
-    """The response to consumers that send messages back."""
+    """Processes messages that consumers send back."""
 
     def __init__(
         self, broker: BrokerParts, sends: SendParts, choose_queue: Callable[[int], int] = randrange
     ) -> None:
-        """Take ``choose_queue``, which picks one of so many queues."""
+        """Store the collaborators; ``choose_queue`` picks one of a number of queues."""
         super().__init__(broker)
         self._sends = sends
         self._choose_queue = choose_queue
@@ -73,11 +74,11 @@ class MessageBackProcessor(Processor):
     def consumer_send_msg_back(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Store a message once more, for later or as a dead letter.
+        """Store a message again, for a retry or as a dead letter.
 
-        A message that is too large for the added properties becomes a dead letter without them. One
-        that does not even fit as a dead letter, because another broker has stored it, stays where
-        it is: the broker logs that, and its group goes on.
+        A message that is too large for the added properties becomes a dead letter without them. A
+        message from another broker may not even fit as a dead letter. It is logged and not stored
+        again, and the response is success, so that its group is not blocked.
         """
         busy = self._broker.busy_reason()
         if busy is not None:
@@ -89,7 +90,7 @@ class MessageBackProcessor(Processor):
                 ResponseCode.NO_PERMISSION, "the broker sending message is forbidden"
             )
         if group.retry_queue_nums <= 0:
-            return success_response(request)  # the group does not want its messages again
+            return success_response(request)  # the group has disabled retries
         message = self._find(header)
         back = self._retry_message(
             message, group, header, request.version, self._broker.advertised_host(connection)
@@ -136,7 +137,7 @@ class MessageBackProcessor(Processor):
         client_version: int,
         store_host: Host,
     ) -> StoredMessage:
-        """Build the message to store, for the topic where it is to be put now."""
+        """Build the message to store, for its retry or dead-letter topic."""
         renewed = _with_origin(message, store_host)
         is_exhausted = self._sends.retries.is_exhausted(
             group, message.reconsume_times, header.max_reconsume_times, client_version
@@ -156,8 +157,8 @@ class MessageBackProcessor(Processor):
             magic=magic_of(config.topic_name),
         )
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
-        # Senders choose the times, also below 0: RocketMQ gives such a message
-        # back without any delay.
+        # The sender controls this number, which may be below 0: RocketMQ redelivers such a message
+        # without delay.
         return to_schedule_topic(retried, max(1, min(level, self._delay_levels)))
 
     def _response(
@@ -166,18 +167,18 @@ class MessageBackProcessor(Processor):
         if result.status is PutMessageStatus.PUT_OK:
             if (
                 self._sends.admission.config_of(origin) is not None
-            ):  # its sender may have named anything
+            ):  # the property is the sender's, and may name any topic
                 self._broker.stats.record_send_back(origin, group)
             return success_response(request)
         return request.respond(CODES[result.status], result.remark)
 
 
 def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> bool:
-    """Return whether a message is the one that a consumer sends back, as far as it says which.
+    """Return whether a stored message is the one that a consumer sends back.
 
-    After an older copy of the store was restored, another one may be at its offset. Clients name a
-    message by its unique id or, those of some languages always, by its offset; and its topic
-    without a namespace, or for a retry the one that it first came from.
+    After an older copy of the store was restored, another message may be at its offset. Clients
+    send the unique id or, in some languages always, the offset id. They send the topic without a
+    namespace or, for a retry, the original topic.
     """
     message_id, topic = header.origin_msg_id, header.origin_topic
     if message_id:
@@ -193,7 +194,7 @@ def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestH
 
 
 def _with_origin(message: StoredMessage, store_host: Host) -> StoredMessage:
-    """Return a message as it is given back, with where it comes from."""
+    """Return a returned message with the properties that say where it came from."""
     properties = message.properties
     named = {
         RETRY_TOPIC: properties.get(RETRY_TOPIC, message.topic),
@@ -204,7 +205,7 @@ def _with_origin(message: StoredMessage, store_host: Host) -> StoredMessage:
 
 
 def _with_reconsume_time(message: StoredMessage, store_host: Host) -> StoredMessage:
-    """Return a message as it is stored here, consumed once more."""
+    """Return a message with its reconsume count increased by one."""
     sys_flag = message.sys_flag & _KEPT_FLAGS | (_STORE_V6 if store_host.is_v6 else 0)
     return replace(
         message,

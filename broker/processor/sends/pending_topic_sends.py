@@ -1,4 +1,4 @@
-"""PendingTopicSends: sends that wait until the topic that they need is on the disk.
+"""PendingTopicSends: holds sends until their topic is on the disk.
 
     suspend       a send needs a topic that is not saved: suspend it before anything is stored;
                   topics are saved in another thread, once for all that wait by then
@@ -27,8 +27,9 @@ from ..processor import BrokerParts
 from ..request import reply, size_of
 
 BYTES_MAX: Final = 64 << 20
-"""Bytes of waiting sends with their fields: four of the longest,
-or what comes while topics are saved."""
+"""The maximum size of waiting sends with their fields: four of the longest, or what arrives while
+topics are saved.
+"""
 DISPATCHED_PER_STEP: Final = 50
 """The number of sends written together in one step, which takes about a millisecond."""
 
@@ -50,10 +51,10 @@ class PendingTopicSends:
         dispatch: Callable[[Channel, RemotingCommand], BackgroundSteps | None],
         end_turn: Callable[[], None],
     ) -> None:
-        """Begin with no waiting sends.
+        """Create it without waiting sends.
 
-        ``dispatch`` takes a request once more and answers it, or returns the steps that do.
-        ``end_turn`` is called after several.
+        ``dispatch`` dispatches a request again; it answers the request or returns the steps that
+        do. ``end_turn`` is called after several requests.
         """
         self._topics = broker.topics
         self._dispatch = dispatch
@@ -136,7 +137,7 @@ class PendingTopicSends:
             self._is_saving = False
 
     def _resume_topic(self, topic: str, sends: deque[_SuspendedSend]) -> BackgroundSteps:
-        """Dispatch a topic's sends in their order, up to one that has to wait again."""
+        """Dispatch a topic's sends in order, up to one that has to wait again."""
         while sends:
             steps = None
             for _ in range(min(len(sends), DISPATCHED_PER_STEP)):
@@ -155,7 +156,7 @@ class PendingTopicSends:
         self._waiting.pop(topic, None)
 
     def _resume_steps(self, topic: str, steps: BackgroundSteps) -> BackgroundSteps:
-        """Take the steps of a send, which is not to wait for its topic once more."""
+        """Run the steps of a send, which must not wait for its topic again."""
         while True:
             self._resuming_topic = topic
             try:

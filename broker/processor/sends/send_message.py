@@ -41,7 +41,7 @@ _NOT_STORED = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
 _ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 
 IDS_MAX: Final = 3_000
-"""The maximum number of a batch's ids in an answer, whose header has no room for more."""
+"""The maximum number of a batch's ids in a response, whose header has no room for more."""
 
 CODES: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -103,7 +103,7 @@ class SendMessageProcessor(Processor):
         self._unacknowledged: list[_UnacknowledgedSend] = []
 
     def connection_closed(self, connection: Channel) -> None:
-        """Discard the cached sends of a client that is gone."""
+        """Discard the cached sends of a disconnected client."""
         self._cache.discard(connection)
 
     @handles(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -171,7 +171,7 @@ class SendMessageProcessor(Processor):
             self._acknowledge_when_stored(connection, request, plan, (), fault, waits=waits)
 
     def end_turn(self) -> None:
-        """Write the messages of a turn, and answer them and those of the fast path."""
+        """Write the messages of a turn, then answer them and those of the fast path."""
         results = self._store.write_buffered()
         if results:
             self._acknowledge_all(results)
@@ -243,8 +243,8 @@ class SendMessageProcessor(Processor):
         *,
         waits: bool,
     ) -> None:
-        """Answer what is in the log, with SYNC_FLUSH once on the disk if the sender waits."""
-        # The log has the message: neither the request nor what was received with it is kept.
+        """Answer an appended message; with SYNC_FLUSH, after its flush if the sender waits."""
+        # The log has the message, so neither the request nor its input buffer is kept.
         tell = partial(self._acknowledge, connection, request.without_content(), plan, sizes)
         self._acknowledger.when_stored(result, tell, waits=waits)
 
@@ -256,7 +256,7 @@ class SendMessageProcessor(Processor):
         sizes: Sequence[int],
         result: PutMessageResult,
     ) -> None:
-        """Answer a send by its result; ``sizes`` are those of the records of a batch."""
+        """Answer a send by its result; ``sizes`` are the record sizes of a batch."""
         status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
         if end_offset < 0:
             self._stats.record_put_failure()

@@ -1,9 +1,9 @@
-"""Stored properties: what a broker changes in the properties of a message before it stores them.
+"""Stored properties: rewrites the properties of a message before the broker stores it.
 
 It adds CLUSTER, the cluster's name, and, like 5.x, MSG_REGION and TRACE_ON: a consumer of 5.x drops
-the trace of a message without a region. It drops WAIT, an instruction to the broker, except in
-messages of a batch, into which RocketMQ does not look. The text is otherwise unchanged: nothing is
-decoded unless one of the names may be in it.
+the trace of a message without a region. The broker drops WAIT, an instruction to itself, except in
+the messages of a batch, where RocketMQ ignores it. The rest of the text is unchanged, and is
+decoded only if it may contain one of the names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME_PREFIXES: Final = tuple(
     f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, TRAN_MSG, *_ADDED_NAMES)
 )
 _WAIT, _DELAY, _TRAN_MSG, _CLUSTER, _MSG_REGION, _TRACE_ON = _NAME_PREFIXES
-_TIMER = "TIMER_DEL"  # what all of TIMERS begin with
+_TIMER = "TIMER_DEL"  # the common beginning of TIMERS
 _INSTRUCTIONS = (*_NAME_PREFIXES, _TIMER)
 _UNIQ_KEY = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}"
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
@@ -40,7 +40,7 @@ _ADDED_BYTES = (_CLUSTER.encode(), _MSG_REGION.encode(), _TRACE_ON.encode())
 _DELAY_BYTES, _TIMER_BYTES = _DELAY.encode(), _TIMER.encode()
 _LAST_WAIT_PROPERTY = f"{PROPERTY_SEPARATOR}{_WAIT}true"
 _WAIT_PROPERTY = f"{_LAST_WAIT_PROPERTY}{PROPERTY_SEPARATOR}"
-"""The text as Java's producers write it; newer ones leave out the very last separator."""
+"""The text as Java's producers write it; newer ones omit the last separator."""
 
 
 class StoredProperties(NamedTuple):
@@ -48,11 +48,11 @@ class StoredProperties(NamedTuple):
 
     text: str
     waits: bool = True
-    """True if the sender wants to be answered only when the message is on the disk."""
+    """True if the sender wants a response only when the message is on the disk."""
     delay_level: int = 0
     is_half_message: bool = False
     timer: str | None = None
-    """The property that asks for a timer, or None."""
+    """The property that requests a timer, or None."""
 
 
 _new_properties: Callable[[type[StoredProperties], tuple[Any, ...]], StoredProperties] = (
@@ -64,7 +64,7 @@ class PropertyRewriter:
     """Rewrites properties for one broker."""
 
     def __init__(self, cluster_name: str, response_fields: Mapping[str, str]) -> None:
-        """Take the cluster's name, and MSG_REGION and TRACE_ON as answers to sends have them."""
+        """Prepare for a cluster's name, and MSG_REGION and TRACE_ON as in responses to sends."""
         self._added_properties = {**response_fields, CLUSTER: cluster_name}
         self._added = encode_properties(self._added_properties)
 
@@ -97,8 +97,8 @@ class PropertyRewriter:
     def rewrite_all(self, texts: str, separator: str) -> list[bytes] | None:
         """Return the properties of many sends in one text, each rewritten as for a single send.
 
-        ``separator`` is between each two and in none. None if one has instructions other than to
-        wait for the disk.
+        ``separator`` divides the texts and occurs in none of them. Return None if a text has
+        instructions other than to wait for the disk.
         """
         text = f"{texts}{separator}".replace(_WAIT_PROPERTY, PROPERTY_SEPARATOR)
         text = text.replace(f"{_LAST_WAIT_PROPERTY}{separator}", f"{PROPERTY_SEPARATOR}{separator}")
@@ -115,7 +115,7 @@ class PropertyRewriter:
 
     @staticmethod
     def batch_properties(text: str) -> bytes:
-        """Return what a batch's properties add to its messages', except the id of 5.x clients."""
+        """Return the properties that a batch adds to its messages, except the id of 5.x clients."""
         if _UNIQ_KEY in text:
             properties = decode_properties(text)
             properties.pop(UNIQ_KEY, None)
@@ -124,7 +124,7 @@ class PropertyRewriter:
 
     def join_in_batch(self, own: bytes, batch_properties: bytes) -> bytes:
         """Join the properties of one message of a batch: its own, then the batch's as stored."""
-        # To count takes a third of the time of `in`, which, of bytes, tries a number first.
+        # Counting takes a third of the time of `in`, which for bytes first tries a number.
         if any(map(own.count, _ADDED_BYTES)):
             properties = decode_properties(own.decode("utf-8", "replace"))
             for name in _ADDED_NAMES:
@@ -135,7 +135,7 @@ class PropertyRewriter:
         return own + batch_properties
 
     def join_all_in_batch(self, own: Sequence[bytes], batch_properties: bytes) -> list[bytes]:
-        """Join the properties of all messages of a batch, each as `join_in_batch` does."""
+        """Join the properties of all messages of a batch, as `join_in_batch` does for one."""
         if not all(own) or any(map(b"".join(own).count, _ADDED_BYTES)):
             return [self.join_in_batch(each, batch_properties) for each in own]
         return [
@@ -147,10 +147,11 @@ class PropertyRewriter:
 
     @staticmethod
     def batch_suffix(own: bytes, width: int, batch_properties: bytes) -> bytes | None:
-        """Return what all messages of a batch get after their own properties.
+        """Return the text that follows the own properties of each message of a batch.
 
-        ``own`` has these of all, back to back, each of this width. None if `join_all_in_batch`
-        would return more than that for one of them, or if one is delayed.
+        ``own`` contains the properties of all messages back to back, each ``width`` bytes long.
+        Return None if `join_all_in_batch` would change them in another way, or if a message is
+        delayed.
         """
         if any(map(own.count, (*_ADDED_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
             return None
@@ -161,7 +162,7 @@ class PropertyRewriter:
         return None if ended else _SEPARATOR + batch_properties
 
     def find_delay_in_batch(self, own: Sequence[bytes]) -> str | None:
-        """Find a property by which one of a batch's messages asks to be delayed."""
+        """Find a property by which a message of a batch requests a delay."""
         text = b"".join(own)
         if not text.count(_DELAY_BYTES) and not text.count(_TIMER_BYTES):
             return None
@@ -187,14 +188,14 @@ class PropertyRewriter:
 
 
 def _timer_of(properties: Mapping[str, str]) -> str | None:
-    """Find the property that asks for a timer, unless a broker set it before, as RocketMQ does."""
+    """Find the property that requests a timer, unless a broker set it before, as RocketMQ does."""
     if TIMER_OUT_MS in properties:
         return None
     return next((name for name in TIMER_PROPERTIES if name in properties), None)
 
 
 def _without_wait(text: str) -> tuple[bool, str]:
-    """Return whether WAIT is true, and the text without it; others may merely end like it."""
+    """Return whether WAIT is true, and the text without it; other names may end with WAIT."""
     waits = True
     kept = []
     for piece in text.split(PROPERTY_SEPARATOR):

@@ -44,13 +44,13 @@ MASTER_ID: Final = 0
 _WRITE: Final = int(TopicPermission.WRITE)
 _READ_WRITE: Final = int(TopicPermission.READ | TopicPermission.WRITE)
 _UNIT, _UNIT_SUB = 1, 2
-"""The bits of a topic's sysFlag, which mean nothing to this broker."""
+"""The bits of a topic's sysFlag, which this broker does not use."""
 _UNIT_FLAGS: Final = {
     RequestCode.GET_UNIT_TOPIC_LIST: (_UNIT, _UNIT),
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (_UNIT_SUB, _UNIT_SUB),
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (_UNIT | _UNIT_SUB, _UNIT_SUB),
 }
-"""By request, the bits that count, and what they have to be."""
+"""For each request, the relevant bits and their required values."""
 
 
 class RouteProcessor(Processor):
@@ -97,7 +97,7 @@ class RouteProcessor(Processor):
             cluster=self._broker.config.broker_cluster_name,
             broker_name=self._broker.config.broker_name,
             broker_addrs={MASTER_ID: str(self._broker.advertised_host(connection))},
-            enable_acting_master=False,  # 4.9 does not say, some clients of 5.x cannot do without
+            enable_acting_master=False,  # 4.9 omits it, but some clients of 5.x require it
         )
 
     # ---- lists of topics
@@ -139,7 +139,7 @@ class RouteProcessor(Processor):
         RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
     )
     def unit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer three requests with the topics whose unit flags are as each asks."""
+        """Answer three requests, each with the topics whose unit flags match."""
         mask, wanted = _UNIT_FLAGS[RequestCode(request.code)]
         names = yield from self._matching_topics(
             lambda topic: topic.topic_sys_flag & mask == wanted
@@ -200,7 +200,7 @@ class RouteProcessor(Processor):
 
     @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer DELETE_TOPIC_IN_NAMESRV: nothing is left to do once the broker deleted it."""
+        """Answer DELETE_TOPIC_IN_NAMESRV with success: the broker has deleted the topic already."""
         header = header_of(request)
         is_here = header.cluster_name in (None, "", self._broker.config.broker_cluster_name)
         if is_here and self._broker.topics.get(header.topic) is not None:
@@ -210,11 +210,11 @@ class RouteProcessor(Processor):
             )
         return success_response(request)
 
-    # ---- what brokers ask
+    # ---- requests from brokers
 
     @handles(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer QUERY_DATA_VERSION: whether a broker's topics differ from those routed."""
+        """Answer QUERY_DATA_VERSION: whether a broker's topics differ from the registered ones."""
         theirs = body_of(request, DataVersion)
         if not self._is_own(request):
             return success_response(request, QueryDataVersionResponseHeader(changed=True))

@@ -1,6 +1,6 @@
 """TopicAdminProcessor: creates, changes, lists and deletes topics for operators.
 
-It reports success only when the change is on the disk; a change that cannot be saved is undone.
+It reports success only when the change is on the disk. A change that cannot be saved is undone.
 `route` serves the routes.
 """
 
@@ -40,13 +40,13 @@ SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
     "queue.type": frozenset({"SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
 }
-"""The attributes with their possible values. A message's type is for clients to heed."""
+"""The attributes with their possible values. The broker does not check a message's type."""
 
 
 def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping[str, str] | None:
-    """Return the attributes after changes, which are separated by commas.
+    """Apply comma-separated changes to attributes, and return the result.
 
-    None if there are none.
+    The result is None if no attribute is left.
     """
     signed = {}
     for change in filter(None, (piece.strip() for piece in changes.split(","))):
@@ -60,13 +60,12 @@ def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping
 def with_changes(
     known: Mapping[str, str] | None, changes: Mapping[str, str] | None
 ) -> Mapping[str, str] | None:
-    """Return the attributes after changes in the form of request bodies.
+    """Apply changes in the form of request bodies to attributes, and return the result.
 
-    ``+name`` has a value, ``-name`` has none.
+    ``+name`` sets an attribute, ``-name`` removes it.
 
     Raises:
-        RequestRejected: A change has another form, or an attribute is not supported with that
-            value.
+        RequestRejected: A change has another form, or the attribute does not support the value.
     """
     attributes = dict(known or {})
     for signed, value in (changes or {}).items():
@@ -99,7 +98,7 @@ def _malformed(change: str) -> RequestRejected:
 
 
 class TopicAdminProcessor(Processor):
-    """The responses to requests about one topic, or all."""
+    """Processes requests about one topic, or all topics."""
 
     # ---- creating and changing
 
@@ -138,8 +137,8 @@ class TopicAdminProcessor(Processor):
 
         Nothing is changed if one of the topics is invalid.
 
-        Attributes are changes, as those of a single topic. If others use up the limit while a long
-        list is processed, the topics before the first that exceeds it stay, and the response says
+        Attributes are changes, as in UPDATE_AND_CREATE_TOPIC. If other clients use up the limit
+        while a long list is processed, the topics created before that stay, and the response says
         so.
         """
         body = yield from body_in_steps(request, CreateTopicListRequestBody)
@@ -192,7 +191,7 @@ class TopicAdminProcessor(Processor):
         if is_system_topic(topic) or topic in reserved_topics(self._broker.config):
             raise system_error(f"The topic[{topic}] is conflict with system topic.")
 
-    # ---- looking
+    # ---- reading
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
     def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
@@ -228,7 +227,7 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def consume_by_who(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer QUERY_TOPIC_CONSUME_BY_WHO: groups that are online, or have consumed before."""
+        """Answer QUERY_TOPIC_CONSUME_BY_WHO with groups that are online or have consumed before."""
         topic = header_of(request).topic
         groups = self._broker.consumers.groups_of(topic) | self._broker.offsets.groups_of(topic)
         return success_response_in_steps(request, GroupList(group_list=groups))
@@ -237,11 +236,11 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
     def delete(self, connection: Channel, request: RemotingCommand) -> None:
-        """Answer DELETE_TOPIC_IN_BROKER: delete queues, then the consumers' offsets and the route.
+        """Answer DELETE_TOPIC_IN_BROKER: delete queues, then offsets and the route.
 
-        Until the store has noted that, nothing changes, but sends to the topic wait. From then on
-        the topic is gone, and nothing brings it back: what cannot be saved now is saved later, or
-        by the next start.
+        Until the store has recorded the deletion, sends to the topic wait and nothing else changes.
+        After that the deletion is final: changes that cannot be saved now are saved later, or by
+        the next start.
         """
         topic = header_of(request).topic
         self._refuse_reserved(topic)
@@ -261,7 +260,7 @@ class TopicAdminProcessor(Processor):
         def finish() -> Iterator[None]:
             yield from self._broker.hold_service.release(
                 topic
-            )  # else they would get messages of the next topic of this name
+            )  # otherwise they would receive messages of the next topic of this name
             yield from self._broker.stats.forget_topic(topic)
             self._broker.reply_after_save.reply(
                 connection,
@@ -281,9 +280,9 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_unused(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer CLEAN_UNUSED_TOPIC: there is never anything to clean.
+        """Answer CLEAN_UNUSED_TOPIC with success; no queue is ever unused.
 
-        The queues of a topic go when it is deleted. Queues without a topic mean that the table of
-        topics was lost: once that is restored, their messages are found again.
+        Deleting a topic deletes its queues. Queues without a topic mean that the table of topics
+        was lost; after it is restored, their messages are available again.
         """
         return success_response(request)

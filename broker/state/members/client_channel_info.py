@@ -22,7 +22,7 @@ CLIENT_ID_CHARACTERS_MAX: Final = 1_024
 
 @dataclass(frozen=True)
 class ClientChannelInfo:
-    """A connection and the client at its other end. Times are those of a clock that never jumps."""
+    """A connection and its client. All times are from a clock that never jumps."""
 
     connection: Channel
     client_id: str
@@ -31,7 +31,7 @@ class ClientChannelInfo:
     last_heartbeat_ms: int
 
     def with_later_heartbeat(self, milliseconds: int) -> ClientChannelInfo:
-        """Return the client as if its last heartbeat had arrived so much later."""
+        """Return the client as if its last heartbeat had arrived ``milliseconds`` later."""
         return replace(self, last_heartbeat_ms=self.last_heartbeat_ms + milliseconds)
 
 
@@ -49,7 +49,7 @@ class ClientGroups(ABC, Generic[_Entry]):
 
     def __init__(self) -> None:
         self._groups_of: dict[Channel, dict[str, _Entry]] = defaultdict(dict)
-        """The groups of each client, with what is kept of it there."""
+        """The groups of each client, with its entry in each."""
 
     @abstractmethod
     def unregister(self, group: str, connection: Channel) -> None:
@@ -66,7 +66,7 @@ class ClientGroups(ABC, Generic[_Entry]):
             yield
 
     def expire(self, heartbeat_before_ms: int) -> Iterator[Channel | None]:
-        """Remove, in steps, clients without a heartbeat since a time, and yield each."""
+        """Remove clients without a heartbeat since a time, in steps, and yield each."""
         for connection in tuple(self._groups_of):
             is_silent = any(
                 self._clients_of(name)[connection].last_heartbeat_ms < heartbeat_before_ms

@@ -29,10 +29,10 @@ class ConsumerGroup:
         self.subscription_bytes = 0
         """The estimated size of the subscriptions, in bytes."""
         self.resets: dict[tuple[str, int], int] = {}
-        """The offsets, by topic and queue id, at which the group goes on with its next pull there.
+        """The offsets, by topic and queue id, at which the group continues with its next pull.
 
-        A pull is answered with its place, and takes it out. Offsets that members store until then
-        are of messages from before the reset.
+        A pull is answered with its offset and removes it. Offsets that members store until then
+        precede the reset.
         """
         self._clients: dict[Channel, ClientChannelInfo] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
@@ -57,7 +57,7 @@ class ConsumerGroup:
         return self._clients.pop(connection, None) is not None
 
     def skip_time(self, milliseconds: int) -> None:
-        """Count a time that the clock has just jumped over as no silence of any member."""
+        """Ignore a jump of the clock, so that no member counts as silent during it."""
         for connection, channel in self._clients.items():
             self._clients[connection] = channel.with_later_heartbeat(milliseconds)
 
@@ -66,8 +66,8 @@ class ConsumerGroup:
     ) -> Mapping[str, SubscriptionData]:
         """Return the subscriptions, by topic, that a member's heartbeat would lead to.
 
-        Of two versions of a subscription the newer counts. But a member may replace its own, and
-        that of a client that has left, by an older: its clock was set back.
+        The newer of two versions of a subscription wins. But a member may replace its own, and that
+        of a client that has left, by an older one, because its clock may have been set back.
         """
         wanted = {data.topic: data for data in subscriptions}
         for topic, data in wanted.items():
@@ -120,7 +120,7 @@ class ConsumerManager(ClientGroups[int]):
         With ``keep_subscriptions`` the heartbeat has no subscriptions, and the known ones stay.
 
         Raises:
-            TooMany: There is no room for the member, or for its subscriptions; nothing has changed.
+            TooMany: The limit of members or subscriptions is reached; nothing has changed.
         """
         connection, name = channel.connection, data.group_name
         group = self._groups.get(name) or ConsumerGroup(data)
@@ -161,7 +161,7 @@ class ConsumerManager(ClientGroups[int]):
             del self._groups[group]
 
     def skip_time(self, milliseconds: int) -> None:
-        """Count a time that the clock has just jumped over as no silence of any member."""
+        """Ignore a jump of the clock, so that no member counts as silent during it."""
         for group in self._groups.values():
             group.skip_time(milliseconds)
 

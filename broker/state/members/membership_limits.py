@@ -1,4 +1,4 @@
-"""MembershipLimits: limits what a broker remembers of clients by their heartbeats.
+"""MembershipLimits: limits the memory for what clients report in heartbeats.
 
 Members are counted over all groups. Subscriptions of groups are counted in bytes, over all groups
 and for each client.
@@ -58,7 +58,7 @@ class MembershipLimits:
         """Change the counts of members, of a client's bytes, and of its groups' bytes, up or down.
 
         Raises:
-            TooMany: There is no room for more. Nothing was counted.
+            TooMany: A limit is reached. Nothing was changed.
         """
         check_limit(
             "members of groups", self._members, self._members_max, "maxGroupMembers", more=members

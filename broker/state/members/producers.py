@@ -58,7 +58,7 @@ class ProducerManager(ClientGroups[None]):
         self._forget_client_id(channel)
 
     def skip_time(self, milliseconds: int) -> None:
-        """Count a time that the clock has just jumped over as no silence of any client."""
+        """Ignore a jump of the clock, so that no client counts as silent during it."""
         for channels in self._groups.values():
             for connection, channel in channels.items():
                 channels[connection] = channel.with_later_heartbeat(milliseconds)

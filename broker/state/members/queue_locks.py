@@ -1,9 +1,9 @@
 """QueueLocks: locks of queues for groups that consume in order: one client per queue at a time.
 
-A lock lasts a minute unless it is renewed, so that nobody has to detect a client's death. A member
+A lock lasts a minute unless it is renewed, so the broker need not detect a client's death. A member
 that has lost its connection may still be processing its queues, and may reconnect, so its locks
-last that long as well; those of non-members end with the connection. All locks are lost when the
-broker restarts: its clients renew theirs before any other gets them.
+last that long as well. Locks of non-members end with the connection. All locks are lost when the
+broker restarts; clients renew theirs before others get them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from ...common.channel import Channel
 
 LOCK_BYTES_MAX: Final = 128 << 20
-"""Memory of all locks: 200,000 of clients and groups with usual names. RocketMQ has no limit."""
+"""Memory of all locks: 200,000 with names of usual length. RocketMQ has no limit."""
 MEMBER_SHARE: Final = 16
-"""A member of a group may take this part of all: the locks of 12,000 queues as a rule."""
+"""A member of a group may use 1/16 of the memory: usually the locks of 12,000 queues."""
 NON_MEMBER_SHARE: Final = 128
-"""The part of all for a connection that is no member yet: after a restart,
-locks come before heartbeats."""
+"""A connection that is not a member yet may use 1/128: after a restart, locks come before
+heartbeats.
+"""
 _LOCK_BYTES: Final = 512
 _EXPIRED_MAX: Final = 1_000
-"""Expired locks that are forgotten at a time: more would keep all others waiting."""
+"""Expired locks discarded at a time; more would delay all other clients."""
 
 _Key: TypeAlias = tuple[str, MessageQueue]
 
@@ -38,9 +39,9 @@ class _Lock:
     renewed_ms: int
     size: int
     holder: Channel | None
-    """None if the connection has gone, and its client may still come back."""
+    """None if the connection has closed; its client may still come back."""
     is_member_lock: bool
-    """True if a member of the group has held it, which may be at work without a connection."""
+    """True if a group member has held the lock; it may be working without a connection."""
 
 
 @dataclass(slots=True)
@@ -59,10 +60,10 @@ class QueueLocks:
         self._lifetime_ms = lifetime_ms
         self._bytes = 0
         self._locks: dict[_Key, _Lock] = {}
-        """Locks that were renewed longest ago first."""
+        """All locks, the one renewed longest ago first."""
         self._by_connection: dict[Channel, _ConnectionLocks] = {}
         self._orphaned: dict[_Key, None] = {}
-        """Locks of members whose connections have gone: the first to go where there is no room."""
+        """Locks of members whose connections have closed: the first to be evicted."""
 
     def lock(
         self,
@@ -73,10 +74,10 @@ class QueueLocks:
         *,
         is_member: bool,
     ) -> frozenset[MessageQueue]:
-        """Lock what is free, renew what the client has; return which of the queues it holds now.
+        """Lock free queues, renew the client's locks; return which of the queues it holds now.
 
-        A lock that the client has is always renewed. A connection gets no new ones beyond its
-        share, which is small if it is no member of the group.
+        The client's own locks are always renewed. A connection gets no new locks beyond its share,
+        which is small if it is not a member of the group.
         """
         now_ms = self._now_ms()
         self._discard_expired(now_ms)
@@ -105,14 +106,14 @@ class QueueLocks:
         return frozenset(held)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Release those of the queues that the client holds."""
+        """Release those of the queues that the client has locked."""
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is not None and lock.client_id == client_id:
                 self._discard((group, queue))
 
     def mark_member(self, connection: Channel, group: str) -> None:
-        """Count what a connection holds in a group as its member's: it has become one.
+        """Mark a connection's locks in a group as a member's, because it has become one.
 
         After a restart of the broker, members request locks before their first heartbeat.
         """
@@ -124,10 +125,10 @@ class QueueLocks:
     def connection_closed(
         self, connection: Channel, is_member_online: Callable[[str, str], bool]
     ) -> Iterator[None]:
-        """Release in steps what a connection held, except locks of members.
+        """Release the locks of a closed connection in steps, except locks of members.
 
-        ``is_member_online`` tells for a group and a client's id whether that client may still be
-        processing the group's queues.
+        ``is_member_online(group, client_id)`` returns whether that client may still be processing
+        the group's queues.
         """
         for key in (
             tuple(self._by_connection[connection].keys) if connection in self._by_connection else ()
@@ -144,7 +145,7 @@ class QueueLocks:
                 self._discard(key)
 
     def skip_time(self, milliseconds: int) -> None:
-        """Extend all locks by a time that the clock has jumped over: nobody could renew them."""
+        """Extend all locks by a jump of the clock, during which nobody could renew them."""
         for lock in self._locks.values():
             lock.renewed_ms += milliseconds
 
@@ -168,7 +169,7 @@ class QueueLocks:
         return (held.bytes if held is not None else 0) + size <= share
 
     def _assign(self, key: _Key, lock: _Lock, connection: Channel, share: int) -> None:
-        """Count a lock as the connection's that has renewed it, if that may hold one more."""
+        """Assign a lock to the connection that has renewed it, if its share permits."""
         if lock.holder is connection or not self._fits(connection, lock.size, share):
             return
         self._detach(key, lock)
@@ -195,12 +196,12 @@ class QueueLocks:
         self._bytes -= lock.size
 
     def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
-        # A clock that was set back must not make a lock last longer than from now on.
+        # After the clock was set back, a lock must not last longer than from now on.
         lock.renewed_ms = min(lock.renewed_ms, now_ms)
         return now_ms - lock.renewed_ms > self._lifetime_ms
 
     def _discard_expired(self, now_ms: int) -> None:
-        """Forget locks of groups that are gone."""
+        """Discard expired locks."""
         for _ in range(_EXPIRED_MAX):
             oldest = next(iter(self._locks), None)
             if oldest is None or not self._is_expired(self._locks[oldest], now_ms):

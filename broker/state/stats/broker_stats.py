@@ -30,17 +30,19 @@ from ...common.local_time import local_time
 SAMPLE_INTERVAL_MS: Final = 10_000
 
 KEYS_MAX: Final = 30_000
-"""Of one bucket: topics, and pairs of a topic and a group, of which one client could make millions
-in a day. What moves beyond is left out of the statistics of single topics and groups."""
+"""The maximum number of keys of a bucket: topics, and pairs of a topic and a group, of which one
+client could create millions in a day. Traffic of further keys is missing from the statistics of
+single topics and groups.
+"""
 
 _KEYS_PER_STEP: Final = 512
 
 Key = tuple[str, str]
-"""A kind of counter, and its owner."""
+"""The kind of a counter, and its owner."""
 
 
 class Sum:
-    """The number of messages, of their bytes, and of the calls that brought them."""
+    """The number of messages, of their bytes, and of the calls that carried them."""
 
     __slots__ = ("bytes", "calls", "messages")
 
@@ -64,9 +66,9 @@ BUCKETS_MAX: Final = 60
 
 
 class Window:
-    """The sums of a number of latest buckets, the newest of which is still open.
+    """The sums of the latest buckets, the newest of which is still open.
 
-    Windows know how long their buckets were open and no dates, so the clock may jump.
+    Windows record how long each bucket was open instead of dates, so the clock may jump.
     """
 
     def __init__(self, bucket_ms: int, buckets: int) -> None:
@@ -74,7 +76,7 @@ class Window:
         self._buckets: deque[tuple[int, Sums]] = deque([(0, {})], buckets)
 
     def add(self, sums: Sums, elapsed_ms: int) -> Iterator[None]:
-        """Add the sums of a period of milliseconds, in steps, but for keys dropped meanwhile."""
+        """Add the sums of a period in steps, except for keys dropped meanwhile."""
         duration_ms, bucket = self._buckets[-1]
         if (
             duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms
@@ -100,13 +102,13 @@ class Window:
         return total, covered_ms
 
     def forget(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
-        """Drop the sums of keys that are gone, in steps."""
+        """Drop the sums of deleted keys, in steps."""
         for _, bucket in tuple(self._buckets):
             yield from drop(bucket, is_deleted)
 
 
 def drop(sums: Sums, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
-    """Remove the sums of keys that are gone, in steps."""
+    """Remove the sums of deleted keys, in steps."""
     for some in in_steps(tuple(sums)):
         for key in some:
             if is_deleted(key):
@@ -115,7 +117,7 @@ def drop(sums: Sums, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
 
 
 def in_steps(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
-    """Yield keys, as many at a time as can be processed in a millisecond."""
+    """Yield keys in chunks that take about a millisecond."""
     for start in range(0, len(keys), _KEYS_PER_STEP):
         yield keys[start : start + _KEYS_PER_STEP]
 
@@ -125,8 +127,7 @@ def per_second(count: int, covered_ms: int) -> float:
     return round(1000 * count / covered_ms, 2) if covered_ms else 0.0
 
 
-# ---- Durations: counts of how long something took, by the minute, in the cells that RocketMQ
-# shows.
+# ---- Durations: how long operations took, by the minute, in the cells that RocketMQ shows.
 
 _LOWS_MS: Final = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 4000, 5000,
                    10000)  # fmt: skip
@@ -151,7 +152,7 @@ _CELLS_FROM_MS: Final[Mapping[int, str]] = {
 
 
 class Durations:
-    """The durations of one kind in the last full minute, or in the first one until then."""
+    """The durations of one kind in the last full minute, or in the first minute until that ends."""
 
     def __init__(self) -> None:
         self._counts = self._last_minute = [0] * len(_LOWS_MS)
@@ -159,16 +160,16 @@ class Durations:
         """The longest duration since the start, in milliseconds."""
 
     def add(self, took_ms: int, count: int = 1) -> None:
-        """Count one event, or several that took as long."""
+        """Count one event, or ``count`` events of the same duration."""
         self._counts[max(bisect_right(_LOWS_MS, took_ms) - 1, 0)] += count
         self.max_ms = max(self.max_ms, took_ms)
 
     def end_minute(self) -> None:
-        """Show the counts since the last call, and begin at zero."""
+        """Publish the counts since the previous call, and start again at zero."""
         self._last_minute, self._counts = self._counts, [0] * len(_LOWS_MS)
 
     def cells(self) -> dict[str, int]:
-        """Return the counts by the names of RocketMQ's cells, in their order."""
+        """Return the counts by the names of RocketMQ's cells, in RocketMQ's order."""
         cells = dict.fromkeys(_CELLS_FROM_MS.values(), 0)
         name = ""
         for low_ms, count in zip(_LOWS_MS, self._last_minute, strict=True):
@@ -177,7 +178,7 @@ class Durations:
         return cells
 
     def within_ms(self, share: float) -> int:
-        """Return the end, in milliseconds, of the cell by which this share of all was done."""
+        """Return the end, in milliseconds, of the cell that contains this quantile."""
         wanted = share * sum(self._last_minute)
         done = 0
         for next_low_ms, count in zip(_LOWS_MS[1:], self._last_minute, strict=False):
@@ -189,7 +190,7 @@ class Durations:
 
 _SAMPLES_PER_MINUTE: Final = 60_000 // SAMPLE_INTERVAL_MS
 _ELAPSED_MS_MAX: Final = 60_000
-"""The maximum time between two samples; beyond it, the clock jumped or the machine slept."""
+"""The maximum time between two samples; past it, the clock jumped or the machine slept."""
 
 
 class _Counter(NamedTuple):
@@ -226,7 +227,7 @@ class Rates(NamedTuple):
     ten_minutes: float
 
     def __str__(self) -> str:
-        """Return the three numbers with spaces between, as RocketMQ shows them."""
+        """Return the three numbers separated by spaces, as RocketMQ shows them."""
         return " ".join(str(round(rate, 2)) for rate in self)
 
 
@@ -234,20 +235,20 @@ class BrokerRates(NamedTuple):
     """The rates of the broker as a whole."""
 
     puts: Rates  # messages stored
-    found: Rates  # gets that found messages
-    missed: Rates  # gets that found none
-    transferred: Rates  # messages given out
+    found: Rates  # pulls that found messages
+    missed: Rates  # pulls that found none
+    transferred: Rates  # messages delivered
 
     @property
     def gets(self) -> Rates:
-        """The rates of all gets, with messages or without."""
+        """The rates of all pulls, with or without messages."""
         return Rates(
             *(found + missed for found, missed in zip(self.found, self.missed, strict=True))
         )
 
 
 class DayTotals(NamedTuple):
-    """The numbers of messages since the start when yesterday and when today began."""
+    """The numbers of messages since the start, as of the beginning of yesterday and of today."""
 
     yesterday_morning: int = 0
     today_morning: int = 0
@@ -261,12 +262,12 @@ class BrokerStats:
     """All counters of a broker."""
 
     def __init__(self, cluster_name: str, now_ms: int) -> None:
-        """Begin at zero; like RocketMQ, count the whole broker under the name of its cluster."""
+        """Start at zero; like RocketMQ, count the whole broker under the name of its cluster."""
         self._put_key: Key = (_PUT, cluster_name)
         self._get_key: Key = (_GET, cluster_name)
         self._sums: Sums = {}
         self._closed: Sums = {}
-        """The sums that are carried into the windows, or were last."""
+        """The sums being added to the windows, or added last."""
         self._sampled_ms = now_ms
         self._samples = 0
         self._minute = Window(SAMPLE_INTERVAL_MS, 6)
@@ -300,7 +301,7 @@ class BrokerStats:
         self.put_failures += 1
 
     def record_get(self, topic: str, group: str, count: int, byte_count: int, took_ms: int) -> None:
-        """Count messages that a group was given; 0 for a pull that found none."""
+        """Count messages delivered to a group; 0 for a pull that found none."""
         self.get_latency_ms_max = max(self.get_latency_ms_max, took_ms)
         if not count:
             self._add(self._broker_window, _MISSES, 0, 0)
@@ -310,7 +311,7 @@ class BrokerStats:
         self.got_messages += count
 
     def record_send_back(self, topic: str, group: str) -> None:
-        """Count a message that a group could not consume and gave back."""
+        """Count a message that a group could not consume and sent back."""
         self._add(self._sums, (SEND_BACK, f"{topic}@{group}"), 1, 0)
 
     @staticmethod
@@ -336,7 +337,7 @@ class BrokerStats:
         if self._samples % _SAMPLES_PER_MINUTE == 0:
             self.put_latency.end_minute()
         whole, self._broker_window = self._broker_window, {}
-        self._closed, self._sums = (whole | self._sums, {})  # these first: there is room for them
+        self._closed, self._sums = (whole | self._sums, {})  # first, to make room for the sums
         yield from self._add_to_totals()
         yield from self._recent.add(whole, elapsed_ms)
         for window in (self._minute, self._hour, self._day):
@@ -362,7 +363,7 @@ class BrokerStats:
             yield
 
     def forget_topic(self, topic: str) -> Iterator[None]:
-        """Forget a deleted topic, in steps: another of the same name begins at zero."""
+        """Drop a deleted topic's counts, in steps: a new topic of its name starts at zero."""
         prefix = f"{topic}@"
         return self._forget(
             lambda key: (
@@ -371,18 +372,18 @@ class BrokerStats:
         )
 
     def forget_group(self, group: str) -> Iterator[None]:
-        """Forget a deleted group, in steps."""
+        """Drop a deleted group's counts, in steps."""
         suffix = f"@{group}"
         return self._forget(lambda key: _is_group_key(key) and key[1].endswith(suffix))
 
     def _forget(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
         for sums in (self._sums, self._pending_sums, self._totals):
             yield from drop(sums, is_deleted)
-        yield from drop(self._closed, is_deleted)  # and only then from where they are carried
+        yield from drop(self._closed, is_deleted)  # last, because the sums are carried from here
         for window in (self._minute, self._hour, self._day):
             yield from window.forget(is_deleted)
 
-    # ---- looking
+    # ---- reading
 
     def data(self, stats_name: str, stats_key: str) -> BrokerStatsData | None:
         """Return one of `STATS_NAMES` over three windows, or None if it is unknown or idle."""
@@ -397,7 +398,7 @@ class BrokerStats:
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def totals(self) -> Iterator[tuple[Key, Sum]]:
-        """Yield the sums since the start, by kind and owner, each as it is when its turn comes.
+        """Yield the sums since the start, by kind and owner; they are no snapshot.
 
         The kinds are `TOPIC_PUT`, by topic, and `GROUP_GET` and `SEND_BACK`, by ``topic@group``.
         """
@@ -414,12 +415,12 @@ class BrokerStats:
         return per_second(*_messages(self._minute, (TOPIC_PUT, topic)))
 
     def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
-        """Return the messages of topics given to a group per second, over the last minute."""
+        """Return the messages of topics delivered to a group per second, over the last minute."""
         keys = ((GROUP_GET, f"{topic}@{group}") for topic in topics)
         return sum(per_second(*_messages(self._minute, key)) for key in keys)
 
     def rates(self) -> BrokerRates:
-        """Return how busy the broker is."""
+        """Return the broker's rates."""
         return BrokerRates(
             puts=self._rates(self._put_key, "messages"),
             found=self._rates(self._get_key, "calls"),

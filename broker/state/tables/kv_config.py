@@ -88,7 +88,7 @@ class KVConfigs(SavedTable[KVConfigSerializeWrapper]):
             del self._namespaces[namespace]
 
     def list(self, namespace: str) -> Mapping[str, str]:
-        """Return all values of a namespace, by key; none if there is no such namespace."""
+        """Return all values of a namespace, by key; empty if the namespace does not exist."""
         return MappingProxyType(self._namespaces.get(namespace, {}))
 
     def wrapper(self) -> KVConfigSerializeWrapper:

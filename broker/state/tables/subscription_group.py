@@ -1,6 +1,7 @@
-"""SubscriptionGroupManager: the configurations of consumer groups: retries, and permissions.
+"""SubscriptionGroupManager: the configurations of consumer groups.
 
-It is kept as subscriptionGroup.json, in RocketMQ's form. `consumers` has the connected members.
+They include the limit of retries and permissions. The table is saved as subscriptionGroup.json, in
+RocketMQ's format. `consumers` has the connected members.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["SubscriptionGroupManager", "group_fault"]
 
 _log = logging.getLogger(__name__)
 GROUP_BYTES_MAX: Final = 2_560
-"""Of one group as JSON: all are written when one changes, and 5,000 of them fit into one answer."""
+"""The maximum JSON size of a group: a change writes all, and 5,000 must fit into a response."""
 
 
 class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
@@ -36,25 +37,23 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
         max_groups: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """Load the table; with ``auto_create``, a group is made when its first member comes."""
+        """Load the table; with ``auto_create``, a group is created with its first member."""
         super().__init__(table, self._wrapper_to_save)
         self._auto_create = auto_create
         self.max_groups = max_groups
         self._now_ms = now_ms
         loaded = table.load(SubscriptionGroupWrapper())
         self._groups = dict(loaded.subscription_group_table)
-        self._forbidden = (
-            loaded.forbidden_table
-        )  # 5.x: nothing is made of it here, and nothing lost
+        self._forbidden = loaded.forbidden_table  # 5.x: not used here, but kept
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
         self.changes = PendingChanges[str, SubscriptionGroupConfig](self._restore)
-        """The changes under way, which undo a `put` that is refused."""
+        """The pending changes, which undo a `put` that is refused."""
         self._deleting: dict[str, None] = {}
         self.deleting: Container[str] = self._deleting
-        """Groups after `begin_deletion`: unchanged until the disk has taken or refused it."""
+        """Groups after `begin_deletion`: unchanged until the table is saved or the save fails."""
         self.data_version = loaded.data_version
         for group, config in loaded.subscription_group_table.items():
-            if config.group_name != group:  # somebody's hand was at it
+            if config.group_name != group:  # the table was edited by hand
                 _log.warning(
                     "subscriptionGroup.json has the group %s under the name %s: it is renamed %s",
                     config.group_name,
@@ -66,14 +65,14 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
             self._set(SubscriptionGroupConfig(group_name=group))
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group's configuration, or None if there is no such group."""
+        """Return a group's configuration, or None if the group does not exist."""
         return self._groups.get(group)
 
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the group, made if that is allowed and its name is valid, or None.
+        """Return a group; create it if allowed and if its name is valid, or return None.
 
         Raises:
-            TooMany: There are as many groups as may be.
+            TooMany: The limit of groups is reached.
         """
         may_be_made = self._auto_create or is_system_group(group)
         if group not in self._groups and may_be_made and group_fault(group) is None:
@@ -89,8 +88,8 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
         """Create a group, or overwrite it, as part of a change that may still be refused.
 
         Raises:
-            ValueError: Its name, its numbers or its size cannot be.
-            TooMany: It would be one more than may be.
+            ValueError: The name, a number or the size is invalid.
+            TooMany: The limit of groups is reached.
         """
         _check(config)
         group = config.group_name
@@ -102,13 +101,13 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
             change.record(group, known, self._groups[group])
 
     def check_list(self, configs: Iterable[SubscriptionGroupConfig]) -> Iterator[None]:
-        """Check in steps what `put` of these groups, one after another, would refuse.
+        """Check in steps whether `put` would accept these groups, one after another.
 
         Nothing is changed.
 
         Raises:
-            ValueError: One cannot be as it is configured.
-            TooMany: One would have no room.
+            ValueError: A configuration is invalid.
+            TooMany: The limit of groups would be exceeded.
         """
         new: dict[str, None] = {}
         for config in configs:
@@ -122,9 +121,9 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
         check_limit("groups", len(self._groups), self.max_groups, "maxGroups")
 
     def begin_deletion(self, group: str) -> None:
-        """Leave a group out of the next `save`; until then it goes on as it was.
+        """Leave a group out of the next `save`; until then it is unchanged.
 
-        Afterwards, `delete` or `cancel_deletion` has to be called.
+        Call `delete` or `cancel_deletion` afterwards.
         """
         self._deleting[group] = None
         if group in self._groups:
@@ -137,17 +136,18 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
             self._mark_changed()
 
     def delete(self, group: str) -> None:
-        """Forget a group that the disk does not have any more; its offsets are in another table."""
+        """Delete a group after it was left out of a save; its offsets are in another table."""
         self.changes.forget(group)
         self._groups.pop(group, None)
         del self._deleting[group]
 
     def wrapper(self) -> SubscriptionGroupWrapper:
-        """Return all groups and their version, for answers."""
+        """Return all groups and their version, for responses."""
         return self._wrapper(dict(self._groups))
 
     def _wrapper_to_save(self) -> SubscriptionGroupWrapper:
-        leaving = tuple(self._deleting)  # first, as what is deleted meanwhile is in neither
+        # before the copy, because a group deleted meanwhile is in neither
+        leaving = tuple(self._deleting)
         groups = dict(self._groups)
         for group in leaving:
             groups.pop(group, None)
@@ -178,7 +178,7 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
 
 
 def _check(config: SubscriptionGroupConfig) -> None:
-    """Raise ValueError for a group that cannot be."""
+    """Raise ValueError for an invalid group configuration."""
     fault = (
         group_fault(config.group_name)
         or _fault_of_numbers(config)
@@ -209,7 +209,7 @@ def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:
 
 
 def _fault_of_types(config: SubscriptionGroupConfig) -> str | None:
-    """Return what a broker in Java could not make its objects of, if it opened the table."""
+    """Return which value a broker in Java could not parse if it opened the table, or None."""
     if not isinstance(config.group_retry_policy, dict | None):
         return f"groupRetryPolicy of group {config.group_name} must be an object"
     subscriptions = config.subscription_data_set

@@ -1,4 +1,4 @@
-"""Table: the interface for loading and saving the broker's tables."""
+"""Tables: interfaces to load and save the broker's tables, and changes that can be undone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rmq_spark.errors import RocketPollError
 
 
 class TooMany(RocketPollError, ValueError, page="troubleshooting.md#refused-by-a-broker"):
-    """A limit is reached: nothing more is created, and what exists goes on as before.
+    """A limit is reached; nothing was created, and existing objects are unaffected.
 
-    What a broker creates for itself, as a group's retry topic, is never refused: there are as many
-    as groups.
+    Topics that a broker creates for itself, such as a group's retry topic, are never refused,
+    because the number of groups limits them.
     """
 
 
 def int32_fault(what: str, value: int | None) -> str | None:
-    """Return why a number does not fit where a broker in Java has an int.
+    """Return why a number does not fit into a Java int, or None.
 
-    Such a broker may open the tables.
+    A broker in Java may open the same tables.
     """
     if value is None or -(1 << 31) <= value < 1 << 31:
         return None
@@ -31,7 +31,7 @@ def int32_fault(what: str, value: int | None) -> str | None:
 
 
 def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: int = 1) -> None:
-    """Check that more may be made, by a setting or by a fixed limit.
+    """Check that one more object may be created under a limit, by a setting or fixed.
 
     Raises:
         TooMany: The limit is reached.
@@ -45,17 +45,17 @@ Body = TypeVar("Body")
 
 
 class Table(Protocol[Body]):
-    """A table that outlives the broker; the store's `JsonTable` is one."""
+    """A table that persists across restarts, such as the store's `JsonTable`."""
 
     def load(self, default: Body) -> Body:
-        """Return the table as it was last saved, or the default if it never was."""
+        """Return the table as last saved, or the default if it was never saved."""
 
     def save(self, value: Body) -> None:
-        """Replace the table; it is durable when this returns."""
+        """Replace the table; it is durable on return."""
 
 
 class SavedTable(Generic[Body]):
-    """A table that any thread may save if it has changed, while the broker's thread changes it."""
+    """A table that other threads can save while the broker's thread changes it."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class SavedTable(Generic[Body]):
         copy: Callable[[], Body],
         on_saved: Callable[[Body], object] = lambda _: None,
     ) -> None:
-        """Store the functions, both called in the thread that saves.
+        """Store the functions; both are called in the thread that saves.
 
-        ``copy`` copies the whole table, and ``on_saved`` gets what is on the disk now.
+        ``copy`` copies the whole table, and ``on_saved`` is called with the saved copy.
         """
         self._table = table
         self._copy = copy
         self._on_saved = on_saved
         self._lock = threading.Lock()
         self.is_dirty = False
-        """True if anything has changed since the last save."""
+        """True if the table has changed since the last save."""
 
     def save(self) -> None:
         """Make the changes since the last save durable, if there are any."""
@@ -91,18 +91,18 @@ class SavedTable(Generic[Body]):
             self._on_saved(saved)
 
 
-# ---- Changes that are in force but not on the disk yet, and their undo.
+# ---- Changes that are in effect but not saved yet, and their undo.
 
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")
 
 
 class _PendingValue(Generic[Name, Value]):
-    """All changes of one name that are not decided."""
+    """The pending changes of one name."""
 
     def __init__(self, settled: Value | None) -> None:
         self.committed = settled
-        """The value that no refusal takes away; None if the name does not exist."""
+        """The value without any pending change; None if the name does not exist."""
         self.values: dict[Change[Name, Value], Value | None] = {}
         """The value that each change has given the name, the latest at the end."""
 
@@ -112,7 +112,7 @@ class _PendingValue(Generic[Name, Value]):
 
 
 class Change(Generic[Name, Value]):
-    """All that one request changes, under one name or several, saved or refused as a whole."""
+    """The changes of one request, to one or several names, saved or refused as a whole."""
 
     def __init__(self, changes: PendingChanges[Name, Value]) -> None:
         self._changes = changes
@@ -129,27 +129,27 @@ class Change(Generic[Name, Value]):
             self._changes.commit(self, name)
 
     def rollback(self) -> None:
-        """Undo the change, but nothing that others have made of these names since."""
+        """Undo the change, except where later changes have set the same names."""
         for name in self._names:
             self._changes.rollback(self, name)
 
 
 class PendingChanges(Generic[Name, Value]):
-    """The undecided changes of one table.
+    """The pending changes of one table.
 
-    Several may be pending for one name at a time, and may succeed or be refused in any order. A
-    name always has the value of its last pending change, else the last that was saved, or its value
-    before all of them.
+    Several changes may be pending for one name, and may succeed or be refused in any order. A name
+    always has the value of its last pending change. Without one, it has the value saved last, or
+    the value before all changes.
     """
 
     def __init__(self, restore: Callable[[Name, Value | None], None]) -> None:
-        """Begin with none; ``restore`` gives a name a former value, or removes it for None."""
+        """Create it empty; ``restore`` sets a name to an earlier value, or removes it for None."""
         self._restore = restore
         self._names: dict[Name, _PendingValue[Name, Value]] = {}
 
     @contextmanager
     def begin(self) -> Iterator[Change[Name, Value]]:
-        """Begin a change; if this block raises, its changes stay, because nobody decides them."""
+        """Begin a change; if the block raises, its changes stay, because nobody decides them."""
         change = Change(self)
         try:
             yield change
@@ -158,13 +158,13 @@ class PendingChanges(Generic[Name, Value]):
             raise
 
     def forget(self, name: Name) -> None:
-        """Let no refusal bring a name back that is gone for good."""
+        """Ensure that no refusal restores a permanently deleted name."""
         self._names.pop(name, None)
 
     def record(
         self, change: Change[Name, Value], name: Name, before: Value | None, value: Value | None
     ) -> None:
-        """Record the value that a change gives a name, as the latest of its changes."""
+        """Record the value that a change gives a name, as the latest of its values."""
         under_way = self._names.setdefault(name, _PendingValue(before))
         under_way.values.pop(change, None)
         under_way.values[change] = value
@@ -182,7 +182,7 @@ class PendingChanges(Generic[Name, Value]):
         self._discard_if_decided(name, under_way)
 
     def rollback(self, change: Change[Name, Value], name: Name) -> None:
-        """Give a name the value that it has without a change."""
+        """Set a name to the value that it has without a change."""
         under_way = self._names.get(name)
         if under_way is None or change not in under_way.values:
             return

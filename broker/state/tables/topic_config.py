@@ -1,6 +1,6 @@
-"""TopicConfigManager: the topics, the numbers of their queues, and which are created on demand.
+"""TopicConfigManager: the configuration of all topics, and their creation on demand.
 
-It is kept as topics.json, in RocketMQ's form.
+The table is saved as topics.json, in RocketMQ's format.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 QUEUE_NUMS_MAX: Final = 4_096
-"""The maximum number of queues of a topic; to list each takes some 15 us of the only thread."""
+"""The maximum number of queues of a topic; listing each takes some 15 us of the only thread."""
 
 _log = logging.getLogger(__name__)
 _READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
@@ -72,7 +72,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         max_queues: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """Load the table; with ``auto_create``, a message to an unknown topic makes the topic."""
+        """Load the table; with ``auto_create``, a message to an unknown topic creates the topic."""
         super().__init__(table, self.wrapper, self._record_saved)
         self._auto_create = auto_create
         self.max_topics = max_topics
@@ -87,10 +87,12 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.changes = PendingChanges[str, TopicConfig](self._restore)
-        """The changes under way, which undo a `put` that is refused."""
+        """The pending changes, which undo a `put` that is refused."""
         self._deleting: dict[str, None] = {}
         self.deleting: Container[str] = self._deleting
-        """Topics after `begin_deletion`: none takes messages, or is made, until it is gone."""
+        """Topics after `begin_deletion`: until deleted, they accept no messages and cannot be
+        created.
+        """
         for config in _system_topics(cluster_name, broker_name):
             if config.topic_name not in self._topics:
                 self._set(config)
@@ -98,7 +100,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         self._set_schedule_topic(delay_levels)
 
     def _repair(self, name: str, config: TopicConfig) -> None:
-        """Correct what only a manual edit writes into the table, and no broker could serve."""
+        """Correct values that only manual edits put into the table and no broker could serve."""
         if config.topic_name != name:
             _log.warning(
                 "topics.json has the topic %s under the name %s: it is renamed %s",
@@ -124,7 +126,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         self._set(config)
 
     def _set_default_topic(self, queue_nums: int) -> None:
-        """Set the topic that new ones inherit from; clients that find it may send to any topic."""
+        """Set the topic that new topics inherit from; clients that see it may send to any topic."""
         config = self._topics.get(DEFAULT_TOPIC)
         if config is not None:
             inherits = _INHERIT if self._auto_create else 0
@@ -133,13 +135,13 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
             self._set(_topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
 
     def _set_schedule_topic(self, delay_levels: int) -> None:
-        """Give each delay level a queue; a level that was taken away may still hold messages."""
+        """Give each delay level a queue; a level no longer configured may still have messages."""
         config = self._topics.get(SCHEDULE_TOPIC, _topic(SCHEDULE_TOPIC, delay_levels))
         queues = max(delay_levels, config.write_queue_nums, config.read_queue_nums)
         self._set(replace(config, read_queue_nums=queues, write_queue_nums=queues))
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Return a topic's configuration, or None if there is no such topic."""
+        """Return a topic's configuration, or None if the topic does not exist."""
         return self._topics.get(topic)
 
     def put(self, config: TopicConfig, change: Change[str, TopicConfig] | None = None) -> None:
@@ -147,7 +149,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
 
         Raises:
             ValueError: The name, a number or the permission is invalid.
-            TooMany: There would be more topics, or more queues in all, than may be.
+            TooMany: The limit of topics or of queues in total would be exceeded.
         """
         _check(config)
         known = self._topics.get(config.topic_name)
@@ -160,13 +162,13 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
             change.record(config.topic_name, known, self._topics[config.topic_name])
 
     def check_list(self, configs: Iterable[TopicConfig]) -> Iterator[None]:
-        """Check in steps what `put` of these topics, one after another, would refuse.
+        """Check in steps whether `put` would accept these topics, one after another.
 
         Nothing is changed.
 
         Raises:
-            ValueError: One cannot be as it is configured.
-            TooMany: One would have no room.
+            ValueError: A configuration is invalid.
+            TooMany: A limit would be exceeded.
         """
         wanted: dict[str, TopicConfig] = {}
         topics, queues = len(self._topics), self._queues
@@ -186,13 +188,13 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         check_limit("topics", len(self._topics), self.max_topics, "maxTopics")
 
     def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
-        """Return a topic, created like ``default_topic`` if missing, or None if that is refused.
+        """Return a topic, or create it like ``default_topic``; None if that is refused.
 
-        The sender requests a number of queues, and gets no more than the default has. Retry topics
-        need no default.
+        The topic gets the requested number of queues, but no more than the default topic has. Retry
+        topics need no default.
 
         Raises:
-            TooMany: There are as many topics as may be.
+            TooMany: The limit of topics is reached.
         """
         known = self._topics.get(topic)
         if known is not None:
@@ -215,7 +217,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
     def create_in_send_back(
         self, topic: str, queue_nums: int, perm: int = _READ_WRITE
     ) -> TopicConfig:
-        """Return a topic that the broker itself needs, as for retries, made if it is missing."""
+        """Return a topic that the broker itself needs, such as a retry topic, or create it."""
         known = self._topics.get(topic)
         if known is not None:
             return known
@@ -225,7 +227,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         return self._topics[topic]
 
     def add_queues(self, topic: str, queue_nums: int) -> None:
-        """Give an existing topic at least this many queues, to read and to write."""
+        """Give an existing topic at least this many queues, for reading and writing."""
         config = self._topics[topic]
         self._set(
             replace(
@@ -236,9 +238,9 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         )
 
     def begin_deletion(self, topic: str) -> None:
-        """Begin to delete a topic: it stays as it is, and is among those that are `deleting`.
+        """Begin to delete a topic, which is unchanged but in `deleting` from now on.
 
-        Afterwards comes `delete`, after which it is `deleting` until that is saved; or
+        Call `delete` next, after which it stays in `deleting` until the table is saved, or
         `cancel_deletion`.
         """
         self._deleting[topic] = None
@@ -256,13 +258,13 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
             self._mark_changed()
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
-        """Return all topics and their version, as they are saved, answered and registered."""
+        """Return all topics and their version, in the form that is saved, sent and registered."""
         return TopicConfigSerializeWrapper(
             topic_config_table=dict(self._topics), data_version=self.data_version
         )
 
     def is_saved(self, config: TopicConfig) -> bool:
-        """Return whether the disk has a topic as it is configured here, and it is to stay."""
+        """Return whether the topic is saved with this configuration, and is not being deleted."""
         topic = config.topic_name
         return self._saved.get(topic) is config and topic not in self._deleting
 
@@ -270,7 +272,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         self._saved = saved.topic_config_table
         for topic in tuple(self._deleting):
             if topic not in self._saved and topic not in self._topics:
-                self.cancel_deletion(topic)  # its name is free again
+                self.cancel_deletion(topic)  # its name may be used again
 
     def _set(self, config: TopicConfig) -> None:
         known = self._topics.get(config.topic_name)

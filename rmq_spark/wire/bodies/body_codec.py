@@ -43,7 +43,7 @@ from rmq_spark.wire.java_numbers import int_from_json, plain_name
 
 Body = TypeVar("Body")
 JsonPath: TypeAlias = "tuple[JsonPath, object] | None"
-"""The place of a value: the path of its container, and its name there; only errors format it."""
+"""The place of a value: the path of its container, and its name there; formatted only in errors."""
 _Reader = Callable[[Any, JsonPath], Any]
 _Writer = Callable[[Any], Any]
 
@@ -58,14 +58,14 @@ class ConfigEnum(Enum):
 
 
 def json_name(name: str, *, default: Any = MISSING) -> Any:
-    """Return a field whose name in JSON is not its own in camel case."""
+    """Return a field whose name in JSON is not its own name in camel case."""
     return field(default=default, metadata={_NAME: name})
 
 
 def decode_body(
     body_type: type[Body], data: Buffer, *, lenient_bytes_max: int | None = None
 ) -> Body:
-    """Decode a body from JSON, strict if it is longer than ``lenient_bytes_max``."""
+    """Decode a body from JSON; bodies longer than ``lenient_bytes_max`` must be strict JSON."""
     hint: Any = body_type
     body: Body = reader_of(hint)(fastjson.loads(data, lenient_bytes_max), None)
     return body
@@ -77,12 +77,12 @@ def encode_body(body: object) -> bytes:
     return fastjson.dumps(writer_of(hint)(body))
 
 
-# ---- reading: a value of JSON and its path become a value of a type
+# ---- reading: converts a JSON value and its path to a value of a type
 
 
-@cache  # as many as there are types in the body classes
+@cache  # one for each type in the body classes
 def reader_of(hint: Any) -> _Reader:
-    """Return the function that makes a value of a type from a JSON value and its path."""
+    """Return the function that converts a JSON value and its path to a type."""
     if hint is Any:
         return lambda value, _: value
     origin, arguments = get_origin(hint), get_args(hint)
@@ -144,7 +144,7 @@ def _map_reader(key_type: Any, item_type: Any) -> _Reader:
 
 def _object_key_reader(key_type: Any) -> _Reader:
     read = reader_of(key_type)
-    # Clients in other languages than Java put the object's JSON between quotes.
+    # Clients in languages other than Java send the object's JSON as a string.
     return lambda key, path: read(
         fastjson.loads(key.encode()) if isinstance(key, str) else key, path
     )
@@ -190,7 +190,7 @@ def _object_reader(body_type: Any) -> _Reader:
                 found = read(item, (path, name))
                 if found is not None:
                     arguments[attribute] = found
-        if len(arguments) != len(value):  # nulls, members that are not known, or other names
+        if len(arguments) != len(value):  # nulls, unknown members, or other spellings
             respelled = normalize_names(body_type, value)
             if respelled is not value:
                 return read_object(respelled, path)
@@ -222,7 +222,7 @@ def normalize_names(body_type: Any, value: dict[str, Any]) -> dict[str, Any]:
     plain_names = _plain_names(body_type)
     respelled = {
         known: value[name]
-        for name in value  # in the order in which they stand there, of which the last counts
+        for name in value  # in the order of the JSON text, in which the last counts
         if name in foreign
         and (known := plain_names.get(plain_name(name))) is not None
         and value.get(known) is None
@@ -233,14 +233,14 @@ def normalize_names(body_type: Any, value: dict[str, Any]) -> dict[str, Any]:
     return {**{name: item for name, item in value.items() if name not in taken}, **respelled}
 
 
-@cache  # as many as there are body classes
+@cache  # one for each body class
 def _known_names(body_type: Any) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in parameters_of(body_type))
 
 
-@cache  # as many as there are body classes
+@cache  # one for each body class
 def _plain_names(body_type: Any) -> Mapping[str, str]:
-    """Return the names of members by the form that all of their spellings share."""
+    """Return the names of members by the form that all their spellings share."""
     names: dict[str, str] = {}
     for _, name, hint, _ in parameters_of(body_type):
         if hint is bool or bool in get_args(hint):
@@ -250,7 +250,7 @@ def _plain_names(body_type: Any) -> Mapping[str, str]:
     return names
 
 
-@cache  # as many as there are body classes
+@cache  # one for each body class
 def parameters_of(body_type: Any) -> tuple[tuple[str, str, Any, bool], ...]:
     """Return the fields of a body class: name, name in JSON, type, and whether it has a default."""
     hints = get_type_hints(body_type)
@@ -335,12 +335,12 @@ _SCALAR_READERS: Mapping[Any, _Reader] = {
 _KEY_READERS: Mapping[Any, _Reader] = {str: _read_str, int: _read_int_key}
 
 
-# ---- writing: a value of a type becomes what `fastjson.dumps` writes
+# ---- writing: converts a value of a type to what `fastjson.dumps` writes
 
 _PASS_THROUGH = (str, int, float, bool, Any)
 
 
-@cache  # as many as there are types in the body classes
+@cache  # one for each type in the body classes
 def writer_of(hint: Any) -> _Writer:
     """Return the function that converts a value of a type to one that `fastjson.dumps` writes."""
     if hint in _PASS_THROUGH:
@@ -388,7 +388,7 @@ def _object_writer(body_type: Any) -> _Writer:
     return write_object
 
 
-@cache  # as many as there are body classes
+@cache  # one for each body class
 def members_of(body_type: Any) -> tuple[tuple[str, str, Any], ...]:
     """Return the fields of a body class for writing: name in JSON, name, and type."""
     return tuple(
@@ -436,17 +436,17 @@ _Finder: TypeAlias = Callable[[Any], Iterator[str]]
 
 
 def unknown_members(body_type: type[Any], data: Buffer) -> list[str]:
-    """Return the paths of members that a body of this class ignores, in alphabetical order.
+    """Return the paths of members that this body class ignores, in alphabetical order.
 
     Members inside a map or an array are reported once, with ``*`` for the key or position. The body
-    must be one that can be decoded.
+    must be decodable.
     """
     hint: Any = body_type
     find = _finder_of(hint)
     return sorted(set(find(fastjson.loads(data)))) if find is not None else []
 
 
-@cache  # as many as there are types in the body classes
+@cache  # one for each type in the body classes
 def _finder_of(hint: Any) -> _Finder | None:
     """Return the function that finds unknown members in a value of a type; None if it has none."""
     origin, arguments = get_origin(hint), get_args(hint)

@@ -29,7 +29,7 @@ class ConsumeResult(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySubscriptionResponseBody:
-    """The answer to QUERY_SUBSCRIPTION_BY_CONSUMER."""
+    """The response to QUERY_SUBSCRIPTION_BY_CONSUMER."""
 
     subscription_data: SubscriptionData | None = None
     group: str | None = None
@@ -48,7 +48,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConnection:
-    """The answer to GET_CONSUMER_CONNECTION_LIST."""
+    """The response to GET_CONSUMER_CONNECTION_LIST."""
 
     connection_set: tuple[Connection, ...] = ()
     subscription_table: Mapping[str, SubscriptionData] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ConsumerConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConnection:
-    """The answer to GET_PRODUCER_CONNECTION_LIST."""
+    """The response to GET_PRODUCER_CONNECTION_LIST."""
 
     connection_set: tuple[Connection, ...] = ()
 
@@ -77,7 +77,7 @@ class ProducerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerTableInfo:
-    """The answer to GET_ALL_PRODUCER_INFO, by group."""
+    """The response to GET_ALL_PRODUCER_INFO, by group."""
 
     data: Mapping[str, tuple[ProducerInfo, ...]] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class ConsumeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRunningInfo:
-    """The answer to GET_CONSUMER_RUNNING_INFO."""
+    """The response to GET_CONSUMER_RUNNING_INFO."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     subscription_set: tuple[SubscriptionData, ...] = ()
@@ -127,7 +127,7 @@ class ConsumerRunningInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeMessageDirectlyResult:
-    """The answer to CONSUME_MESSAGE_DIRECTLY."""
+    """The response to CONSUME_MESSAGE_DIRECTLY."""
 
     order: bool = False
     auto_commit: bool = True

@@ -146,14 +146,14 @@ class MessageQueueAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAssignmentResponseBody:
-    """The answer to QUERY_ASSIGNMENT."""
+    """The response to QUERY_ASSIGNMENT."""
 
     message_queue_assignments: tuple[MessageQueueAssignment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerListByGroupResponseBody:
-    """The answer to GET_CONSUMER_LIST_BY_GROUP: the client ids of a group's members."""
+    """The response to GET_CONSUMER_LIST_BY_GROUP: the client ids of a group's members."""
 
     consumer_id_list: tuple[str, ...] = ()
 
@@ -170,6 +170,6 @@ class LockBatchRequestBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockBatchResponseBody:
-    """The answer to LOCK_BATCH_MQ: which of the queues the client holds now."""
+    """The response to LOCK_BATCH_MQ: which of the queues the client holds now."""
 
     lock_ok_mq_set: frozenset[MessageQueue] = json_name("lockOKMQSet", default=frozenset())

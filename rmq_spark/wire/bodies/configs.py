@@ -25,13 +25,13 @@ class DataVersion:
     state_version: int | None = None
 
     def next_version(self, timestamp: int) -> DataVersion:
-        """Return the table's version after its next change, which is made at this time."""
+        """Return the table's version after its next change, made at ``timestamp``."""
         return replace(self, timestamp=timestamp, counter=self.counter + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The answer to GET_TOPIC_CONFIG, and a part of lists of topics: one topic."""
+    """The response to GET_TOPIC_CONFIG, and a part of lists of topics: one topic."""
 
     topic_name: str
     read_queue_nums: int = 16
@@ -87,7 +87,7 @@ class SubscriptionGroupWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOffsetSerializeWrapper:
-    """The answer to GET_ALL_CONSUMER_OFFSET, and consumerOffset.json.
+    """The response to GET_ALL_CONSUMER_OFFSET, and consumerOffset.json.
 
     It has the offsets that groups have consumed, by ``topic@group`` and queue.
     """
@@ -98,7 +98,7 @@ class ConsumerOffsetSerializeWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayOffsetSerializeWrapper:
-    """The answer to GET_ALL_DELAY_OFFSET, and delayOffset.json: progress by delay level."""
+    """The response to GET_ALL_DELAY_OFFSET, and delayOffset.json: progress by delay level."""
 
     offset_table: Mapping[int, int] = field(default_factory=dict)
     data_version: DataVersion | None = None

@@ -30,7 +30,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRouteData:
-    """The answer to GET_ROUTEINFO_BY_TOPIC."""
+    """The response to GET_ROUTEINFO_BY_TOPIC."""
 
     order_topic_conf: str | None = None
     queue_datas: tuple[QueueData, ...] = ()

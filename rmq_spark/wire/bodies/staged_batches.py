@@ -1,4 +1,4 @@
-"""Staged-batch bodies: what a commit names, and its result."""
+"""Staged-batch bodies: the attempts that a commit names, and its result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedAttempt:
-    """One attempt of a task that counts, and what it has staged.
+    """The attempt of a task that is to be committed, and what it has staged.
 
     ``crc`` is the CRC-32 of the concatenated bodies of all its STAGE_CHUNK requests.
     """
@@ -28,7 +28,7 @@ class CommitBatchRequestBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortBatchRequestBody:
-    """The body of ABORT_BATCH: the attempts to abort; without any, all of the batch are."""
+    """The body of ABORT_BATCH: the attempts to abort; if empty, the whole batch is aborted."""
 
     attempts: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class BatchSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedBatch:
-    """The last batch that a sink has committed: the answer to COMMIT_BATCH and LAST_BATCH."""
+    """The last batch that a sink has committed: the response to COMMIT_BATCH and LAST_BATCH."""
 
     batch_id: int
     owner: str
@@ -64,8 +64,8 @@ class CommittedBatch:
 class SinkState:
     """The last batch that a sink has committed, and the query that owns the sink.
 
-    ``topics`` are those of that batch's rows, ``committed_ms`` is the time in ms since the epoch,
-    ``body_bytes`` the size of all bodies.
+    ``topics`` are the topics of the batch's rows, ``committed_ms`` is the time in ms since the
+    epoch, ``body_bytes`` the size of all bodies.
     """
 
     batch_id: int
@@ -78,6 +78,6 @@ class SinkState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinksBody:
-    """The sinks that have committed batches, by name: the answer to ALL_SINKS."""
+    """The sinks that have committed batches, by name: the response to ALL_SINKS."""
 
     sinks: Mapping[str, SinkState] = field(default_factory=dict)

@@ -20,7 +20,7 @@ class TopicOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatsTable:
-    """The answer to GET_TOPIC_STATS_INFO."""
+    """The response to GET_TOPIC_STATS_INFO."""
 
     offset_table: Mapping[MessageQueue, TopicOffset] = field(default_factory=dict)
     topic_put_tps: float | None = None
@@ -38,7 +38,7 @@ class OffsetWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeStats:
-    """The answer to GET_CONSUME_STATS."""
+    """The response to GET_CONSUME_STATS."""
 
     offset_table: Mapping[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -46,7 +46,7 @@ class ConsumeStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeStatsList:
-    """The answer to GET_BROKER_CONSUME_STATS, by group."""
+    """The response to GET_BROKER_CONSUME_STATS, by group."""
 
     consume_stats_list: tuple[Mapping[str, tuple[ConsumeStats, ...]], ...] = ()
     broker_addr: str | None = None
@@ -56,7 +56,7 @@ class ConsumeStatsList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetBody:
-    """The body of RESET_CONSUMER_CLIENT_OFFSET, the answer to INVOKE_BROKER_TO_RESET_OFFSET."""
+    """The body of RESET_CONSUMER_CLIENT_OFFSET, the response to INVOKE_BROKER_TO_RESET_OFFSET."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class ResetOffsetBodyForC:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerStatusBody:
-    """The answer to GET_CONSUMER_STATUS_FROM_CLIENT and INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
+    """The response to GET_CONSUMER_STATUS_FROM_CLIENT and INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
 
     It has the offsets in the members' memory: of one member, and of all by client id.
     """
@@ -91,7 +91,7 @@ class GetConsumerStatusBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCorrectionOffsetBody:
-    """The answer to QUERY_CORRECTION_OFFSET, by queue."""
+    """The response to QUERY_CORRECTION_OFFSET, by queue."""
 
     correction_offsets: Mapping[int, int] = field(default_factory=dict)
 
@@ -109,14 +109,14 @@ class QueueTimeSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumeTimeSpanBody:
-    """The answer to QUERY_CONSUME_TIME_SPAN."""
+    """The response to QUERY_CONSUME_TIME_SPAN."""
 
     consume_time_span_set: tuple[QueueTimeSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatsItem:
-    """One counter over one span of time."""
+    """One counter over one time window."""
 
     sum: int = 0
     tps: float = 0.0
@@ -125,7 +125,7 @@ class BrokerStatsItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatsData:
-    """The answer to VIEW_BROKER_STATS_DATA."""
+    """The response to VIEW_BROKER_STATS_DATA."""
 
     stats_minute: BrokerStatsItem = BrokerStatsItem()
     stats_hour: BrokerStatsItem = BrokerStatsItem()
@@ -147,7 +147,7 @@ class ConsumeQueueData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumeQueueResponseBody:
-    """The answer to QUERY_CONSUME_QUEUE."""
+    """The response to QUERY_CONSUME_QUEUE."""
 
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None

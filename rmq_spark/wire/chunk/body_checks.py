@@ -37,22 +37,22 @@ _COMBINED_BYTES_MAX: Final = 4096
 """Bytes that numpy puts together in one go, of as many bodies as that is."""
 
 _SLICE_BYTES: Final = 1 << 20
-"""Bytes of bodies to copy and put together at a time: they are to stay in the cache meanwhile.
+"""Bytes of bodies to copy and sum at a time, so that they stay in the CPU's cache.
 
-What is not copied is put together in one go, as each takes some ten microseconds beside the bytes.
+Bodies that need no copy are summed in one pass, because each call costs some ten microseconds.
 """
 
 _WASTE_MAX: Final = 2.2
-"""The room of bodies with zeros, by their bytes, from which on those of like lengths are sought.
+"""The ratio of padded to actual bytes above which bodies are grouped by similar length.
 
-Of bodies of all lengths up to some size that is 2.
+With lengths spread evenly up to a maximum, the ratio is 2.
 """
 
 _LONG_BYTES: Final = 1 << 15
 """Bodies up to this size are put together."""
 
 _LENGTH_BOUNDS: Final = np.array([0, *(1 << np.arange(_LONG_BYTES.bit_length()))])
-"""Of those of like lengths the longest is at most twice as long as the shortest."""
+"""The bounds of the groups: within each, the longest body is at most twice the shortest."""
 
 
 def damaged_bodies(chunk: RecordChunk) -> Positions:
@@ -128,6 +128,6 @@ def _mismatched_rows(in_line: Bytes, linear: Crcs) -> Positions:
 
 @cache
 def _zero_crcs() -> Crcs:
-    """Return the CRCs of so many zeros: the part by which a CRC is not linear."""
+    """Return the CRCs of runs of zeros: the part by which a CRC is not linear."""
     crcs = accumulate(repeat(b"\0", _LONG_BYTES), lambda crc, zero: crc32(zero, crc), initial=0)
     return np.fromiter(crcs, np.uint32, _LONG_BYTES + 1)

@@ -44,7 +44,7 @@ _VIEW_BYTES_MIN = 13
 _CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # before that, from_buffers cannot
 
 _PACKED_BYTES_MIN, _PACKED_BYTES_MAX = 24, 192
-"""The room of a piece beside others, in bytes; longer ones are not worth it."""
+"""The slot of a packed slice, in bytes; longer slices are not worth packing."""
 
 _DTYPES = {"i": ">i4", "q": ">i8"}
 
@@ -72,7 +72,7 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
 def pack_slices(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
     """Return slices with little between them, and where each starts, for repeated access.
 
-    They must be in order. Long ones stay where they are.
+    The slices must be in order. Long slices stay in place.
     """
     longest = int(lengths.max(initial=0))
     width = max(-(-longest // 8) * 8, _PACKED_BYTES_MIN)

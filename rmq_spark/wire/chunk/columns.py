@@ -1,4 +1,4 @@
-"""Chunk columns: the columns that stored messages become: name, type, and the function for each.
+"""Chunk columns: converts stored messages to columns; name, type and function of each.
 
 Names are those of the Spark source. A column has for all messages what `StoredMessage` has for one.
 
@@ -92,7 +92,7 @@ def _body_slice(
 ) -> BodySlice:
     lengths = chunk.body_length[first:end].copy()
     inflated = np.fromiter(plain, np.int64, len(plain)) - first
-    lengths[inflated] = 0  # their compressed bytes are not taken along
+    lengths[inflated] = 0  # do not keep their compressed bytes
     bodies = take_bytes(chunk.buffer, chunk.body_at[first:end], lengths)
     mask = np.zeros(end - first, bool)
     mask[inflated] = True

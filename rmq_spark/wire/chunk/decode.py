@@ -43,7 +43,7 @@ _STORE_TIMESTAMP = np.dtype(">i8")
 _TAIL = struct_dtype(layout.TAIL)
 _HOST_V4 = f"V{layout.HOST_V4_BYTES}"
 
-# What is before the body if both hosts are IPv4; every record is at least as long.
+# The fields before the body if both hosts are IPv4; every record is at least as long.
 _BEFORE_BODY = np.dtype(
     [
         ("head", _HEAD),
@@ -74,7 +74,7 @@ class RecordChunk:
             raise chunk_error(0, f"at most {BUFFER_BYTES_MAX} bytes", len(self.data))
         given = np.array(_find_sizes(data), np.int64) if sizes is None else _size_array(sizes)
         self.sizes: Positions = given.astype(np.int64, copy=False)
-        # None is larger than the data: so no sum of them can wrap around.
+        # None is larger than the data, so their sums cannot overflow.
         no_size = (given < layout.RECORD_BYTES_MIN) | (given > len(self.data))
         self._reject(no_size, "totalSize of a record", given)
         self.ends: Positions = np.cumsum(self.sizes)
@@ -95,9 +95,9 @@ class RecordChunk:
     def _measure(self) -> None:
         """Find the parts of each record, checking every length before it is used.
 
-        Nearly all chunks have IPv4 hosts and the first magic only; then widths are plain numbers
-        instead of arrays, which saves as much time as the checks take. A number below 0 is checked
-        as the very large unsigned one that its bits are.
+        Nearly all chunks have only IPv4 hosts and the first magic. For these, widths are plain
+        numbers instead of arrays, which saves as much time as the checks take. Negative numbers are
+        checked as the large unsigned numbers with the same bits.
         """
         head = self.head
         self._reject(head["total_size"] != self.sizes, "totalSize", head["total_size"])
@@ -229,7 +229,7 @@ class RecordChunk:
 
     @cached_property
     def has_checksum(self) -> npt.NDArray[np.bool_]:
-        """An array that says which records end with a checksum, valid or not."""
+        """A mask of the records that end with a checksum, valid or not."""
         start = self._tail_ends - CHECKSUM_BYTES
         last = take_structures(self._tail, np.maximum(start, 0), f"V{CHECKSUM_BYTES}")
         separates = (last.view(_WORD) & _SEPARATORS_AT) == _SEPARATORS
@@ -312,6 +312,6 @@ def _find_sizes(data: Buffer) -> list[int]:
         add(size)
         position += size
     if position != end:
-        # The reader of one message says best what is wrong with the last.
+        # The reader of single messages describes best what is wrong with the last record.
         record_size(data, position if position < end else position - sizes[-1])
     return sizes

@@ -1,4 +1,4 @@
-"""The property strings of many messages at once: values by name, and whole maps.
+"""Chunk properties: parses the property strings of many messages, by name or as maps.
 
     values    short strings    piece by piece, of all rows at once   (`PropertyPieces`)
               the long ones    from their maps
@@ -33,16 +33,16 @@ from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 # ---- Values by name in many property strings at once, by the order in which their pieces stand.
 
 LONG_BYTES: Final = 2048
-"""The longest string, in bytes, whose pieces are found here: each piece costs a turn."""
+"""The longest string, in bytes, whose pieces are found here: each piece costs one pass."""
 
 _WINDOW: Final = 64
-"""Bytes looked at in one turn: their separators are the bits of one number."""
+"""The bytes examined in one pass: their separators are the bits of one number."""
 
 _WORD: Final = np.dtype("<u8")
 _ONE: Final = np.uint64(1)
 _SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
 _LOW_BIT_MASKS: Final = np.array([(1 << bits) - 1 for bits in range(_WINDOW + 1)], _WORD)
-"""Numbers whose lowest bits are set, by how many."""
+"""Numbers whose lowest ``index`` bits are set."""
 
 _EXPONENT_SHIFT: Final = np.uint64(52)
 _EXPONENT_BIAS: Final = 1023
@@ -51,7 +51,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class ValueRanges(NamedTuple):
-    """The positions of the values of one name; an empty one if ``is_present`` is false."""
+    """The positions of the values of one name; empty where ``is_present`` is false."""
 
     starts: Positions
     lengths: Positions
@@ -59,7 +59,7 @@ class ValueRanges(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """A piece of each of these rows (None: of all), and its first eight bytes as a number."""
+    """One piece in each of these rows (None: in all), and its first eight bytes as a number."""
 
     rows: Positions | None
     starts: Positions
@@ -71,7 +71,7 @@ class PropertyPieces:
     """The pieces between the separators of many strings, each no longer than `LONG_BYTES`."""
 
     def __init__(self, data: Bytes, starts: Positions, lengths: Positions) -> None:
-        """Take the bytes that contain the strings, in order and apart from each other."""
+        """Store the bytes that contain the strings, which are in order and do not overlap."""
         missing = max(_WINDOW - len(data), 0)
         self._data = np.concatenate([data, np.zeros(missing, np.uint8)]) if missing else data
         self._starts = starts
@@ -104,7 +104,7 @@ class PropertyPieces:
     def _pieces(self) -> list[_Pieces]:
         """The pieces, with those of one row in order."""
         found: list[_Pieces] = []
-        begins = self._starts.copy()  # where the next piece of each row does
+        begins = self._starts.copy()  # the start of the next piece of each row
         ends = self._starts + self._lengths
         for window in range(0, int(self._lengths.max(initial=0)), _WINDOW):
             rows = _selected_rows(self._lengths > window)
@@ -145,10 +145,10 @@ class PropertyPieces:
     def _take_within(
         self, starts: Positions, dtype: np.dtype[Any] | str
     ) -> tuple[Structures, int, Positions]:
-        """Return what starts at these positions, within the data.
+        """Return the values of type ``dtype`` at these positions, within the data.
 
-        From the index that is returned, positions are moved back from the end, by the bytes that
-        are returned with it.
+        From the returned index on, positions too near the end were moved back, by the returned
+        numbers of bytes.
         """
         last = len(self._data) - np.dtype(dtype).itemsize
         late = int(np.searchsorted(starts, last, "right"))
@@ -158,7 +158,7 @@ class PropertyPieces:
 
 
 def _selected_rows(is_one: npt.NDArray[np.bool_]) -> Positions | slice:
-    """Return the rows for which this is true; if it is for all, a selection without a copy."""
+    """Return the indices where this is true, or a selection without a copy if it is everywhere."""
     return slice(None) if is_one.all() else np.flatnonzero(is_one)
 
 
@@ -167,11 +167,11 @@ def _narrow_rows(rows: Positions | slice, selected: Positions | slice) -> Positi
 
 
 def _lowest_bit(bits: Words) -> Positions:
-    """Return the position of the lowest bit, which is the exponent of that bit as a float.
+    """Return the position of the lowest set bit: the exponent of that bit as a float.
 
-    One for all numbers if they are equal.
+    If all numbers are equal, return a single position.
     """
-    if (bits == bits[0]).all():  # strings of one make
+    if (bits == bits[0]).all():  # strings with the same layout
         bits = bits[:1]
     lowest = bits & (~bits + _ONE)
     exponents = lowest.astype(np.float64).view(_WORD) >> _EXPONENT_SHIFT
@@ -187,8 +187,8 @@ MAP_TYPE = pa.map_(pa.string(), pa.string())
 def property_maps(buffer: pa.Buffer, starts: Positions, lengths: Positions) -> pa.MapArray:
     """Return all properties of each message.
 
-    ``starts`` must not be 0, as the byte before each string is read as well: it counts as a
-    separator, so that each piece starts behind one.
+    ``starts`` must not contain 0, because the byte before each string is used as a separator, so
+    that each piece follows one.
     """
     rows = len(starts)
     strings = take_bytes(buffer, starts - 1, lengths + 1)
@@ -227,7 +227,7 @@ class PropertyColumns:
     """The properties in the strings of a chunk, each of which is scanned only once."""
 
     def __init__(self, buffer: pa.Buffer, starts: Positions, lengths: Positions) -> None:
-        """Take strings; ``starts`` must not be 0, as the byte before each may be read as well."""
+        """Store the strings; ``starts`` must not contain 0, because the byte before may be read."""
         self._buffer = buffer
         self._starts = starts
         self._lengths = lengths
@@ -250,7 +250,7 @@ class PropertyColumns:
         )
 
     def values(self, name: str) -> pa.StringArray:
-        """Return the property's value in each message, null where it has none."""
+        """Return a property's value in each message, null if it is missing."""
         if not name or NAME_VALUE_SEPARATOR in name:
             return pa.nulls(len(self._starts), pa.string())
         found = self._pieces.find((name + NAME_VALUE_SEPARATOR).encode())
@@ -299,7 +299,8 @@ def encode_named(name: str, values: pa.Array) -> pa.BinaryArray:
 def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArray:
     """Return each map as properties; names that have their own column are refused."""
     if maps.null_count:
-        maps = maps.take(pa.array(np.arange(len(maps))))  # leaves out what may lie behind a null
+        # omits what the buffer may contain for nulls
+        maps = maps.take(pa.array(np.arange(len(maps))))
     offsets = offsets_of(maps)
     names = maps.keys[offsets[0] : offsets[-1]]
     values = maps.items[offsets[0] : offsets[-1]]
@@ -328,7 +329,7 @@ def lengths_of_maps(maps: pa.MapArray) -> Positions:
 
 
 def _check_texts(texts: pa.Array, *, has_null: bool) -> None:
-    """Refuse text that would be read back differently, as `encode_properties` does."""
+    """Reject text that would be read back differently, as `encode_properties` does."""
     _reject(pc.equal(pc.binary_length(texts), 0), "text that is not empty", texts)
     _reject_separator(PROPERTY_SEPARATOR, "text without \\x02", texts)
     if has_null:
@@ -336,7 +337,7 @@ def _check_texts(texts: pa.Array, *, has_null: bool) -> None:
 
 
 def has_no_separator(separator: str, texts: pa.StringArray) -> bool:
-    """Return whether no text has this byte: nearly always so, and fast to check."""
+    """Return whether no text has this byte, which is usual and fast to check."""
     offsets = offsets_of(texts)
     data = texts.buffers()[2]
     if data is None:
@@ -345,7 +346,7 @@ def has_no_separator(separator: str, texts: pa.StringArray) -> bool:
 
 
 def _reject_separator(separator: str, needed: str, texts: pa.StringArray) -> None:
-    if not has_no_separator(separator, texts):  # what lies behind a null may have it as well
+    if not has_no_separator(separator, texts):  # the bytes of nulls may have it as well
         _reject(pc.match_substring(texts, separator), needed, texts)
 
 

@@ -11,7 +11,7 @@ __all__ = ["Exchange", "HeaderCodec", "Int32", "Int64", "exchange_of"]
 
 
 def exchange_of(code: int) -> Exchange:
-    """Return the codecs of a request's and its response's header; None if there are no fields."""
+    """Return the codecs of a request's and its response's header; None if without fields."""
     found = MEMBER_HEADERS.get(code)
     if found is None:
         from rmq_spark.wire.headers.table import HEADERS  # noqa: PLC0415  # for operators only

@@ -37,7 +37,7 @@ _REQUIRED = object()
 
 class _HeaderField(NamedTuple):
     key: str
-    parse: Callable[[str], Any] | None  # None: text as it is
+    parse: Callable[[str], Any] | None  # None: the text unchanged
     needed: str
     default: Any
 
@@ -48,7 +48,7 @@ class HeaderCodec(Generic[HeaderType]):
     def __init__(
         self, header_type: type[HeaderType], keys: Mapping[str, str] | None = None
     ) -> None:
-        """Take a header type; ``keys`` has other wire names than those of its fields."""
+        """Create a codec for a header type; ``keys`` maps fields to wire names that differ."""
         self.header_type = header_type
         self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
@@ -110,7 +110,7 @@ class HeaderCodec(Generic[HeaderType]):
         return self._make(values)
 
     def encode(self, header: HeaderType) -> dict[str, str]:
-        """Return the ext fields of this header; a field that is None is left out."""
+        """Return the ext fields of this header, without fields that are None."""
         try:
             return self._encode_fast(header)
         except (TypeError, ValueError, struct.error):

@@ -53,7 +53,7 @@ class ResumeCheckHalfMessageRequestHeader(NamedTuple):
 
 
 class ResetOffsetRequestHeader(NamedTuple):
-    """A group to reset to a time; the broker asks its members, or does it itself (5.x)."""
+    """A group to reset to a time; its members do it, or the broker itself (5.x)."""
 
     topic: str
     group: str
@@ -110,7 +110,7 @@ class GetConsumerRunningInfoRequestHeader(NamedTuple):
 
 
 class ConsumeMessageDirectlyResultRequestHeader(NamedTuple):
-    """A consumer, and the message that it is to process now and report on."""
+    """A consumer, and the message that it is to process immediately and report on."""
 
     consumer_group: str
     client_id: str | None = None
@@ -130,7 +130,7 @@ class GetConsumeStatsRequestHeader(NamedTuple):
 
 
 class DeleteSubscriptionGroupRequestHeader(NamedTuple):
-    """A group to delete, and on request its offsets: 4.9 asks by one name, 5.x by the other."""
+    """A group to delete, and whether to delete its offsets: 4.9 and 5.x use different fields."""
 
     group_name: str
     remove_offset: bool = False

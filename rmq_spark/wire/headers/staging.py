@@ -45,6 +45,6 @@ class LastBatchRequestHeader(NamedTuple):
 
 
 class ForgetSinkRequestHeader(NamedTuple):
-    """The sink to forget: its last batch, and what it has staged."""
+    """The sink whose state is deleted: its last batch, and what it has staged."""
 
     sink: str

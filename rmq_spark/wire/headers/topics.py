@@ -71,6 +71,6 @@ class QueryDataVersionRequestHeader(NamedTuple):
 
 
 class QueryDataVersionResponseHeader(NamedTuple):
-    """The answer to whether the topics have changed."""
+    """The header of the response that says whether the topics have changed."""
 
     changed: bool

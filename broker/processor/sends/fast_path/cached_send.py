@@ -1,8 +1,8 @@
 """CachedSend: everything about a message except its body, properties and birth timestamp.
 
-Nearly all messages of a producer have the rest in common. Parsing it, checking that such a message
-may go to the topic and queue, and encoding the common part of the records is half of the cost of a
-send. So this is done once, and cached while the client is connected and the topic is unchanged.
+Nearly all messages of a producer have everything else in common. Half of the cost of a send is to
+parse that, to check that such a message may go to the topic and queue, and to encode the common
+part of the records. The result is cached while the client is connected and the topic is unchanged.
 
     {"code":310,"extFields":{"a":"G","b":"T", ... "g":"1700000000000","h":"0","i":"KEYS..","j":"0",
     |-------------------- prefix ----------------|mark|---- born ---|-- middle --|-texts-|-----
@@ -12,7 +12,7 @@ send. So this is done once, and cached while the client is connected and the top
 
 Born is the birth timestamp in 13 digits, texts are the properties, and the last cut is the opaque.
 A header with the same bytes around them has the same content otherwise: each value that is cut out
-is in a string, which its first quote ends, or is a number. When a template is built, it is tested
+is a number, or is in a string that ends at its first quote. When a template is built, it is tested
 with other values: the codec must find these in their fields, and all else unchanged.
 """
 
@@ -48,7 +48,7 @@ _PROPERTIES_MARK = b'"i":"'
 _OPAQUE_MARK = b'"opaque":'
 _OPAQUE_END = 1 << 31
 _HEADER_BYTES_MAX = 4_096
-"""The most bytes of a shape, as it is kept while its client is there."""
+"""The maximum size of a cached template, which is kept while its client is connected."""
 
 _OTHER_BORN, _OTHER_OPAQUE = b"1234567890123", 1_234_567_890
 _OTHER_TEXTS = b"KEYS\\u0001o\\u0002"
@@ -63,7 +63,7 @@ class SendHeaderTemplate(NamedTuple):
     end: bytes
 
     def match(self, rest: bytes) -> tuple[int, bytes, int] | None:
-        """Return birth, texts and opaque of a header that has the shape; else None.
+        """Return birth timestamp, texts and opaque of a header of this shape, or None.
 
         ``rest`` is what follows `BORN_MARK`; the caller has already compared the bytes before that.
         `unescape_all` decodes the texts, of many headers at once.
@@ -84,10 +84,10 @@ class SendHeaderTemplate(NamedTuple):
 
 
 def unescape_all(texts: Sequence[bytes]) -> str | None:
-    """Return the texts of many headers as JSON reads them, with a quote between each two.
+    """Decode the JSON strings of many headers at once; they are separated by quotes.
 
-    None if one of them needs the codec: it holds a quote, an escape other than of the separators
-    of properties, or anything but printable ASCII.
+    Return None if one of them needs the codec, because it has a quote, an escape other than the
+    separators of properties, or anything but printable ASCII.
     """
     joined = QUOTE.join(texts)
     if joined.count(QUOTE) != len(texts) - 1 or not joined.isascii():
@@ -106,7 +106,7 @@ def header_prefix(header: bytes) -> bytes:
 
 
 def build_template(header: bytes, request: RemotingCommand) -> SendHeaderTemplate | None:
-    """Return the shape of a request's header, or None if it cannot be cut safely."""
+    """Return the template of a request's header, or None if it cannot be cut safely."""
     if request.serialize_type is not SerializeType.JSON:
         return None
     before, _, rest = header.partition(BORN_MARK)
@@ -121,7 +121,7 @@ def build_template(header: bytes, request: RemotingCommand) -> SendHeaderTemplat
 
 
 def _is_safe(template: SendHeaderTemplate, request: RemotingCommand) -> bool:
-    """Return whether other values, put into the cuts, are what changes, and all that does."""
+    """Return whether inserting other values at the cuts changes those values and nothing else."""
     before, middle, behind, end = template
     opaque = str(_OTHER_OPAQUE).encode()
     other = b"".join((before, BORN_MARK, _OTHER_BORN, middle, _OTHER_TEXTS, behind, opaque, end))
@@ -135,30 +135,30 @@ _CLIENT_FLAGS = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
 CACHED_SENDS_MAX: Final = 8_192
-"""Plans of one client: enough for thousands of queues. One that has more starts over."""
+"""The maximum for one client, enough for thousands of queues; past it, its cache restarts."""
 CACHED_SENDS_TOTAL_MAX: Final = 2 * CACHED_SENDS_MAX
-"""Plans of all clients: 25 MiB as a rule, 90 MiB if all are as long as may be remembered."""
+"""The maximum for all clients: usually 25 MiB, or 90 MiB if all headers have maximum length."""
 _CACHED_CHARACTERS_MAX = 2_048
 
 _SENDS_PER_LEARNED = 8
 
 
 _Key: TypeAlias = tuple[int, tuple[str | None, ...]]
-"""The code of a request, and all of its fields that do not differ from message to message."""
+"""The request code, and all fields that are the same in every message."""
 
 
 class CachedSend(NamedTuple):
     """The common part of messages of one kind to one queue."""
 
     header: SendMessageRequestHeader
-    """The header of the first message, valid for all that does not differ."""
+    """The header of the first message, valid for all common fields."""
     topic: str
     topic_config: TopicConfig | None
     template: RecordTemplate
     is_batch: bool
     is_retry: bool
     id_start: str
-    """The start of the ids of all messages that are stored at this address."""
+    """The beginning of the ids of all messages that are stored at this address."""
 
 
 class CachedHeader(NamedTuple):
@@ -167,7 +167,7 @@ class CachedHeader(NamedTuple):
     header_template: SendHeaderTemplate
     cached_send: CachedSend
     request: RemotingCommand
-    """One of them, without what is not needed for an answer."""
+    """One of these requests, without what a response does not need."""
 
 
 class _Names(NamedTuple):
@@ -207,9 +207,9 @@ class ClientSendCache:
         store_host: Host,
         on_count_change: Callable[[int], None],
     ) -> None:
-        """Cache sends of messages that come from one host and are stored at the other.
+        """Create the cache for messages from ``born_host`` that are stored at ``store_host``.
 
-        ``on_count_change`` gets the change of their number.
+        ``on_count_change`` is called with each change of the number of cached sends.
         """
         self._on_count_change = on_count_change
         self._admission = admission
@@ -219,14 +219,14 @@ class ClientSendCache:
         self._id_start = self._store_host.hex().upper()
         self._by_key: dict[_Key, CachedSend] = {}
         self.headers: dict[bytes, CachedHeader] = {}
-        """The shapes of headers whose plan is known, by what they begin with."""
+        """The templates of headers whose send is cached, by their prefix."""
         self.learning_budget = LearningBudget(_SENDS_PER_LEARNED, CACHED_SENDS_MAX)
 
     def resolve(self, request: RemotingCommand) -> tuple[CachedSend, int, str | None]:
         """Return the cached send for a message, its birth timestamp and its properties.
 
         Raises:
-            RequestRejected, HeaderError: The message cannot be taken.
+            RequestRejected, HeaderError: The message cannot be accepted.
         """
         get = request.ext_fields.get
         same, born_timestamp, properties = _NAMES[request.code]
@@ -236,7 +236,7 @@ class ClientSendCache:
             try:
                 return plan, parse_int64(get(born_timestamp, "")), get(properties)
             except ValueError:
-                pass  # what is wrong is best said by who reads it all
+                pass  # the codec describes the error best
         header: SendMessageRequestHeader = header_of(request)
         plan = self._new_plan(request, header)
         is_short = sum(len(text or "") for text in key[1]) <= _CACHED_CHARACTERS_MAX
@@ -245,10 +245,10 @@ class ClientSendCache:
         return plan, header.born_timestamp, header.properties
 
     def learn(self, header: bytes, request: RemotingCommand) -> bool:
-        """Learn the header of a send that was just put, if its send is cached.
+        """Learn the header of a send that was just stored, if the send is cached.
 
         Return whether the header's shape is known. A client's learning budget covers as many
-        headers as it may have shapes.
+        headers as it may have templates.
         """
         known = self.headers.get(header_prefix(header))
         if known is not None and self._is_valid(known.cached_send):
@@ -268,7 +268,7 @@ class ClientSendCache:
         return True
 
     def _is_valid(self, plan: CachedSend) -> bool:
-        """Return whether the topic of a cached send is unchanged, and stays."""
+        """Return whether the topic of a cached send is unchanged and is not being deleted."""
         return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._deleting
 
     def __len__(self) -> int:
@@ -316,11 +316,13 @@ class SendCache(PerClientCache[ClientSendCache]):
     """The cached sends of all clients, up to a fixed number."""
 
     def __init__(self, admission: TopicAdmission, store_host: Callable[[Channel], Host]) -> None:
-        """Start empty; ``store_host`` returns where a client's messages are stored."""
+        """Create an empty cache; ``store_host`` returns where a client's messages are stored."""
         super().__init__(CACHED_SENDS_TOTAL_MAX)
         self._admission = admission
         self.config_of, self.deleting = admission.config_of, admission.deleting
-        """A plan is good while its topic has the plan's configuration, and is not leaving."""
+        """A cached send is valid while its topic has the same configuration and is not being
+        deleted.
+        """
         self._store_host = store_host
 
     def for_client(self, connection: Channel) -> ClientSendCache:
@@ -329,7 +331,7 @@ class SendCache(PerClientCache[ClientSendCache]):
         return plans if plans is not None else self._new(connection)
 
     def check_admission(self, plan: CachedSend) -> None:
-        """Check whether messages may still go where they were to, if their topic has changed since.
+        """Check a cached send again if its topic has changed since.
 
         Raises:
             RequestRejected: The messages may not go there.
@@ -345,7 +347,7 @@ class SendCache(PerClientCache[ClientSendCache]):
             admission.admit(plan.topic, queue_id, header.default_topic, nums)
 
     def _new(self, connection: Channel) -> ClientSendCache:
-        is_here = not connection.is_closed  # else it has been forgotten already
+        is_here = not connection.is_closed  # otherwise it has been discarded already
         count = self.add_count if is_here else _no_op
         plans = ClientSendCache(
             self._admission, connection.remote_host, self._store_host(connection), count
@@ -356,4 +358,4 @@ class SendCache(PerClientCache[ClientSendCache]):
 
 
 def _no_op(_: int) -> None:
-    """Ignore the number of plans that are not remembered."""
+    """Ignore a change of the number of cached sends."""

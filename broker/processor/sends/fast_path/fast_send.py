@@ -54,33 +54,33 @@ from .cached_send import (
 
 _log = logging.getLogger(__name__)
 RUN_MAX: Final = 64
-"""The most sends of a run: more save nothing."""
+"""The maximum number of sends in a run; more save nothing."""
 RUN_BYTES_MAX: Final = 1 << 15
-"""The most bytes of the requests of a run, so that all that is kept of it is near at hand."""
+"""The maximum bytes of requests in a run, so that its data stays in the CPU's cache."""
 
 _SEND = RequestCode.SEND_MESSAGE_V2.value
 _JSON = SerializeType.JSON
 _ONE_WAY = CommandFlag.ONE_WAY.value
 _PUT_OK = PutMessageStatus.PUT_OK
 _JSON_HEADER_END = 1 << 24
-"""A second word below it, which begins with the codec, says JSON and the header's length."""
+"""If the frame's second word is below this, its codec byte says JSON and the rest is the length."""
 _LENGTH_WORD_BYTES = 4
 _NOT_STORED = RecentRecord(("", 0), QueueOffset(-1), PhysicalOffset(-1), 0, b"")
-"""The place of a message that could not be put."""
+"""The location of a message that could not be stored."""
 _read_words = struct.Struct(">iI").unpack_from
 
 _ParsedSend: TypeAlias = tuple[CachedHeader, int, bytes, Buffer, int, int]
-"""Shape, birth, properties as the header has them, body, opaque, and where the request ends."""
+"""Template, birth, properties as in the header, body, opaque, and where the request ends."""
 
 
 AcknowledgeSend: TypeAlias = Callable[
     [Channel, RemotingCommand, CachedSend, Sequence[int], PutMessageResult], None
 ]
-"""The function that answers one send; of the sizes there are none, as it is no batch."""
+"""Acknowledges one send; without sizes, because it is not a batch."""
 
 
 PutOne: TypeAlias = Callable[[Channel, RemotingCommand, CachedSend, Buffer, bytes, int], None]
-"""The function that puts one message: its body, its properties to store, its birth."""
+"""Stores one message, given its body, the properties to store, and its birth timestamp."""
 
 
 class _RunMessage(NamedTuple):
@@ -114,10 +114,10 @@ class FastSend:
         acknowledge_send: AcknowledgeSend,
         put_one: PutOne,
     ) -> None:
-        """Share what the normal path uses, so that both answer alike.
+        """Share the parts of the normal path, so that both paths respond in the same way.
 
-        ``response_template`` makes many responses, ``acknowledge_send`` one of any kind;
-        ``put_one`` puts one message as the normal path does.
+        ``response_template`` encodes many success responses, ``acknowledge_send`` one response of
+        any kind; ``put_one`` stores one message as on the normal path.
         """
         self._length_max = broker.config.server.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = broker.config.server.header_bytes_max
@@ -131,20 +131,20 @@ class FastSend:
         self._acknowledge_send = acknowledge_send
         self._put_one = put_one
         self._count_max = RUN_MAX
-        """The most sends of the next run: few behind a run that was cut short, then more again."""
+        """The maximum sends of the next run: few after a run that was cut short, then more."""
         self._unacknowledged: list[_UnacknowledgedRun] = []
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a send that went the usual way; return whether its shape is known now."""
+        """Learn from a send that took the normal path; return whether its template is known now."""
         if request.code != _SEND or request.serialize_type is not _JSON:
             return False
         plans = self._cache.get(connection)
         return plans is not None and plans.learn(bytes(header), request)
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Process the sends of a run that starts at a position in the data; return where it ends.
+        """Process the run of sends that starts at ``start`` of ``data``; return where it ends.
 
-        If the fast path does not apply to the first frame, that is where it starts.
+        If the fast path does not apply to the first frame, return ``start``.
         """
         if self._busy_reason() is not None:
             return start
@@ -179,7 +179,7 @@ class FastSend:
     def _put_single(
         self, connection: Channel, plans: ClientSendCache, cut: _ParsedSend, properties: bytes
     ) -> int:
-        """Take a send that is alone: what a run saves its messages would cost this one more."""
+        """Process a single send, for which a run would cost more than it saves."""
         planned, born_timestamp, _, body, opaque, end = cut
         plans.learning_budget.earn(1)
         request = planned.request.with_opaque(opaque)
@@ -188,18 +188,18 @@ class FastSend:
 
     @property
     def has_unacknowledged(self) -> bool:
-        """True if sends of this turn are yet to be answered."""
+        """True if sends of this turn are not answered yet."""
         return bool(self._unacknowledged)
 
     def acknowledge_all(self) -> None:
-        """Answer the sends of a turn, or have them answered when they are on the disk."""
+        """Answer the sends of a turn, now or when they are on the disk."""
         unanswered, self._unacknowledged = self._unacknowledged, []
         for connection, result, puts in unanswered:
             tell = partial(self._acknowledge, connection, puts)
             self._acknowledger.when_stored(result, tell, sends=len(puts))
 
     def _parse_run(self, plans: ClientSendCache, data: bytes, start: int) -> Iterator[_ParsedSend]:
-        """Cut the sends that begin at a position in the data, up to the first of unknown shape."""
+        """Cut the sends that begin at ``start`` of ``data``, up to the first of unknown shape."""
         end, stop = len(data), start + RUN_BYTES_MAX
         planned_of, config_of, leaving = (
             plans.headers.get,
@@ -239,7 +239,7 @@ class FastSend:
             yield planned, born_timestamp, text, view[body_at:start], opaque, start
 
     def _rewrite_properties(self, cuts: Sequence[_ParsedSend]) -> list[bytes]:
-        """Return the properties to store of the first sends, up to one that needs a closer look."""
+        """Return the properties to store of the first sends, up to one for the normal path."""
         texts = [text for _, _, text, _, _, _ in cuts]
         together = self._rewrite_all(texts)
         if together is not None:
@@ -259,7 +259,7 @@ class FastSend:
     def _acknowledge(
         self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult
     ) -> None:
-        """Answer a run by its result, which is that of each message in it."""
+        """Answer a run by its result, which applies to each message in it."""
         try:
             if result.status is _PUT_OK:
                 self._acknowledge_stored(connection, puts)
@@ -270,7 +270,7 @@ class FastSend:
             connection.close("its sends could not be answered")
 
     def _acknowledge_stored(self, connection: Channel, puts: Sequence[_RunMessage]) -> None:
-        """Answer and count messages that are stored."""
+        """Answer and count stored messages."""
         sizes_of: dict[str, list[int]] = {}
         rows: list[tuple[object, ...]] = []
         for planned, opaque, physical_offset, queue_offset, size in puts:
@@ -286,7 +286,7 @@ class FastSend:
     def _acknowledge_each(
         self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult
     ) -> None:
-        """Answer messages that are not stored, or late, as the usual way does."""
+        """Answer messages that are not stored, or late, as the normal path does."""
         for planned, opaque, physical_offset, queue_offset, size in puts:
             own = result._replace(
                 physical_offset=physical_offset,
