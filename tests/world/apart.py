@@ -1,7 +1,6 @@
-"""A process that runs the tests of one file, one after the other; another waits for each of them.
+"""A process that runs the tests of one file, one after the other, while another waits for each.
 
-What became of a test is a line of JSON in a pipe: its id, its outcome, and why that is no better.
-It knows nothing of worlds.
+A test's result is a line of JSON in a pipe: its id, its outcome, and the reason for a bad one.
 """
 
 from __future__ import annotations

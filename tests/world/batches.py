@@ -1,11 +1,11 @@
-"""What must be true of staged batches: all rows of one are seen or none, once.
+"""The model of staged batches: all rows of one are visible or none, once.
 
     staged ──> asked      a commit was sent: it may be committed or not, and a repeat is allowed
           ├──> aborted    nothing of it may ever be seen
-          └──> committed  acknowledged, told as the sink's last, or a row was seen: all must be
+          └──> committed  acknowledged, reported as the sink's last, or a row was seen: all must be
 
-A commit that fails leaves rows in the log that nobody sees, and perhaps a gap in each queue.
-It knows answers alone, as the ledger does.
+A failed commit leaves invisible rows in the log, and perhaps a gap in each queue. Like the ledger,
+the model uses responses only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A client of a simulated world: it speaks the wire, bytes and all,
-and knows what it has asked for.
+"""A client of a simulated world, which speaks the wire protocol and tracks its requests.
 
-Each request gets an answer, or None: the connection broke, or nothing came in time. It knows
-nothing of what the answers should be: that is the ledger's business.
+Each request gets a response, or None: the connection broke, or nothing came in time. The ledger
+judges the responses.
 """
 
 from __future__ import annotations

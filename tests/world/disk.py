@@ -1,11 +1,10 @@
-"""A disk in memory, for a simulated world: slow, full,
-failing or without power whenever fate says so.
+"""A disk in memory for a simulated world: slow, full, failing or without power, as fate decides.
 
-    Platter      what is on it: outlives processes; `lose_power` leaves what
+    Platter      the content, which outlives processes; `lose_power` leaves what
                  `power_loss` says may be left
     Disk, File   the same as one process sees it: a `rocketpoll.broker.store.files.disk.Disk`
 
-Every operation of a process asks fate first, which may let time go by, so that others have their
+Every operation of a process asks fate first, which may let time pass, so that others have their
 turns; raise an `OSError`; let a part of it through; or end the process in the middle. A flush makes
 durable what was written before it began, and counts when it has ended.
 """

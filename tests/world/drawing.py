@@ -1,7 +1,7 @@
-"""Stories drawn from a seed: which settings, lives, clients and troubles, and how often.
+"""Stories drawn from a seed: settings, lives, clients and troubles, and how often each occurs.
 
-Each seed has a character of its own, as most bugs need several rare things at once: one that only
-sends, one with a disk that is always full, one whose broker dies every second.
+Each seed has a character of its own, because most bugs need several rare things at once: one that
+only sends, one with a disk that is always full, one whose broker dies every second.
 """
 
 from __future__ import annotations

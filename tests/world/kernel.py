@@ -4,16 +4,13 @@
                                         └─ an actor's turn: its strand gets the baton,
                                            all others wait
 
-An actor runs on a strand of its own (`strands`) while it has the baton. Whoever has to wait
-(`suspend`, `sleep`) takes the next events out of the heap himself, until it is his own turn again
-or another actor's. So a world is as deterministic as a program with one thread, although what runs
-in it may use many.
+An actor runs on its own strand (`strands`) while it has the baton. An actor that waits (`suspend`,
+`sleep`) processes the next events of the heap itself, until it is its own turn again or another
+actor's. So a world is as deterministic as a program with one thread, although the programs in it
+may use many.
 
-Time is virtual: it stands still while something runs, and goes on to the next event when all wait.
-Where nothing will ever happen while somebody waits, that is a `Deadlock`, with the stacks of all
-who wait.
-
-It knows no broker, no disk, no network and no module of threads: these are built on it.
+Time is virtual: it stands still while something runs, and advances to the next event when all wait.
+If somebody waits and no event is left, that is a `Deadlock`, with the stacks of all who wait.
 """
 
 from __future__ import annotations

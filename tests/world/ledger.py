@@ -1,15 +1,14 @@
-"""The ledger: what must be true of a broker, by all that its clients have seen of it.
+"""The ledger: checks a broker against all that its clients have seen of it.
 
-Acts write down what they asked and what they were answered; the ledger complains at once about what
-cannot be: a message that is lost, altered, in two places, in another's place, out of order, too
-early, where it was refused or deleted; one that a pull has passed over.
+Acts record their requests and responses; the ledger complains at once about what cannot be: a
+message that is lost, altered, in two places, in another's place, out of order, too early, or found
+although it was refused or deleted; or one that a pull has skipped.
 
     acknowledged by a promise to be on the disk, or seen ──> must be found, whatever happens
-    acknowledged without that promise                    ──> must be found unless the power goes
+    acknowledged without that promise                    ──> must be found unless the power fails
     neither                                              ──> may be there or not, once
 
-What a crash may take is said when it happens, in `life_ended`.
-The ledger looks at nothing but answers.
+`life_ended` records what a crash may take.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which member has which queue locked: never two of a group at the same time."""
+"""Queue locks by group: no two members may hold the same queue at the same time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a broker logs in a simulated world: noted in the trace,
-and an error is a promise that was not kept.
+"""A broker's log in a simulated world: recorded in the trace, and every error breaks a promise.
 
-Whoever runs a broker looks into its log only when something is wrong; so a line of level ERROR, or
-one with a traceback, where nothing was wrong with the disk, is a defect, whatever the clients saw.
+Operators read the log only when something is wrong; so a line of level ERROR, or one with a
+traceback, is a defect if nothing was wrong with the disk, whatever the clients saw.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""An event loop of asyncio in a simulated world: its time is the kernel's, its network the world's.
+"""An asyncio event loop in a simulated world, with the kernel's time and the world's network.
 
-It is asyncio's own loop but for what it waits with: where a selector would ask the system, its
-thread gives the baton away until something is due or arrives. It differs from uvloop and asyncio
-where these differ from each other, as the dice say: uvloop gives a plain `Handle` for a timer that
-is due in less than half a millisecond, and says nothing where it cannot accept anybody, but tries
-again and again.
+It is asyncio's own loop except for waiting: instead of asking a selector, its thread passes the
+baton on until something is due or arrives. Where uvloop and asyncio differ, it follows either, as
+the dice decide: uvloop uses a plain `Handle` for a timer that is due in less than half a
+millisecond, and silently retries when it cannot accept a connection.
 """
 
 from __future__ import annotations

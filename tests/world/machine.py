@@ -1,7 +1,7 @@
-"""A machine of a simulated world, and the processes on it: what is killed as one, and what stays.
+"""A machine of a simulated world, and its processes: what dies together, and what survives.
 
 Machine      its disk, its clock, its power; it outlives its processes
-Process      one life of a program: its threads, its sockets; dead at the next thing that happens
+Process      one life of a program: its threads, its sockets; dead at the next event
 """
 
 from __future__ import annotations

@@ -1,20 +1,17 @@
-"""The network of a simulated world: connections that are slow, come in pieces,
-break and fall silent.
+"""The network of a simulated world: slow connections that deliver in pieces, break, or fall silent.
 
     client's End ── Line ──> broker's End          an End is what a socket is to its owner:
                  <── Line ──                       write, close, reset;
-                                                   told of data, the end, and room
+                                                   callbacks for data, the end, and room
 
-A line carries bytes in order, late and cut into pieces as the dice say. It takes no more than its
-window before the reader has taken some, as TCP does; what is written beyond that waits with the
-writer. What can happen to a connection: `reset` (both ends learn of it, what was under way is
-lost), and `fall_silent` (nothing arrives any more, and nobody is told).
+A line carries bytes in order, late and cut into pieces as the dice decide. Its window is limited as
+in TCP; what is written beyond it waits with the writer until the reader has taken some. What can
+happen to a connection: `reset` (both ends are notified, bytes under way are lost), and
+`fall_silent` (nothing arrives any more, and nobody is notified).
 
-Whoever connects to a port waits in its line until somebody accepts him. The port is there as long
-as anybody has it open, also without a server: those who come wait. With the last one it goes, and
-who waits is told.
-
-It knows no broker and no event loop.
+A client that connects to a port waits in its backlog until it is accepted. The port exists while
+anybody has it open, also without a server: those who come wait. When the last one closes it, the
+waiting clients are notified.
 """
 
 from __future__ import annotations

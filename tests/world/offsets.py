@@ -1,7 +1,7 @@
-"""What groups have committed, and what a broker may say of it: the last, or one that is under way.
+"""Committed offsets of groups, and the responses that a broker may give: the last or a pending one.
 
-After a crash it may be an older one, if it was committed later than the last save; never one that
-nobody has committed.
+After a crash it may be an older one, if it was committed after the last save; never one that nobody
+has committed.
 """
 
 from __future__ import annotations

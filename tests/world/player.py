@@ -1,8 +1,7 @@
-"""A client at work: it plays its steps over all lives of the broker,
-with a connection that it makes anew.
+"""A client that runs its steps over all lives of the broker, reconnecting when necessary.
 
-What its steps do is in `acts`; a step that finds no broker, or gets no answer, is over,
-and the next comes.
+`acts` defines the steps; a step that finds no broker, or gets no response, ends, and the next one
+runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages that consumers have given back: how often each may come again, when, and where.
+"""Messages that consumers have sent back: how often each may return, when, and where.
 
 given back with its n-th try ──> %RETRY%group with try n+1, after a delay ──> given back again ...
                              └─> %DLQ%group with try n+1, at once, if that was the last

@@ -1,5 +1,4 @@
-"""A story that fails, made short: parts are taken out as long as it goes on
-failing in the same way."""
+"""Shrinks a failing story: removes parts as long as it fails in the same way."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Python's blocking sockets, as they are in a simulated world: on its network, in its time.
+"""Python's blocking sockets in a simulated world, with its network and its time.
 
     with Sockets(kernel, network):   socket.create_connection, socket.socket, select.poll ...
                                      are the world's
 
-They do what the client asks of sockets, and no more: TCP to an address of the world, with
-time-outs; and a datagram socket that sends nothing, by which a program finds out its own address.
-Who waits on a socket gives the baton away; whoever closes one from another thread does not wake who
-waits on it, `shutdown` does.
+They implement what the client needs: TCP to an address of the world, with time-outs; and a datagram
+socket that sends nothing, by which a program finds out its own address. A thread that waits on a
+socket passes the baton on; closing the socket in another thread does not wake it, `shutdown` does.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What every world has: a kernel, a network, dice of its own for each part,
-and a trace of what happens."""
+"""The common base of worlds: a kernel, a network, random generators for each part, and a trace."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Statements of modules that are loaded, before each of which something is called.
+"""Calls a function before each statement of loaded modules.
 
     with interrupted("rmq_spark/client/", call):     a thread may be interrupted anywhere in there
 
-The code of each function is compiled once more, with ``if __interrupted__: __interrupted__()``
-before every statement, and takes the place of what it was. There it stays, as the check costs next
-to nothing while nobody is to be called. (A trace function would be called for each line and each
-call in all threads, and cost more than what it looks at.)
+The code of each function is compiled again, with ``if __interrupted__: __interrupted__()`` before
+every statement, and replaces the original. It stays there, because the check costs next to nothing
+while no function is set. (A trace function would be called for each line and each call in all
+threads, and cost more than the code that it watches.)
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     Story    settings of the broker, how its lives end, what each client does,
              what goes wrong and when
 
-What is not in it (how late bytes are, who goes first) is decided by dice that come from its seed as
-well, one set for each part of the world: so a story with a step taken out is nearly the same story,
-which is what shrinking lives by. It can be written as JSON, and read again.
+Everything else (how late bytes are, who goes first) is decided by random generators from the same
+seed, one for each part of the world: so a story without one of its steps is nearly the same story,
+which shrinking relies on. It can be saved as JSON and loaded again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Strands: what the work of actors runs on; one goes on at a time, and hands over to another.
+"""Strands, on which actors run: one runs at a time, and passes control to another.
 
-    Strands ──new──> Strand ──give(other)──> the other goes on where it has given before
+    Strands ──new──> Strand ──give(other)──> the other continues where it last gave control away
 
-Each is a greenlet, and all of a world share the one thread that made it: to hand over costs a tenth
-of what it costs from one thread of the system to another. What Python keeps for each thread goes
-with a strand as well: its context, what it handles, and here its running event loop.
-
-It knows no actors and no time.
+Each is a greenlet, and all of a world share the thread that created it: a switch costs a tenth of
+one between threads of the system. What Python keeps for each thread also belongs to a strand: its
+context, its handled exception, and here its running event loop.
 """
 
 from __future__ import annotations

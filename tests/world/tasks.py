@@ -4,7 +4,7 @@
         await kernel_time.sleep(0.5)          # virtual seconds
         answer = await promise                # until somebody calls promise.keep(value)
 
-They run as events of the kernel, so they must not call anything that waits in another way.
+They run as events of the kernel, so they must not call anything that blocks in another way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The watch: what must be so in time, in calm weather, and when all clients have gone.
+"""The watch: checks response times, calm periods, and the cleanup after all clients have left.
 
-Whoever asks is answered soon; whoever waits for a message is told when it comes, and not before his
-time is over; nothing is left of a client that has gone. A world has troubles: while they last, and
-a little longer, nobody is held to time. Each of these looks only at what it can be sure of.
+Requests are answered soon; a waiting pull gets its message when it arrives, and otherwise only ends
+after its time; nothing remains of a departed client. While a world has troubles, and a little
+longer, no times are checked. Each check covers only what is certain.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A world: one story told, with a broker, its clients and what befalls them,
-in one process and virtual time.
+"""A world: one story with a broker, its clients and troubles, in one process and virtual time.
 
-World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
-                   └──> Broken: a promise that was not kept, with the trace up to there
+World(story).tell() ──> a trace that is the same, byte for byte, for the same story
+                   └──> Broken: a broken promise, with the trace up to there
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What clients can do: each act with how it is played, and how its arguments are drawn.
+"""Acts: what clients can do. Each act has a way to run it and to draw its arguments.
 
-An act is a coroutine of a player; it asks the broker, and tells the ledger what
-it asked and was answered.
+An act is a coroutine of a player; it sends requests to the broker, and records requests and
+responses in the ledger.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What members of groups do: heartbeats, offsets, locks, and messages that they give back."""
+"""Acts of group members: heartbeats, offsets, locks, and messages sent back."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What no good client does: connections lost, requests half sent, answers never read,
-bytes of no meaning."""
+"""Acts of bad clients: lost connections, partial requests, unread responses, meaningless bytes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What operators and their tools ask: topics made and deleted, messages by key and id,
-tables and figures."""
+"""Acts of operators and their tools: creating and deleting topics, queries by key
+and id, tables.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pulls: from anywhere, of one message or many megabytes, filtered,
-and such as wait in the broker."""
+"""Pulls: from any offset, of one message or many megabytes, filtered, and held by the broker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Sends of every kind: single, delayed, one-way, many at once, batches,
-and chunks of ready records."""
+"""Sends of every kind: single, delayed, one-way, many at once, batches, encoded chunks."""
 
 from __future__ import annotations
 

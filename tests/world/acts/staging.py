@@ -1,4 +1,4 @@
-"""What sinks do that commit by batches: rows are staged, committed, aborted, committed again.
+"""Acts of sinks that commit batches: rows are staged, committed, aborted, committed again.
 
 Each client has a sink of its own, and writes one batch after the other.
 """

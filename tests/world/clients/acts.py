@@ -1,7 +1,6 @@
-"""What processes of clients do, step by step: send, wait,
-and with their consumer whatever its users may.
+"""Acts of client processes, step by step: send, wait, and all that users may do with a consumer.
 
-Each act has a way to draw its arguments, and one to be played, in a thread of the process.
+Each act has a way to draw its arguments, and a way to run in a thread of the process.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The consumer of a process in a simulated world: made, started, listened to or polled,
-and shut down."""
+"""The consumer of a process in a simulated world: created, started, listening or polling, shut
+down.
+"""
 
 from __future__ import annotations
 

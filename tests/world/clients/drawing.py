@@ -1,7 +1,6 @@
-"""Stories of clients drawn from a seed: which members, what they do,
-and what befalls them and their brokers.
+"""Stories of clients drawn from a seed: members, their steps, and troubles of members and brokers.
 
-Each seed has a character of its own, as most bugs need several rare things at once.
+Each seed has a character of its own, because most bugs need several rare things at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Filters: what the members of a group have asked for of a topic, and what need not come to them.
+"""Filters: what the members of a group subscribe to, and what need not be delivered to them.
 
-What a filter leaves out counts as consumed. So whoever takes it away again gets what was sent from
-then on, and a moment before: queues are pulled on their own.
+Messages that a filter leaves out count as consumed. So a member that removes its filter gets
+messages sent from then on, and a moment before: queues are pulled independently.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A machine on which clients run: a process that does the steps of a plan,
-and another when that was killed.
+"""A machine that runs clients: a process with the steps of a plan, and its successors after kills.
 
-Its first step says which consumer it has, if it has one; each process begins with that. When all
-steps are done, it goes on consuming until the story is over, and shuts down its clients.
+The first step describes the consumer, if the machine has one; each process starts with it. After
+all steps, the process keeps consuming until the story ends, and shuts down its clients.
 """
 
 from __future__ import annotations

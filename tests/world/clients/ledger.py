@@ -1,26 +1,24 @@
-"""The ledger: what must be true of clients, by what their listeners finished and
-what brokers were told.
+"""The ledger of clients: checks what their listeners finished and what brokers were told.
 
-    committed past a message     by then a listener had finished it, or had given it back
+    committed past a message     by then a listener had finished it, or had sent it back
     acknowledged to a producer   is stored, and finished by every group in the end, or among its
                                  dead letters
-    orderly                      nothing begins before all that lies before it has ended, one
+    orderly                      nothing begins before all earlier messages have ended, one
                                  listener a queue
-    a message once more          only where something had happened that at-least-once allows this
-                                 for
-    finished before a shutdown   does not come again to who is alone in its group, or to a machine
+    a message again              only after an event for which at-least-once allows this
+    finished before a shutdown   is not delivered again to a group's only member, or to a machine
                                  of a group in BROADCASTING
-    where a group was moved      it goes on there (`moves`)
-    what a filter leaves out     need not come (`filters`)
+    a group that was moved       continues there (`moves`)
+    messages that a filter drops need not be delivered (`filters`)
 
-Of a topic that is made again only messages count, and no places: what was sent behind that comes
-to all. But an offset that was on its way to a broker meanwhile is stored for the new queue, and one
-in the file of a machine that did not consume the topic stays there: nobody can tell whose it was,
-and who begins there passes over what lies before it.
+For a recreated topic only messages count, not places: messages sent afterwards are delivered to
+all. But an offset that was under way to a broker at that time is stored for the new queue, and one
+in the file of a machine that did not consume the topic stays there: nobody can tell the difference,
+and a reader that begins there skips earlier messages.
 
-A reader is who must have every message: a group, or in BROADCASTING each machine of one. A place is
-where a message lies: topic, broker, queue and offset. What lies where, the auditor finds out from
-the brokers.
+A reader must get every message: a group, or in BROADCASTING each machine of one. A place is where a
+message is stored: topic, broker, queue and offset. The auditor reads from the brokers what is
+stored where.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Listeners of a simulated world: quick, slow, failing, and such that answer nonsense;
-the ledger knows.
+"""Listeners of a simulated world: quick, slow, failing, or with invalid results; the ledger
+watches.
 
-A listener's mood is drawn for each call. When the story is over all are in a good mood: what was
-sent is to be finished in the end.
+A listener's mood is drawn for each call. At the end of a story all are in a good mood, so that all
+messages are finished.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Readers: who must have every message of some topics, and what each has begun and finished.
+"""Readers: who must get every message of some topics, and what each has begun and finished.
 
-What must hold of that is the ledger's business.
+The ledger checks them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What programs do with a running consumer beside consuming: commit offsets of their own, change
-filters, seek by time, assign other queues."""
+"""Acts of programs with a running consumer: own commits, filters, seeks by time, other queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch: no call of a client takes longer than is said."""
+"""The watch: no call of a client takes longer than documented."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""A world of clients: a story told with two brokers, a name server,
-and programs that use the real client.
+"""A world of clients: a story with two brokers, a name server, and programs with the real client.
 
-World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
-                   └──> Broken: a promise that was not kept, with the trace up to there
+World(story).tell() ──> a trace that is the same, byte for byte, for the same story
+                   └──> Broken: a broken promise, with the trace up to there
 
-When all steps are done and all troubles over, listeners are in a good mood, and everybody gets what
-is still to come; then the curtain falls: all shut down, and the ledger looks at the whole.
+When all steps are done and all troubles over, listeners are in a good mood, and all outstanding
+messages are delivered; then all shut down, and the ledger checks the whole.
 """
 
 from __future__ import annotations

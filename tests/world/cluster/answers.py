@@ -1,10 +1,10 @@
-"""What becomes of brokers' answers on their way: some come twice, some late, behind younger ones,
-and some are wrong (`lies`).
+"""Disturbed responses of brokers: some arrive twice, some late and out of order, some wrong
+(`lies`).
 
     broker ── AnswerLine ──> frames ──> Answers: as it is, wrong, once more, or later ──> client
 
-Bytes of a frame that is not complete wait for the rest of it. What brokers ask of clients passes
-as it is. Requests pass unchanged; a `RequestLine` notes which answer belongs to which.
+Bytes of an incomplete frame wait for the rest. Requests of brokers to clients pass unchanged, and
+so do requests of clients; a `RequestLine` notes which response belongs to which.
 """
 
 from __future__ import annotations

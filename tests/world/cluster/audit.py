@@ -1,4 +1,4 @@
-"""The auditor: reads every queue of the brokers, from where it was last, by the wire itself."""
+"""The auditor: reads what is new in every queue of the brokers, over the wire protocol."""
 
 from __future__ import annotations
 

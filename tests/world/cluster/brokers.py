@@ -1,5 +1,4 @@
-"""A broker of a simulated world with several: its machine, its disk, and its lives,
-one after the other."""
+"""A broker in a simulated world with several: its machine, its disk, and its successive lives."""
 
 from __future__ import annotations
 

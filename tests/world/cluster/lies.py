@@ -1,4 +1,4 @@
-"""What brokers of a simulated world say that is well-formed and wrong, one kind at a time.
+"""Lies: well-formed but wrong responses of brokers, one kind at a time.
 
     client ── RequestLine ──> broker        which request each answer belongs to
            <── AnswerLine ──                the answer, or what a lie of `wrong_answers` makes of it
@@ -12,16 +12,16 @@ A lie is one of two kinds, and the promises differ.
                 no progress past a row that it did not read.
     claim       Nothing in the answer contradicts it: a queue begins or ends elsewhere, a group has
                 another offset, a record does not exist, a send was stored elsewhere. A client may
-                believe it, and pass over messages. What it delivers is whole and of the right
-                queue, and it hangs neither now nor when the broker is honest again: then everything
-                sent from that moment on arrives.
+                believe it, and skip messages. What it delivers is whole and of the right
+                queue, and it does not hang, neither now nor when the broker is honest again: then
+                everything sent from that moment on arrives.
 
 An answer that is forged as a whole (another body with its CRC, a real record of another queue with
 this one's topic, queue and offset, a right broker name at another broker's address, a lock that was
 never granted) is out of reach for a client of RocketMQ's protocol, and no part of any promise.
 
-The programs of a story are lied to. Auditors, operators and producers of the world itself, which
-connect from 127.0.0.1, are not: they are the honest parts.
+Brokers lie to the programs of a story. They do not lie to auditors, operators and producers of the
+world itself, which connect from 127.0.0.1.
 """
 
 from __future__ import annotations

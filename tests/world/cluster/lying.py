@@ -1,6 +1,6 @@
-"""Stories in which brokers or the name server lie: what they lie about, drawn from a seed.
+"""Stories in which brokers or the name server lie, with the lies drawn from a seed.
 
-Dice of their own draw it, so that the story of a seed without lies is as it would be without this.
+A separate random generator draws them, so that the rest of the story is the same without lies.
 """
 
 from __future__ import annotations

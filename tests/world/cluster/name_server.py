@@ -1,7 +1,7 @@
-"""A small name server for a simulated world: it knows the brokers, as if they had registered.
+"""A small name server for a simulated world: it knows the brokers without registration.
 
-Like RocketMQ's it goes on saying of a broker that is down what that has said last. It says it twice
-now and then, as the story has it, and nothing at all while its host is silent.
+Like RocketMQ's, it keeps returning the last known data of a broker that is down. It sometimes
+answers twice, as the story says, and not at all while its host is silent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A stage with several brokers and a name server, and what befalls them:
-the same for all who use them.
+"""A stage with several brokers, a name server and their troubles, common to worlds with a cluster.
 
-A world built on it says what is told (`_tell`), which files threads may be interrupted in, and what
-is wrong with what is logged.
+Subclasses define the story (`_tell`), the files whose threads may be interrupted, and which log
+lines are errors.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""``python -m world.spark.at_commits``: tells stories of sinks that write exactly once, whose
-troubles come at their commits; one that fails is shrunk, and kept.
+"""``python -m world.spark.at_commits``: stories of exactly-once sinks with troubles at their
+commits.
 
-Each is a story of ``python -m world.spark`` with such a sink. Of each kind of trouble (`commits`)
-is drawn how many batches it befalls; where all see a batch at once, somebody looks all the time.
+Each is a story of ``python -m world.spark`` with such a sink; a failing one is shrunk and saved.
+For each kind of trouble (`commits`), the seed decides how many batches it hits; with visibleTo=all,
+an onlooker reads all the time.
 
-python -m world.spark.at_commits --first 0 --seeds 1000      those of these seeds
+python -m world.spark.at_commits --first 0 --seeds 1000      the stories of these seeds
 python -m world.spark.at_commits --seed 57                   one, with its trace
 """
 

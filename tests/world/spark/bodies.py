@@ -1,8 +1,8 @@
-"""Stories whose bodies have a format: producers send text, JSON or Avro, and some that is none;
-queries read columns of them, and sinks write such.
+"""Stories with formatted bodies: producers send text, JSON or Avro, and invalid bodies; queries
+read and sinks write columns of them.
 
-Dice of their own draw it, so that all else in the story of a seed is as it would be without. What a
-body holds is written and read here by other means than the product's.
+A separate random generator draws them, so that the rest of the story is the same without. The world
+encodes and decodes bodies with code of its own, not the product's.
 """
 
 from __future__ import annotations

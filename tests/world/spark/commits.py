@@ -1,13 +1,13 @@
-"""What befalls sinks of a simulated world that write exactly once, right at their commits.
+"""Troubles of exactly-once sinks in a simulated world, right at their commits.
 
     ends       a broker is killed or loses its power at one of the next changes of its disk, and
                perhaps at one of those of its next start
-    lacks      for a while there is no room on a broker's disk, among what is staged or at all
+    lacks      for a while a broker's disk is full, for staged rows or for everything
     amid       a driver is killed while it commits
     twins      another driver has the same batch at the same time, from the same checkpoint
 
-Troubles that come at any time hit a commit once in hundreds of stories; these come at them. None
-does when all is to be calm.
+Troubles at random times hit a commit once in hundreds of stories; these hit commits. None starts
+when all is to be calm.
 """
 
 from __future__ import annotations

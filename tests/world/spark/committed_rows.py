@@ -1,10 +1,10 @@
-"""The model of what reads committed rows: what it must have is what sinks have told to count.
+"""The model of readers of committed rows: they must have what sinks have reported as committed.
 
-a row            was written by a sink, in a batch that was told to count
+a row            was written by a sink, in a batch that was reported as committed
 a batch          has each batch of a sink as a whole, or nothing of it; run again, it is the same
-a span           is whole; its rows are gone only if something has happened to the sink's topics
-a query          has in the end all rows of all batches that count, each once
-unless           something has happened to the topics of the sink; but no row is ever there twice
+a span           is whole; its rows are missing only after a trouble with the sink's topics
+a query          has in the end all rows of all committed batches, each once
+unless           there was trouble with the topics of the sink; but no row is ever there twice
 """
 
 from __future__ import annotations

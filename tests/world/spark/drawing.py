@@ -1,7 +1,6 @@
-"""Stories of Spark drawn from a seed: queries and their options, what comes meanwhile,
-and what befalls them.
+"""Stories of Spark drawn from a seed: queries and their options, messages, and troubles.
 
-Each seed has a character of its own, as most bugs need several rare things at once.
+Each seed has a character of its own, because most bugs need several rare things at once.
 """
 
 from __future__ import annotations

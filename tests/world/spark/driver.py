@@ -7,10 +7,9 @@
     run        initialOffset if nothing is committed ──> partitions of those with something new
                ──> tasks ──> rows ──> commit log
 
-Logs are text of JSON on a checkpoint that outlives the driver. What is in the offset log and not in
-the commit log is run again, with the very same offsets. Whatever it waits for, the driver may be
-killed meanwhile, and all its workers with it; a query that ends with an error is started again, as
-its user would.
+Logs are JSON text on a checkpoint that outlives the driver. A batch in the offset log and not in
+the commit log runs again with the same offsets. The driver may be killed at any wait, and all its
+workers with it; a query that ends with an error is started again, as its user would.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The files of the machine that Spark's workers run on: those of one of the brokers, or of none.
+"""Files on the machine of Spark's workers: those of one of the brokers, or none.
 
-All brokers have theirs at one path, so that only what they prove tells them apart. Files go and
-come with the lives of their broker; between two parts that are read, others may have their turns.
+All brokers have theirs at the same path, so that only their proof files tell them apart. Files come
+and go with the lives of their broker; between reads of two parts, others may have their turns.
 """
 
 from __future__ import annotations

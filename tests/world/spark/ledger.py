@@ -1,8 +1,7 @@
-"""The ledger: what must be true of Spark's queries and writes, by what was sent, stored and told.
+"""The ledger of Spark's queries and writes: checks them against what was sent, stored and reported.
 
-It knows what was sent, what the last audit has found, and to which queues something has happened by
-which messages may be gone. What each program must have had, or must have stored, its own model
-knows: `rows` of those that read, `sinks` of those that write.
+It knows what was sent, the result of the last audit, and which queues may have lost messages. Each
+program's model knows what the program must have: `rows` for readers, `sinks` for writers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Onlookers of a simulated world: consumers that know no batches, and read what sinks write.
+"""Onlookers of a simulated world: plain consumers that read what sinks write.
 
-Where all see a batch at once, whoever has seen a row of it finds all of them when they look again.
+With visibleTo=all, an onlooker that has seen a row of a batch finds all of them when it reads
+again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Operators of a simulated world: they delete topics, make them again,
-and change how many queues these have.
+"""Operators of a simulated world: they delete and recreate topics and change their queues.
 
-Whoever operates a cluster does not give up: a broker that is away is told when it is there again.
+An operator does not give up: it repeats a change when a broker is up again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Queries that say in other words from where they read: by a time, by a tree of positions, by a
-consumer group; and some whose bodies nobody checks.
+"""Queries with other start options: a time, a tree of positions, a consumer group; and queries that
+do not check bodies.
 
-Dice of their own draw it, so that all else in the story of a seed is as it would be without.
+A separate random generator draws them, so that the rest of the story is the same without.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Other producers of a simulated world: they send what the queries read, by the wire itself,
-once each.
+"""Other producers of a simulated world: they send what the queries read, once each, over the wire.
 
-Tags that share a hash, keys, properties, batches, messages that need not wait for the disk: each
-message has a body that says which it is. What comes of a message that was not answered, only an
-audit shows.
+Tags that share a hash, keys, properties, batches, messages without a flush: each message has a
+unique body. If a send got no response, only an audit shows its result.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Batch reads in a simulated world: planned once, read by tasks,
-and all actions see the same rows."""
+"""Batch reads in a simulated world: planned once, run by tasks, with the same rows
+for all actions.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Batches that a broker of a simulated world cannot commit, while others send to the same queues.
 
-All rows are staged; the disk does not give the last chunk when it is copied to the log. So the
-batch is rolled back when rows of it lie there already, with messages of others behind them: queues
-have gaps, and nobody has lost anything. What becomes of a broker in the midst of that, only its
-next start tells. No row of these batches may ever be seen: the ledger does not know them.
+All rows are staged; the disk fails to read the last chunk when it is copied to the log. So the
+batch is rolled back after some of its rows are in the log, followed by messages of others: queues
+have gaps, and nobody has lost anything. If the broker dies meanwhile, its next start decides. No
+row of these batches may ever be seen: the ledger does not know them.
 """
 
 from __future__ import annotations

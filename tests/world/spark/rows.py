@@ -1,13 +1,14 @@
-"""The models of what reads: which rows a query must have, which not, and of what it must be told.
+"""The models of readers: which rows a query must and must not have, and which losses it must
+report.
 
 a row            is a message that somebody sent, unaltered, in its queue's order,
                  and passes the filter
 a batch          has no message twice, none that another batch has; run again, it has the same ones;
-                 but for a queue of which a query says that it reads all messages
-a query          has in the end what is stored behind its start, in some batch
-unless           a loss was told that names its queue: in an error, or with failOnDataLoss=false in
-                 a log
-and a loss       is told only of queues to which something has happened
+                 except for a queue of which a query says that it reads all messages
+a query          has in the end what is stored past its start, in some batch
+unless           a loss was reported that names its queue: in an error, or with failOnDataLoss=false
+                 in a log
+and a loss       is reported only for queues with some trouble
 """
 
 from __future__ import annotations

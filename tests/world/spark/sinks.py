@@ -1,5 +1,4 @@
-"""The model of the sink: what was committed is stored, row by row,
-and nothing is stored that no row was."""
+"""The model of the sink: committed rows are stored, and nothing is stored that was no row."""
 
 from __future__ import annotations
 

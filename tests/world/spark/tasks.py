@@ -1,8 +1,6 @@
-"""Tasks in a simulated world: tried again, run twice at a time,
-their workers killed and used again.
+"""Tasks in a simulated world: retried, run twice at a time, with workers killed and reused.
 
-Of each partition one attempt counts: the first that has come to its end. What all others give is
-thrown away, as is that of an attempt that did not come to its end.
+Of each partition one attempt counts: the first that ends. The results of all others are dropped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Spark's Python workers in a simulated world: processes of their own, that are asked,
-killed and made anew.
+"""Spark's Python workers in a simulated world: separate processes that run requests and are killed.
 
-What goes to a worker and what comes back is plain data, as over the sockets of Spark: whoever asks
-passes bytes and text. An error that a worker answers with has been pickled, as has all that Spark
-carries.
+Requests and results are plain data, as over the sockets of Spark: bytes and text. A worker's error
+is pickled, like all that Spark transfers.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""Spark's writes in a simulated world: the batches of a stream, or batch writes,
-by tasks that may run twice.
+"""Spark's writes in a simulated world: batches of a stream, or batch writes, by retried tasks.
 
-A partition's rows are sent by one attempt or by several: one that fails or is killed is tried
-again, and two may be at it at the same time. What the attempts that count report is committed, or
-all is aborted. A batch that was not committed is run again, with the same rows.
+A partition's rows are sent by one attempt or by several: one that fails or is killed is retried,
+and two may run at the same time. The results of the attempts that count are committed, or all is
+aborted. A batch that was not committed runs again, with the same rows.
 
-What writes exactly once, a stream or batch writes that have names, is killed before and behind its
-commits as well. Its partitions are others when a batch is run again, as after a shuffle. Of a
-stream, a driver that was replaced commits late, or another one is at the same batch (`commits`).
-Where all see a batch at once, it gives up late as well, and nothing of what another stages may go
-by that. Its checkpoint is deleted now and then: the query that begins again is refused, and then
-the checkpoint is put back. Or another driver goes on from a copy of it, and has other rows for the
-last batch: they are refused as well.
+An exactly-once writer, a stream or named batch writes, is also killed before and after its commits.
+Its partitions differ when a batch runs again, as after a shuffle. In a stream, a replaced driver
+commits late, or another one runs the same batch (`commits`). With visibleTo=all, it aborts late as
+well, which must not drop anything that another one stages. Its checkpoint is deleted now and then:
+the query that starts from nothing is refused, and then the checkpoint is restored. Or another
+driver starts from a copy of it, with other rows for the last batch: they are refused as well.
 """
 
 from __future__ import annotations
