@@ -17,7 +17,7 @@ from world.telling import main
 
 
 def draw(seed):
-    """The story of a seed, with lies."""
+    """Return the story of a seed, with lies."""
     return with_lies(drawn_without_lies(seed), TROUBLES_SECONDS, 2, share=1.0)
 
 

@@ -26,7 +26,7 @@ _NONSENSE = (False, True, 0, 42, "CONSUME_SUCCESS", [], object)
 
 
 class Listener:
-    """What a push consumer calls; ``moods`` are those that it has beside a good one."""
+    """The listener of a push consumer; ``moods`` are those besides a good one."""
 
     def __init__(self, world, process, reader, moods, dice):
         self._world = world
@@ -88,5 +88,5 @@ async def _coroutine():
 
 
 def queue_of(queue):
-    """A queue, as the ledger names it."""
+    """Return a queue as the ledger names it."""
     return queue.topic, queue.broker_name, queue.queue_id

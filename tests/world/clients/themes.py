@@ -44,7 +44,7 @@ _USERS = ("commit_given", "commit_given", "seek_to_time", "shut_down_and_start",
 
 
 def with_themes(story, dice):
-    """The story with some of these."""
+    """Return the story with some of these themes."""
     themes = [each for each in THEMES if dice.random() < _ODDS.get(each, _ODDS_OF_OTHERS)]
     clients = list(story.clients)
     for theme in themes:

@@ -43,10 +43,10 @@ from support.servers.wrong_answers import (
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 HONEST_HOST = "127.0.0.1"
-"""Where those connect from that no one lies to."""
+"""The host of connections that nobody lies to."""
 
 _ODDS = 0.5
-"""So many of the answers that a lie is about are wrong."""
+"""The share of wrong responses while a lie is active."""
 
 RENUMBERED = "all of the next offsets"
 """Nothing contradicts it where the last record lies within the pull: the broker filters, so that
@@ -130,7 +130,7 @@ WORLD_LIES = dict(_all_lies())
 
 
 class Liar:
-    """Lies for a while about one kind of answer of a host."""
+    """Lies for a while about one kind of response of a host."""
 
     def __init__(self, kernel, dice, note):
         self._kernel = kernel
@@ -138,14 +138,14 @@ class Liar:
         self._note = note
         self._told = {}
         self.count = 0
-        """Number of wrong answers."""
+        """Number of wrong responses."""
 
     def lie(self, host, about, seconds):
-        """Tell a lie, instead of what is told of this host now."""
+        """Start a lie that replaces the current one about this host."""
         self._told[host] = WORLD_LIES[about], about, self._kernel.now + seconds
 
     def changed(self, host, request, answer):
-        """Return what the client gets for an answer to a request."""
+        """Return the client's response to a request."""
         lie, about, until = self._told.get(host, (None, None, 0.0))
         if lie is None or self._kernel.now >= until or self._dice.random() >= _ODDS:
             return answer

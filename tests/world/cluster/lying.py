@@ -12,14 +12,14 @@ from world.cluster.lies import WORLD_LIES
 from world.story import Trouble
 
 SHARE = 0.15
-"""So many of all stories have lies."""
+"""The share of stories with lies."""
 
 _COUNTS = (1, 1, 2, 4)
 _SECONDS = (0.5, 2.0, 2.0, 8.0, 20.0)
 
 
 def with_lies(story, within_seconds, brokers, share=SHARE, kinds=tuple(WORLD_LIES)):
-    """The story with lies of these kinds, or as it is."""
+    """Return the story with lies of these kinds, or unchanged."""
     dice = random.Random(f"{story.seed} lies")
     if dice.random() >= share:
         return story
