@@ -31,7 +31,7 @@ class Fate:
         self._changes = 0
         self._since_broken = {}
         self.has_failed = False
-        """Whether an operation has failed: what is logged of it is no defect."""
+        """Whether an operation has failed: then its log lines are no defect."""
 
     def __call__(self, operation):
         dice, story = self._dice, self._world.story

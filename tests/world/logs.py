@@ -10,11 +10,11 @@ import logging
 import re
 
 _ADDRESS = re.compile(r"(?:\.\.\.|0x)\w*[0-9a-f]{6,}>")
-"""Where an object lies: what is shown of it, whole or cut short, is not the same each time."""
+"""Matches an object's address in a text, whole or cut short, which differs each time."""
 
 
 class Logs(logging.Handler):
-    """Stands in for all handlers while a world lasts."""
+    """Replaces all log handlers while a world runs."""
 
     loggers = ("rocketpoll.broker", "asyncio", "concurrent.futures")
 
@@ -55,5 +55,5 @@ class Logs(logging.Handler):
                 self._complain(f"{record.name.partition('.')[0]} logs {line}", error)
 
     def is_expected(self, record, error):
-        """Whether there is a reason for an error in the log."""
+        """Return whether there is a reason for an error in the log."""
         return self._is_excused(error) or self._is_line_expected(record)

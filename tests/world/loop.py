@@ -17,16 +17,16 @@ from functools import partial
 from world.network import End
 
 _TURN_SECONDS = 20e-6
-"""What a turn takes at least: a loop that spins is seen to."""
+"""Minimum duration of a turn, so that a spinning loop is detected."""
 _AT_ONCE_SECONDS = 0.000_5
 _ACCEPT_AGAIN_SECONDS = 1.0
 _ACCEPT_AGAIN_AND_AGAIN_SECONDS = 0.01
-"""The spinning of uvloop, as slow as a simulation can bear."""
+"""Interval of uvloop's accept retries, as slow as a simulation needs."""
 _READ_BYTES_MAX = 1 << 18
 
 
 class Loop(asyncio.BaseEventLoop):
-    """One process' event loop, like uvloop's; run it in a thread of that process."""
+    """A process's event loop, like uvloop's; run it in a thread of that process."""
 
     like_uvloop = True
 
@@ -43,7 +43,7 @@ class Loop(asyncio.BaseEventLoop):
 
     @property
     def turns_lately(self):
-        """How many turns there were in the last second."""
+        """Return the number of turns in the last second."""
         since = self._kernel.now - 1.0
         return sum(1 for time in self._turn_times if time >= since)
 
@@ -98,9 +98,9 @@ class Loop(asyncio.BaseEventLoop):
         return transport, None
 
     def _accept(self, protocol_factory, connect):
-        """Somebody wants to connect; told by the network.
+        """Accept a connection, called by the network.
 
-        While the system lacks what that needs, he waits, and is asked for again.
+        While the system has no descriptors for it, the client waits, and the call is repeated.
         """
         lack = self._network.accept_errno
         if lack is not None:
@@ -118,7 +118,7 @@ class Loop(asyncio.BaseEventLoop):
 
 
 class AsyncioLoop(Loop, asyncio.SelectorEventLoop):
-    """One that is like asyncio's in what `Loop` says, and in its class, by which it is known."""
+    """A loop that behaves like asyncio's where `Loop` makes a difference, and has its class."""
 
     like_uvloop = False
 
@@ -132,8 +132,9 @@ def _not_accepted(lack):
 
 
 class ListeningSocket:
-    """A socket that clients wait at: of its duplicates each may accept them, and the last one
-    closes the port."""
+    """A listening socket: each of its duplicates may accept clients, and the last one closes the
+    port.
+    """
 
     def __init__(self, network, process, address, port=None, holders=None):
         self._network = network
@@ -179,7 +180,7 @@ class ListeningSocket:
 
 
 class _Accepted:
-    """Somebody whose other end is still to be joined."""
+    """An accepted client whose other end is still to be joined."""
 
     def __init__(self, join):
         self.join = join
@@ -205,7 +206,7 @@ class _Server:
 
 
 class _Socket:
-    """What a program asks of the socket below."""
+    """The socket below a transport, as far as programs use it."""
 
     def __init__(self, name):
         self._name = name
@@ -352,7 +353,7 @@ class Transport(End):
             protocol.connection_lost(error)
 
     def _process_died(self):
-        """The system closes what a process leaves open; a machine without power does nothing."""
+        """Close what a process has left open; a machine without power does nothing."""
         if self._process.has_power:
             self.reset()
         else:

@@ -53,12 +53,12 @@ class Sent:
 
 
 def body_of(number, size):
-    """A body of about a size, that says which it is; no two share a filling."""
+    """Return a unique body of about this size."""
     head = f"{number}:".encode()
     return head + random.Random(number).randbytes(max(size - len(head), 0))
 
 
 def number_of(body):
-    """Which message has this body; None if none of a world's has."""
+    """Return the number of the message with this body; None if it is none of a world's."""
     head, colon, _ = bytes(body[:12]).partition(b":")
     return int(head) if colon and head.isdigit() else None

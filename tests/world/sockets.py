@@ -22,7 +22,7 @@ _REAL = socket.socket
 
 
 class Sockets:
-    """Puts the world's sockets into Python's modules for as long as it lasts."""
+    """Replaces the sockets in Python's modules while it is active."""
 
     def __init__(self, kernel, network):
         self._kernel = kernel
@@ -62,7 +62,7 @@ def _address_info(host, port, *_, type=socket.SOCK_STREAM, **__):  # noqa: A002 
 
 
 class Socket(End):
-    """One socket of a process; the process closes it when it dies."""
+    """A socket of a process, closed when the process dies."""
 
     kernel = network = None
 
@@ -156,7 +156,7 @@ class Socket(End):
 
     @property
     def is_readable_or_over(self):
-        """Whether the other side has ended or broken it."""
+        """Return whether the other side has ended or broken it."""
         return self._is_at_end or self._state == "broken"
 
     # ---- what the network tells
@@ -235,7 +235,7 @@ class Socket(End):
 
 
 class Poll:
-    """As much of `select.poll` as tells whether the other side has gone, without waiting."""
+    """The part of `select.poll` that detects, without waiting, that the other side has gone."""
 
     def __init__(self):
         self._registered = []

@@ -27,7 +27,7 @@ _made_over = set()
 
 @contextlib.contextmanager
 def interrupted(paths, call):
-    """Have something called before each statement in functions of modules whose paths match."""
+    """Call a function before each statement of functions in modules whose paths match."""
     setattr(builtins, _NAME, None)
     _make_over({path for path in _paths_loaded() if re.search(paths, path)} - _made_over)
     setattr(builtins, _NAME, call)
@@ -43,7 +43,7 @@ def _paths_loaded():
 
 
 def _make_over(paths):
-    """Give all functions of these files their new code."""
+    """Replace the code of all functions of these files."""
     _made_over.update(paths)
     new = {}
     for path in paths:

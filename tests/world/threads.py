@@ -113,7 +113,7 @@ class Threads:
         self._before.close()
 
     def wall_seconds(self):
-        """The time of day, which may have been moved."""
+        """Return the time of day, which a story may have moved."""
         return EPOCH_SECONDS + self._kernel.now + self.wall_ahead
 
     def _at_statement(self):
@@ -151,7 +151,7 @@ class Threads:
 
 
 class Lock:
-    """A lock of the world. Who waits for it is served in the order of the kernel."""
+    """A lock of the world. The kernel decides the order of its waiters."""
 
     def __init__(self, kernel, preemption):
         self._kernel = kernel

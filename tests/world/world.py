@@ -46,7 +46,7 @@ _IDLE_SECONDS = 135.0
 
 
 class World(Stage):
-    """Everything that there is while a story is told."""
+    """The world of a story of one broker."""
 
     address = ("127.0.0.1", _PORT)
     broker_name = "broker-a"
@@ -63,7 +63,7 @@ class World(Stage):
         self._config = small_broker(_ROOT, listenPort=_PORT, **story.settings)
 
     def tell(self):
-        """Tell the story to its end, and look whether all is as it must be."""
+        """Run the story to its end, and check all promises."""
         forget_earlier_stories()
         with (
             Threads(
@@ -120,7 +120,7 @@ class World(Stage):
         self._stop()
 
     def _befall(self, trouble):
-        """What goes wrong at one moment."""
+        """Start the troubles of one moment."""
         self.note(f"{trouble.kind} {trouble.arguments}")
         if trouble.kind == "clock":
             self.threads.wall_ahead += trouble.arguments["ahead_seconds"]
@@ -141,7 +141,7 @@ class World(Stage):
         self.platter.used_ratio = ROOMY
 
     def _live(self, ending):
-        """One life of the broker, and a while without one."""
+        """Run one life of the broker, and a while without one."""
         life = self._start(ending)
         self.kernel.run(ending.seconds, life.ended)
         if not life.ended.is_kept:
@@ -201,8 +201,9 @@ class World(Stage):
     # ---- what is looked at when all is quiet
 
     def _wait_for_delays(self):
-        """Until every delayed message, and every one that was given back,
-        must have been delivered."""
+        """Wait until every delayed message and every one that was sent back must have been
+        delivered.
+        """
         longest = max(DELAY_LEVELS_MS) / 1000
         self.kernel.run(longest + self.watch.slack_seconds + 1.0)
 
