@@ -24,7 +24,7 @@ from world.story import Client, Step
 from world.telling import main
 
 _STORIES_APART = 1_000_000_000
-"""Seeds of stories that are drawn for one seed, until there is a sink in one."""
+"""Number of seeds between stories, so that each seed finds a story with a sink of its own."""
 
 _ODDS = (0, 0.4, 0.8)
 _MORE = (3, 6)
@@ -33,7 +33,7 @@ _ROWS = (1, 7, 20)
 
 
 def draw(seed):
-    """A story in which somebody writes exactly once, with troubles at the commits."""
+    """Return a story with an exactly-once sink and troubles at its commits."""
     stories = (draw_any(seed + number * _STORIES_APART) for number in count())
     story = next(each for each in stories if any(map(is_exactly_once, each.clients)))
     dice = random.Random(f"{story.seed} at commits")

@@ -20,10 +20,10 @@ from world.fate import CHANGES
 KINDS = ("ends", "lacks", "amid", "twins")
 
 _CHANGES_MAX = 10
-"""A commit of a staged batch changes the disk about so often, that of a manifest less."""
+"""Maximum disk changes of a commit: about that of a staged batch; a manifest has fewer."""
 
 _STARTS_CHANGES_MAX = 30
-"""A start behind that does it more often."""
+"""Maximum disk changes of the start afterwards."""
 
 _LACK_SECONDS = (0.05, 0.5, 3.0)
 _NEEDS_ROOM = frozenset({"create", "resize", "write", "make_directory"})
@@ -38,7 +38,7 @@ class Ending:
         self._dice = dice
         self._again = dice.random() < 0.5
         self.has_started = False
-        """Whether the broker has ended, and may end once more while it starts."""
+        """Whether the broker has ended, and may end again while it starts."""
         self._draw(_CHANGES_MAX)
 
     def _draw(self, most):
@@ -66,7 +66,7 @@ class Ending:
 
 
 class Lack:
-    """No room on a broker's disk: for what is staged, or for anything."""
+    """A full disk of a broker: for staged rows, or for everything."""
 
     def __init__(self, world, broker, dice):
         self._world = world
@@ -86,7 +86,7 @@ class Lack:
 
 
 class CommitTroubles:
-    """The troubles of one program that writes exactly once."""
+    """The troubles of one exactly-once program."""
 
     def __init__(self, world, name, arguments):
         self._world = world
@@ -95,17 +95,19 @@ class CommitTroubles:
         self.are_drawn = any(arguments.get(kind) for kind in KINDS)
 
     def comes(self, what):
-        """Whether something befalls the next batch."""
+        """Return whether the next batch has a trouble."""
         odds = self._arguments.get(what, 0)
         return bool(odds) and self._world.calm_since is None and self.dice.random() < odds
 
     def sends(self):
-        """Rows of a batch are about to be sent or staged."""
+        """Called when rows of a batch are about to be sent or staged."""
         if self.comes("lacks"):
             self._hinder(Lack)
 
     def commits(self):
-        """A batch that has rows is about to be committed: how to say that it was."""
+        """Called when a batch with rows is about to be committed; returns how to
+        report its commit.
+        """
         if self.comes("ends"):
             self._hinder(Ending)
         elif self.comes("lacks"):

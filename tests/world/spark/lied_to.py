@@ -16,7 +16,7 @@ from world.telling import main
 
 
 def draw(seed):
-    """The story of a seed, with lies."""
+    """Return the story of a seed, with lies."""
     return lied_to(drawn_without_lies(seed), share=1.0)
 
 

@@ -29,7 +29,7 @@ class Operator:
             self._world.ledger.takes_away(broker=broker.name, topic=topic)
 
     async def create(self, topic, read_queues, write_queues):
-        """Make a topic everywhere, or change it."""
+        """Create or change a topic everywhere."""
         for broker in self._world.brokers:
             before = self._queues_of(broker, topic)  # None also of a broker that is away
             may_shrink = before is None or read_queues < before

@@ -20,7 +20,7 @@ _NONE_SO_NEW = {"startingOffsetsByTimestampStrategy": "latest"}
 
 
 def with_other_words(dice, story):
-    """The story with such queries, or as it is."""
+    """Return the story with such queries, or unchanged."""
     if dice.random() >= _OTHER_WORDS:
         return story
     return replace(
@@ -68,5 +68,5 @@ def _starts(dice, topics, name):
 
 
 def _of_all(topics, leaf):
-    """A tree of positions that has one for all queues of each topic."""
+    """Return a tree of positions with one for all queues of each topic."""
     return {topic: {"*": {"*": leaf()}} for topic in topics}

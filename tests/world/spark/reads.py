@@ -16,7 +16,7 @@ from rmq_spark.spark.errors import RecordFault
 
 
 class Reads(Application):
-    """A program that reads topics, now and then."""
+    """A program that reads topics now and then."""
 
     def __init__(self, world, plan, host):
         super().__init__(world, plan, host)

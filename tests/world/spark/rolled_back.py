@@ -40,7 +40,7 @@ class RolledBack:
         self._others = others
         self._numbers = count()
         self.gaps = 0
-        """The number of offsets that were without a message right behind a batch, in all."""
+        """Number of offsets without messages directly after batches, in all."""
 
     async def fail(self, broker, topic, rows, seconds):
         """Stage rows for each queue of a topic and commit them, while others send.
@@ -77,9 +77,10 @@ class RolledBack:
         connection.give_up()
 
     async def _staged(self, connection, topic, queues, rows):
-        """Stage a batch; its number, that of its last chunk, and the request that commits it.
+        """Stage a batch; return its number, that of its last chunk, and the request that commits
+        it.
 
-        None if the broker does not take it.
+        Return None if the broker does not accept it.
         """
         fields = HEADERS[RequestCode.EXTENSIONS].request.encode(
             ExtensionsHeader.of(frozenset(Extension))

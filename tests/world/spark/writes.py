@@ -61,16 +61,16 @@ class TaskContext:
         self._of = {}
 
     def get(self):
-        """The context of whoever asks."""
+        """Return the context of the calling task."""
         return self._of.get(self._kernel.current.process)
 
     def enter(self, context):
-        """Have the task of this process know its context."""
+        """Set the context of the current process's task."""
         self._of[self._kernel.current.process] = context
 
 
 class Context:
-    """What one task is told."""
+    """The context of one task."""
 
     def __init__(self, partition, attempt, properties):
         self._partition = partition
@@ -88,7 +88,7 @@ class Context:
 
 
 class Writes(Application):
-    """A program that writes, one batch after the other."""
+    """A program that writes one batch after the other."""
 
     def __init__(self, world, plan, host):
         super().__init__(world, plan, host)
@@ -200,7 +200,7 @@ class Writes(Application):
             await self.run.pause(0)
 
     def _dies_amid(self, run):
-        """Kill a driver while it commits, or where it is by then."""
+        """Kill a driver during its commit, wherever it is by then."""
         if run is self.run and not run.killed.is_kept:
             self.world.note(f"{run.name} is killed amid its commit")
             run.kill()
@@ -250,7 +250,7 @@ class Writes(Application):
             await self._tell(source, writer, what, old, old_batch)
 
     async def _twin(self, name, source, batch):
-        """Write a batch as another driver that has the same checkpoint, at the same time."""
+        """Write a batch as another driver with the same checkpoint, at the same time."""
         dice = self._troubles.dice
         run = Run(self.world, name, self.host, dice)
         self.world.note(f"{run.name} begins")
@@ -279,7 +279,7 @@ class Writes(Application):
         return make(self._schema, overwrite=False)
 
     def _send(self, writer, properties, worker, number, attempt, rows):
-        """One attempt at a partition's rows, in its worker."""
+        """Run one attempt at a partition's rows in its worker."""
         self.world.task_context.enter(Context(number, attempt, properties))
         columns = [(*columns_of(self.format, body), *others) for body, *others in rows]
         batches = (
